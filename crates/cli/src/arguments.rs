@@ -1,4 +1,4 @@
-//! The command line: which commands there are. The modules of the commands have their arguments.
+//! The command line: the list of the commands. Each command's module has its arguments.
 
 use crate::exit::Failure;
 use crate::session::Session;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
     version,
     about = "A durable key-value store in DRAM",
     after_help = "Status: 0 done, 1 the answer is no, 2 wrong arguments or configuration, 3 the cluster cannot be \
-                  reached, 4 it may have been done or not, 5 refused. Begin with `thunderhead dev`."
+                  reached, 4 the outcome of an update is unknown, 5 refused. Begin with `thunderhead dev`."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -26,21 +26,22 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// What goes with every command.
+/// Arguments of every command.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(crate) struct Common {
-    /// The file with the configuration. If it is not said: $THUNDERHEAD_CONFIG, or ./thunderhead.toml
-    /// if there is one.
+    /// The file with the configuration. If it is not given: $THUNDERHEAD_CONFIG, or
+    /// ./thunderhead.toml if that exists.
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Set a key of the configuration, whichever it is.
+    /// Set any key of the configuration.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, global = true)]
     pub(crate) set: Vec<(String, String)>,
     /// Print JSON, for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Servers and coordinators also end when their input does: nothing is left of who starts some.
+    /// Servers and coordinators also end when their input ends, so that they do not outlive the
+    /// program that started them.
     #[arg(long, global = true, hide = true)]
     pub(crate) while_input: bool,
     #[command(flatten)]
@@ -52,29 +53,29 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.to_owned()))
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a whole cluster in this process, for development. What it stores stays.
+    /// Run a whole cluster in this process, for development. Its data stays on the disk.
     Dev(Flags<Dev>),
-    /// Run a server, or have the cluster forget one.
+    /// Run a server, or make the cluster forget one.
     Server(ServerCommand),
     /// Run a coordinator.
     Coordinator(Flags<Coordinator>),
     #[command(flatten)]
     Data(DataCommand),
-    /// Talk to the cluster, command by command.
+    /// Run commands one after the other.
     ///
-    /// It knows the commands that ask a cluster, and `use TABLE`, `help`, `exit`. On a terminal there are
-    /// a history, and completion with the tabulator; errors end nothing. Where the standard input is
-    /// something else it is a script, which its first error ends.
+    /// It knows the commands that use a cluster, and `use TABLE`, `help`, `exit`. On a terminal it
+    /// has a history and completes words with the tabulator, and it goes on after errors. Otherwise
+    /// the standard input is a script, which ends at its first error.
     Shell(shell::Arguments),
-    /// Look at the configuration.
+    /// Check or show the configuration.
     #[command(subcommand)]
     Config(configuration::Command),
-    /// Look after a backup's storage.
+    /// Check a backup's storage.
     Backup(backup::Arguments),
-    /// Show what the store promises.
+    /// Demonstrate the promises of the store.
     #[command(subcommand)]
     Demo(demo::Command),
     /// Measure this machine and this store.
@@ -84,7 +85,7 @@ pub(crate) enum Command {
     Reference,
 }
 
-/// A server to run, or what is to be done about one.
+/// A server to run, or a command about one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerCommand {
     #[command(subcommand)]
@@ -93,7 +94,7 @@ pub(crate) struct ServerCommand {
     pub(crate) flags: Flags<Server>,
 }
 
-/// What is asked of a running cluster. The shell knows these too.
+/// The commands that use a running cluster. The shell has them too.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Make, drop, list, show, split and migrate tables.
@@ -107,22 +108,22 @@ pub(crate) enum DataCommand {
     Delete(objects::Delete),
     /// Add to a number, and print the sum.
     Incr(objects::Incr),
-    /// Write an object if it has a version: compare and set.
+    /// Write an object if it has a given version: compare and set.
     Cas(objects::Cas),
-    /// List a table's objects, in no useful order.
+    /// List a table's objects, in no particular order.
     Scan(objects::Scan),
     /// Write the objects of a file into a table.
     Import(transfer::Import),
     /// Write a table's objects into a file.
     Export(transfer::Export),
-    /// Change what may change in a cluster that runs.
+    /// Change the settings of a running cluster.
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Show servers, memory, tables, and what is wrong.
+    /// Show servers, memory, tables and problems.
     Status,
 }
 
-/// Does it.
+/// Runs a command.
 pub(crate) fn run(
     command: DataCommand,
     store: &mut dyn Store,
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_asks_a_running_cluster_only_if_it_is_told_so() {
+    fn a_benchmark_uses_a_running_cluster_only_with_its_flags() {
         let parse = |line: &str| {
             let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
             let Command::Bench(bench) = arguments.command else { panic!("{line}") };
@@ -169,7 +170,7 @@ mod tests {
         assert!(workload.json);
         let config = crate::settings::effective(&common, Vec::new(), &mut Vec::new()).unwrap();
         assert_eq!(config.config().client.deadline, std::time::Duration::from_secs(3));
-        // Before the command it is the same flag.
+        // It is the same flag before the command.
         let (_, mut bench) = parse("thunderhead --coordinators a:1 bench mixed");
         assert!(bench.of_cluster().is_some());
         for line in ["thunderhead bench read", "thunderhead --json bench rpc latency"] {

@@ -1,4 +1,4 @@
-//! `thunderhead backup …`: what an operator does with a backup's storage while no server uses it.
+//! `thunderhead backup …`: commands for a backup's storage while no server uses it.
 
 use crate::text;
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,7 @@ use thunderhead_backup::{FILE_NAME, buffer_directory};
 use thunderhead_runtime::files::Files;
 use thunderhead_runtime::os::{Directory, MemoryDirectory};
 
-/// What to do.
+/// The command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 enum Command {
     /// Read all frames and verify them; never writes.
     ///
-    /// Status 0: everything is intact. 1: something is damaged. 2: the storage could not be checked,
+    /// Status 0: all frames are intact. 1: a frame is damaged. 2: the storage could not be checked,
     /// for example because a server uses it.
     Check {
         /// The directory of the storage.
@@ -32,23 +32,23 @@ enum Command {
         /// Also list free frames.
         #[arg(long)]
         all: bool,
-        /// For programs: every frame, free ones too.
+        /// Print JSON, for programs: every frame, free ones too.
         #[arg(long)]
         json: bool,
     },
 }
 
-/// Does it. False when something is damaged.
+/// Runs the command. Returns false if a frame is damaged.
 pub(crate) fn run(arguments: Arguments) -> Result<bool> {
     let Command::Check { directory, all, json } = arguments.command;
-    ensure!(directory.is_dir(), "{} is no directory", directory.display());
+    ensure!(directory.is_dir(), "{} is not a directory", directory.display());
     let mut files = Directory::existing(&directory)?;
     ensure!(
         files.find(FILE_NAME)?,
-        "{} holds no backup storage: there is no file {FILE_NAME} in it",
+        "{} has no backup storage: the file {FILE_NAME} is missing",
         directory.display()
     );
-    // As root, an operator may look at what the server of another user has left.
+    // Root may look at the storage of another user's server.
     let mut memories = match buffer_directory(&mut files)? {
         Some(buffers) => MemoryDirectory::at(Path::new(&buffers)),
         None => MemoryDirectory::default(),
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
     Ok(report.damaged() == 0)
 }
 
-/// Shows how far it is, on a terminal, when it takes longer than a moment.
+/// Runs work with a progress bar on a terminal, if it takes longer than a moment.
 fn with_progress<T>(work: impl FnOnce(&mut dyn FnMut(u32, u32)) -> T) -> T {
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} frames, {eta} left");
@@ -86,7 +86,7 @@ struct Facts {
     server: u64,
     segment_bytes: u32,
     frames_damaged: usize,
-    /// `null` where the memory cannot be looked at.
+    /// `null` if the memory cannot be read.
     replicas_in_memory: Option<u32>,
     frames: Vec<FrameFacts>,
 }
@@ -171,9 +171,9 @@ fn print(report: &Report, all: bool, out: &mut dyn Write) -> std::io::Result<()>
         };
         let mut remarks: Vec<String> =
             facts.damage.iter().map(|it| format!("DAMAGED: {it}")).collect();
-        remarks.extend(facts.torn.then(|| "a write was torn; nothing is lost".to_owned()));
+        remarks.extend(facts.torn.then(|| "a write was torn; no data is lost".to_owned()));
         let spare = facts.spare_header_damaged && facts.state != "unknown";
-        remarks.extend(spare.then(|| "the older header is damaged; nothing is lost".to_owned()));
+        remarks.extend(spare.then(|| "the older header is damaged; no data is lost".to_owned()));
         let line = format!(
             "{:>8}  {:10}  {:>12}  {:>12}  {:>6}  {:>10}  {}",
             facts.frame,
@@ -192,12 +192,11 @@ fn print(report: &Report, all: bool, out: &mut dyn Write) -> std::io::Result<()>
         Ok(0) => {}
         Ok(count) => writeln!(
             out,
-            "{count} replicas that a killed server left in memory come to the disk when it is started"
+            "a killed server left {count} replicas in memory; the server writes them to the disk at its next start"
         )?,
-        Err(why) => writeln!(
-            out,
-            "the memory in which a killed server leaves replicas cannot be looked at: {why}"
-        )?,
+        Err(why) => {
+            writeln!(out, "cannot read the memory in which a killed server leaves replicas: {why}")?
+        }
     }
     Ok(())
 }

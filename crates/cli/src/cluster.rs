@@ -1,4 +1,4 @@
-//! `thunderhead cluster …`: what may change in a cluster that runs.
+//! `thunderhead cluster …`: changes of a running cluster.
 
 use crate::exit::{Exit, Failure};
 use crate::session::Session;
@@ -7,12 +7,12 @@ use clap::{Subcommand, ValueEnum};
 use thunderhead_wire::Format;
 use thunderhead_wire::control::{ChangeSettings, KnownFormat, SettingsChanged};
 
-/// What to do with the cluster.
+/// A change of the cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Change a setting. All servers learn it at once; none has to be started again.
+    /// Change a setting. All servers learn it at once, without a restart.
     Set {
-        /// Which setting.
+        /// The setting.
         #[arg(value_enum)]
         setting: Setting,
         /// Its value.
@@ -21,21 +21,23 @@ pub(crate) enum Command {
     },
 }
 
-/// What can be set.
+/// The settings that can change.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Setting {
-    /// Replicas without which no write is acknowledged: at most as many as the cluster keeps. With fewer,
-    /// writes go on while servers are away; with as many, they wait.
+    /// The number of replicas without which no write is acknowledged, at most the number that the
+    /// cluster keeps. If it is smaller, writes go on while servers are down. If it is equal, they
+    /// wait.
     #[value(name = "min_replicas")]
     MinReplicas,
-    /// The cluster's format: what its programs may write. To be switched on after an upgrade, when all servers and
-    /// coordinators run the new program: `thunderhead status` shows what each knows. Until then each can be replaced by the
-    /// program before; afterwards it cannot, and a format never goes back.
+    /// The cluster's format: the formats that its programs may write. Raise it after an upgrade,
+    /// when all servers and coordinators run the new program: `thunderhead status` shows which
+    /// formats each knows. Until then you can go back to the program before. After that you cannot,
+    /// because a format never goes back.
     #[value(name = "format")]
     Format,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(
     command: Command,
     store: &mut dyn Store,
@@ -84,7 +86,7 @@ mod tests {
     use crate::fake::{Fake, run};
 
     #[test]
-    fn a_setting_is_changed_and_one_that_cannot_be_is_refused() {
+    fn a_setting_changes_or_is_refused() {
         let mut fake = Fake::default();
         let said = run(&mut fake, "cluster set min_replicas 2").unwrap();
         assert_eq!(said, "writes are acknowledged with 2 of 3 replicas or more\n");
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_is_switched_on_or_the_programs_in_its_way_are_named() {
+    fn a_format_is_switched_on_or_the_programs_without_it_are_named() {
         let mut fake = Fake::default();
         let refused = run(&mut fake, "cluster set format 2").unwrap_err();
         assert_eq!((refused.exit, refused.kind), (Exit::Refused, "format_not_known"));

@@ -9,21 +9,22 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use thunderhead_config::Problems;
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Say whether the configuration is right, and everything that is wrong with it.
+    /// Check the configuration, and report every mistake in it.
     ///
-    /// Status 0: it is right. 1: it is not. 2: it cannot be read.
+    /// Status 0: it is right. 1: it has mistakes. 2: it cannot be read.
     Check {
         /// The file to check, in place of --config.
         file: Option<PathBuf>,
     },
-    /// Print what holds, and where each value comes from. It may be used as a file.
+    /// Print the effective configuration, with the source of each value. The output can serve as a
+    /// file.
     Show,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(
     command: Command,
     mut common: Common,

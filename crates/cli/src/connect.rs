@@ -31,13 +31,13 @@ pub(crate) fn connect(config: &ClientConfig) -> Result<Box<dyn Store>, Failure> 
     Ok(Box::new(Cluster(client, config.deadline)))
 }
 
-/// A client that a program in the same process asks how it is.
+/// Returns a client for a program that watches a cluster in its own process.
 pub(crate) fn beside(coordinator: SocketAddr, deadline: Duration) -> Result<Client, Error> {
     Client::connect(&Options::new([coordinator]).deadline(Some(deadline)))
 }
 
-/// The addresses of coordinators, whose names are resolved again when none of them answers. A name that stands for
-/// nothing is a failure only when no other one stands for something.
+/// Returns the addresses of coordinators. Their names are resolved again if none of them answers. A
+/// name without an address is a failure only if no other name has one.
 pub(crate) fn resolve(coordinators: &[Address]) -> Result<Addresses, Failure> {
     let hosts = coordinators.iter().map(|it| (it.host.clone(), it.port)).collect();
     addresses_of(hosts).map_err(|error| {
@@ -46,10 +46,11 @@ pub(crate) fn resolve(coordinators: &[Address]) -> Result<Addresses, Failure> {
     })
 }
 
-/// How long one of many servers is asked how it is: some may be dead, and one wants to know that soon.
+/// How long one of many servers may take to report its status. Some may be down, and the user wants
+/// to know that soon.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
-/// A client, and how long its operations may take.
+/// A client, and the deadline of its operations.
 struct Cluster(Client, Duration);
 
 impl Cluster {
@@ -83,7 +84,7 @@ impl Store for Cluster {
         self.0.migrate(table, first, to).map_err(|error| match error {
             Error::Refused(Status::NoSuchServer) => {
                 let message = format!(
-                    "there is no {to}; `thunderhead status` prints a line `master N` for each"
+                    "there is no {to}; `thunderhead status` lists the masters, in lines `master N`"
                 );
                 Failure::new(Exit::Negative, "no_such_server", message)
             }
@@ -166,7 +167,7 @@ impl Store for Cluster {
     }
 }
 
-/// What went wrong with a table of this name.
+/// Returns the failure for an error about the table of this name.
 fn of_table(name: &str, error: Error) -> Failure {
     match error {
         Error::Refused(Status::NoSuchTable) => Failure::no_table(name),

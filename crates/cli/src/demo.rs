@@ -1,4 +1,4 @@
-//! `thunderhead demo`: what the store promises, shown on processes of their own.
+//! `thunderhead demo`: the store's promises, shown with separate processes.
 
 use crate::exit::{Exit, Failure};
 use crate::session::Session;
@@ -12,19 +12,19 @@ use std::time::Duration;
 use thunderhead_bench::crash::{self, Crash, Plan, Report, Screen};
 use thunderhead_config::{parse_bytes, parse_duration};
 
-/// What to show.
+/// The demonstrations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Kill a server of five and watch its data come back.
     ///
-    /// Starts a coordinator and servers as processes on this machine, loads objects, writes at full
-    /// speed, kills a server, and shows live how what it had comes back, and when. Then it reads
-    /// everything: each acknowledged write must be there. Status 1 where one is not, or where not
-    /// everything came back in time.
+    /// Starts a coordinator and servers as processes on this machine, loads objects and writes at
+    /// full speed. Then it kills a server and shows live how the server's data returns. At last it
+    /// reads all objects: every acknowledged write must be there. Status 1 if one is missing, or if
+    /// the data did not return in time.
     Crash(CrashArguments),
 }
 
-/// How.
+/// The arguments of the demonstration.
 #[derive(Debug, Args)]
 pub(crate) struct CrashArguments {
     /// Bytes of all values.
@@ -33,33 +33,35 @@ pub(crate) struct CrashArguments {
     /// Bytes of each value: 64 to 1048576.
     #[arg(long, default_value_t = 1000)]
     value_bytes: u64,
-    /// Servers: 3 to 64.
+    /// The number of servers: 3 to 64.
     #[arg(long, default_value_t = 5)]
     servers: u32,
     /// Replicas of each segment.
     #[arg(long, default_value_t = 2)]
     replicas: u32,
-    /// The server that goes has all objects; else it has its share.
+    /// The killed server has all objects. Otherwise it has its share.
     #[arg(long)]
     victim_has_all: bool,
-    /// It is stopped (SIGSTOP) instead of killed, and goes on once all is there again.
+    /// Stop the server (SIGSTOP) instead of killing it, and continue it after its data has
+    /// returned.
     #[arg(long)]
     stop: bool,
-    /// It is started again so long after it was killed.
+    /// Start the server again so long after it was killed.
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "stop")]
     restart: Option<Duration>,
-    /// How long everything may take to come back.
+    /// How long the data may take to return.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     patience: Duration,
-    /// Where to make a directory for everything; if it is not said, where temporary files are.
+    /// Where to make a directory for all files. If it is not given: in the directory of temporary
+    /// files.
     #[arg(long, value_name = "PATH")]
     directory: Option<PathBuf>,
-    /// The directory stays, with the logs of the processes in it.
+    /// Keep the directory, with the logs of the processes.
     #[arg(long)]
     keep: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(command: Command, session: &mut Session<'_>) -> Result<(), Failure> {
     let Command::Crash(arguments) = command;
     let broken = |error: anyhow::Error| Failure::usage(format!("{error:#}"));
@@ -89,7 +91,7 @@ pub(crate) fn run(command: Command, session: &mut Session<'_>) -> Result<(), Fai
     }
 }
 
-/// Tells people on the standard error, with a bar where that is a terminal.
+/// Reports to people on the standard error, with a bar on a terminal.
 struct Live {
     is_terminal: bool,
     bar: Mutex<Option<(String, ProgressBar)>>,
@@ -107,7 +109,7 @@ impl Screen for Live {
             Some(at) => format!("{at:8.3} s  {what}"),
             None => what.to_owned(),
         };
-        // Whoever does not read it does not want to know.
+        // A failure to write means only that the user does not read.
         let _ = writeln!(io::stderr().lock(), "{line}");
     }
 
@@ -149,11 +151,11 @@ fn print(report: &Report, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         None => writeln!(out, "  {what:44}    never, in {:?}", plan.patience),
     };
     writeln!(out)?;
-    writeln!(out, "{victim} was {gone}; it had {had} of {all} objects. From then on, until")?;
-    after(out, "the cluster knew", report.detected_s)?;
-    after(out, "the first of its objects could be read", report.first_readable_s)?;
-    after(out, "the last of them could", report.last_readable_s)?;
-    after(out, "they were written again", report.written_again_s)?;
+    writeln!(out, "{victim} was {gone}; it had {had} of {all} objects. Times from then on:")?;
+    after(out, "until the cluster declared it crashed", report.detected_s)?;
+    after(out, "until the first of its objects was readable", report.first_readable_s)?;
+    after(out, "until the last of its objects was readable", report.last_readable_s)?;
+    after(out, "until its objects were written again", report.written_again_s)?;
     if report.others_pause_s.is_some() {
         after(out, "longest pause of writes to the others", report.others_pause_s)?;
     }
@@ -167,7 +169,7 @@ fn print(report: &Report, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {line}")?;
     }
     match &report.found {
-        None => writeln!(out, "NOT EVERYTHING CAME BACK within {:?}.", plan.patience),
+        None => writeln!(out, "NOT ALL DATA CAME BACK within {:?}.", plan.patience),
         Some(found) if report.is_good() => writeln!(
             out,
             "All {} objects were read: every acknowledged write is there.",

@@ -1,6 +1,6 @@
-//! How a command ends: what it says when it fails, and the status that scripts see.
+//! The end of a command: its message on failure, and the status for scripts.
 //!
-//! The statuses are for ever: one that means something never means something else.
+//! The statuses are for ever: a status never gets another meaning.
 
 use serde_json::json;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     Refused = 5,
 }
 
-/// What each status means, for the reference.
+/// The meaning of each status, for the reference.
 pub(crate) const EXITS: &[(Exit, &str)] = &[
     (Exit::Done, "Done."),
     (
@@ -30,27 +30,30 @@ pub(crate) const EXITS: &[(Exit, &str)] = &[
     ),
     (
         Exit::Usage,
-        "It cannot be done as it was asked: arguments, configuration, a local file, or a line of an import.",
+        "The request cannot be done: arguments, configuration, a local file or a line of an import are wrong.",
     ),
     (
         Exit::Unreachable,
-        "The cluster could not be reached, or had no time, no memory or no server for it until the deadline. Nothing was changed; try again.",
+        "Until the deadline the cluster could not be reached, or lacked time, memory or a server for the request. Nothing was changed; try again.",
     ),
     (
         Exit::Unknown,
-        "No answer came in time to an update that had been sent: it may have been done or not. Read to find out.",
+        "An update was sent, and no answer came in time. It may have been done or not: read to find out.",
     ),
-    (Exit::Refused, "The cluster refuses it, and will again. Nothing was changed."),
+    (
+        Exit::Refused,
+        "The cluster refuses the request, and will refuse it again. Nothing was changed.",
+    ),
 ];
 
-/// Why a command did not do what it was asked for.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// A word for programs, as stable as the statuses.
     pub(crate) kind: &'static str,
     pub(crate) message: String,
-    /// Whoever reads our output has gone. That is no failure.
+    /// The reader of our output has gone. That is not a failure.
     pub(crate) reader_is_gone: bool,
 }
 
@@ -63,7 +66,7 @@ impl Failure {
         Failure::new(Exit::Usage, "usage", message)
     }
 
-    /// A file of this machine.
+    /// Returns the failure of a file of this machine.
     pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Failure {
         Failure::new(Exit::Usage, "file", format!("{what}: {error}"))
     }
@@ -73,24 +76,24 @@ impl Failure {
             Exit::Negative,
             "no_such_table",
             format!(
-                "there is no table {name:?}; `thunderhead table list` lists them, `thunderhead table create` makes one"
+                "there is no table {name:?}; `thunderhead table list` lists the tables, `thunderhead table create` makes one"
             ),
         )
     }
 
-    /// The same with words before it.
+    /// Adds words before the message.
     pub(crate) fn within(mut self, context: impl fmt::Display) -> Failure {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
-    /// The same with words behind it.
+    /// Adds words after the message.
     pub(crate) fn with(mut self, more: impl fmt::Display) -> Failure {
         self.message = format!("{}; {more}", self.message);
         self
     }
 
-    /// One line for people, or for programs.
+    /// Returns one line for people, or for programs.
     pub(crate) fn text(&self, json: bool) -> String {
         if !json {
             return format!("thunderhead: {}", self.message);
@@ -106,8 +109,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Only what is written to the standard output fails without further words: everything else that
-/// reads and writes says which file.
+/// Only writes to the standard output convert without further words. All other code that reads and
+/// writes names the file.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let reader_is_gone = error.kind() == io::ErrorKind::BrokenPipe;
@@ -137,7 +140,7 @@ impl From<Error> for Failure {
             Error::TimedOut(Obstacle::Memory) => (Exit::Unreachable, "awaiting_memory"),
             Error::TimedOut(_) => (Exit::Unreachable, "unreachable"),
             Error::Unknown(_) | Error::Incomprehensible => (Exit::Unknown, "unknown_outcome"),
-            // Of this machine, not of the cluster.
+            // An error of this machine, not of the cluster.
             _ => (Exit::Usage, "client"),
         };
         Failure::new(exit, kind, error.to_string())
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_no_failure() {
+    fn a_reader_that_has_gone_is_not_a_failure() {
         assert!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).reader_is_gone);
         assert!(!Failure::from(io::Error::from(io::ErrorKind::StorageFull)).reader_is_gone);
         let gone = io::Error::from(io::ErrorKind::BrokenPipe);

@@ -1,4 +1,4 @@
-//! A cluster in memory for tests of commands: it honours versions and conditions, and fails on
+//! A cluster in memory for tests of commands. It honours versions and conditions, and fails on
 //! request. It also runs lines as a person would type them.
 
 use crate::arguments::{self, DataCommand};
@@ -29,19 +29,19 @@ pub(crate) struct Fake {
     tables: Vec<(TableInfo, Content)>,
     made: u64,
     version: u64,
-    /// Everything fails so.
+    /// Every operation fails with this error.
     pub(crate) fails: Option<Error>,
-    /// Whatever is about this key fails so.
+    /// Operations about this key fail with this error.
     pub(crate) refuses: Option<(Vec<u8>, Error)>,
-    /// A scan fails when it has told of everything.
+    /// A scan fails after its last object.
     pub(crate) fails_in_scan: bool,
-    /// Operations that have no order are done from last to first.
+    /// Operations without an order are done from last to first.
     pub(crate) reverses: bool,
-    /// How many operations came together.
+    /// The number of operations in each batch.
     pub(crate) batches: Vec<usize>,
-    /// All programs know format 2, and not only some.
+    /// All programs know format 2. Otherwise only some do.
     pub(crate) is_upgraded: bool,
-    /// What somebody answers who is asked.
+    /// The person's answer to a question, if there is a terminal.
     pub(crate) agrees: Option<bool>,
 }
 
@@ -129,7 +129,7 @@ impl Fake {
         }
     }
 
-    /// What is in a table.
+    /// Returns the contents of a table.
     pub(crate) fn content(&mut self, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let id = self.table(table).unwrap();
         let content = self.content_mut(id).unwrap().clone();
@@ -389,7 +389,7 @@ impl Store for Fake {
     }
 }
 
-/// Runs a line of words; what it prints, notes included, as bytes.
+/// Runs a line of words. Returns its output, notes included, as bytes.
 pub(crate) fn run_bytes(fake: &mut Fake, line: &str, mut input: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut words: Vec<OsString> =
         line.split(' ').map(|word| OsString::from_vec(word.as_bytes().to_vec())).collect();
@@ -411,21 +411,21 @@ pub(crate) fn run_bytes(fake: &mut Fake, line: &str, mut input: &[u8]) -> Result
         progress: false,
     };
     arguments::run(command, fake, &mut session)?;
-    // What is exported is compared byte by byte, without what is said besides.
+    // An export's output is compared byte by byte, without the notes.
     if !line.starts_with("export") {
         out.extend(notes);
     }
     Ok(out)
 }
 
-/// The same, as text.
+/// As `run_bytes`, with the output as text.
 pub(crate) fn run_with(fake: &mut Fake, line: &str, input: &[u8]) -> Result<String, Failure> {
     let said = run_bytes(fake, line, input)?;
     String::from_utf8(said)
         .map_err(|_| Failure::file("the output", &std::io::ErrorKind::InvalidData.into()))
 }
 
-/// The same, with nothing handed to it.
+/// As `run_with`, without input.
 pub(crate) fn run(fake: &mut Fake, line: &str) -> Result<String, Failure> {
     run_with(fake, line, b"")
 }

@@ -1,8 +1,9 @@
-//! The `thunderhead` binary: arguments in, words for people out. The work is in the crates below.
+//! The `thunderhead` binary: takes arguments and prints text for people. The crates below do the
+//! work.
 //!
-//! A command gets a [`Session`], for what goes in and out, and a [`store::Store`], which is the cluster
-//! (`connect.rs`) or, in tests, one in memory (`fake.rs`). It says how it ended by a [`Failure`], from
-//! which the status of the process follows.
+//! A command gets a [`Session`] for its input and output, and a [`store::Store`], which is the
+//! cluster (`connect.rs`) or, in tests, one in memory (`fake.rs`). It reports its end by a
+//! [`Failure`], which gives the status of the process.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "the binary talks to people")]
 #![allow(clippy::disallowed_methods, reason = "commands are not the logic of a server")]
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     ExitCode::from(failure.exit as u8)
 }
 
-/// Help that was asked for, or what is wrong with the arguments: for programs too, where `--json` is among them.
+/// Prints requested help, or the mistake in the arguments: as JSON if `--json` is among them.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let words = std::env::args_os().skip(1).take_while(|word| word != "--");
     if !error.use_stderr() || !words.into_iter().any(|word| word == "--json") {
@@ -71,7 +72,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
 }
 
 fn bench(mut arguments: thunderhead_bench::Arguments, common: &Common) -> Result<(), Failure> {
-    // Benchmarks of this machine ask no configuration: it may be broken.
+    // Benchmarks of this machine need no configuration, so it may be broken.
     if let Some(workload) = arguments.of_cluster() {
         let config = settings::effective(common, Vec::new(), &mut io::stderr())?.config();
         workload.deadline = Some(config.client.deadline);
@@ -79,7 +80,7 @@ fn bench(mut arguments: thunderhead_bench::Arguments, common: &Common) -> Result
     foreign(thunderhead_bench::run(arguments))
 }
 
-/// Commands that print for themselves, and say whether all is well.
+/// Converts the result of commands that print for themselves, and that return whether all is well.
 fn foreign(done: anyhow::Result<bool>) -> Result<(), Failure> {
     let error = match done {
         Ok(true) => return Ok(()),
@@ -109,7 +110,7 @@ fn ours(command: Command, common: Common) -> Result<(), Failure> {
         progress: io::stderr().is_terminal(),
     };
     let done = dispatch(command, common, stdin_is_terminal, &mut session);
-    // Also after a failure: what was written before it is not lost.
+    // Also after a failure, so that the output before it is not lost.
     let flushed = out.flush().map_err(Failure::from);
     done.and(flushed)
 }
@@ -151,17 +152,17 @@ fn dispatch(
             let mut store = connect::connect(&client)?;
             arguments::run(command, store.as_mut(), session)
         }
-        // They are done where they are met.
+        // `ours` runs these two itself.
         Command::Bench(_) | Command::Backup(_) => Ok(()),
     }
 }
 
-/// When a program ends that runs until it is asked to.
+/// Returns when a long-running program ends.
 fn until(common: &Common) -> serve::Until {
     if common.while_input { serve::Until::InputEnds } else { serve::Until::Asked }
 }
 
-/// Whether a person agrees.
+/// Asks a person and returns whether they agree.
 fn agrees(question: &str) -> bool {
     let mut stderr = io::stderr().lock();
     let _ = write!(stderr, "{question} [y/N] ");

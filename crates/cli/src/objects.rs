@@ -13,17 +13,17 @@ use std::path::PathBuf;
 use thunderhead_client::{Error, Number, Object};
 use thunderhead_wire::{Condition, TableId, Version};
 
-/// No cluster takes a longer value, so no more is read than it takes to see that.
+/// No cluster accepts a longer value, so reading stops after this many bytes.
 const VALUE_BYTES_MAX: u64 = 16 << 20;
 
-/// Which object.
+/// The object of a command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {
     /// The table's name.
     table: String,
     /// The key.
     key: OsString,
-    /// KEY and VALUE are escaped, as `scan` shows them: \n, \t, \\, and \xNN for any byte.
+    /// KEY and VALUE are escaped, as in the output of `scan`: \n, \t, \\, and \xNN for any byte.
     #[arg(long, short)]
     escaped: bool,
 }
@@ -37,7 +37,7 @@ impl Place {
         }
     }
 
-    /// The table's id and the key.
+    /// Returns the table's id and the key.
     fn find(&self, store: &mut dyn Store) -> Result<(TableId, Vec<u8>), Failure> {
         let key = self.bytes(self.key.clone())?;
         Ok((store.table(&self.table)?, key))
@@ -52,13 +52,13 @@ pub(crate) struct Get {
     /// Show the value in hexadecimal.
     #[arg(long, group = "form")]
     hex: bool,
-    /// Write the value's bytes as they are, and nothing else.
+    /// Write the value's bytes unchanged, and nothing else.
     #[arg(long, group = "form")]
     raw: bool,
-    /// Show the value, 8 bytes, as the whole number that `incr` counts with.
+    /// Show the value, 8 bytes, as the whole number that `incr` uses.
     #[arg(long, group = "form")]
     number: bool,
-    /// Show the value, 8 bytes, as the number that `incr --float` counts with.
+    /// Show the value, 8 bytes, as the number that `incr --float` uses.
     #[arg(long, group = "form")]
     float: bool,
     /// Write the value's bytes into this file.
@@ -86,22 +86,23 @@ pub(crate) struct Content {
     /// Read the value from this file; - is the standard input.
     #[arg(long, short, conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// VALUE is a whole number, for `incr` to count with. What is not written so is no number.
+    /// VALUE is a whole number, for `incr`. `incr` accepts only values that were written as
+    /// numbers.
     #[arg(long, conflicts_with_all = ["file", "float"])]
     number: bool,
-    /// VALUE is a floating-point number, for `incr --float` to count with.
+    /// VALUE is a floating-point number, for `incr --float`.
     #[arg(long, conflicts_with = "file")]
     float: bool,
 }
 
-/// When to go ahead.
+/// The condition of a write.
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub(crate) struct If {
-    /// Only if there is no such object.
+    /// Only if the object does not exist.
     #[arg(long)]
     if_absent: bool,
-    /// Only if there is such an object.
+    /// Only if the object exists.
     #[arg(long)]
     if_present: bool,
     /// Only if the object has this version.
@@ -124,10 +125,10 @@ pub(crate) struct Delete {
 pub(crate) struct Incr {
     #[command(flatten)]
     place: Place,
-    /// How much to add.
+    /// The number to add.
     #[arg(default_value = "1", allow_negative_numbers = true)]
     by: String,
-    /// Count with floating-point numbers.
+    /// Use floating-point numbers.
     #[arg(long)]
     float: bool,
 }
@@ -137,7 +138,7 @@ pub(crate) struct Incr {
 pub(crate) struct Cas {
     #[command(flatten)]
     place: Place,
-    /// The version that the object must have; 0: it must not exist.
+    /// The version that the object must have. 0: it must not exist.
     version: u64,
     #[command(flatten)]
     value: Content,
@@ -148,13 +149,13 @@ pub(crate) struct Cas {
 pub(crate) struct Scan {
     /// The table's name.
     table: String,
-    /// Only the keys.
+    /// Show only the keys.
     #[arg(long)]
     keys: bool,
-    /// At most so many objects.
+    /// Show at most so many objects.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Only objects whose keys begin so. The whole table is read all the same.
+    /// Show only objects whose keys begin with this. The whole table is read all the same.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<OsString>,
     /// PREFIX is escaped, as keys are shown.
@@ -173,7 +174,7 @@ impl If {
     }
 }
 
-/// Version 0 is that of what does not exist.
+/// Returns the condition for a version. Version 0 means that the object must not exist.
 fn of_version(version: u64) -> Condition {
     match version {
         0 => Condition::Absent,
@@ -181,7 +182,7 @@ fn of_version(version: u64) -> Condition {
     }
 }
 
-/// What is written.
+/// A value to write.
 enum Written {
     Bytes(Vec<u8>),
     Number(Number),
@@ -202,7 +203,7 @@ impl Content {
                 let opened = opened.map_err(|error| Failure::file(file.display(), &error))?;
                 limited(opened, &file.display().to_string())?
             }
-            (None, None) => return Err(Failure::usage("give a value, or a file that has it")),
+            (None, None) => return Err(Failure::usage("give a value, or a file with it")),
         };
         if !is_number {
             return Ok(Written::Bytes(bytes));
@@ -210,12 +211,12 @@ impl Content {
         let text = String::from_utf8_lossy(&bytes);
         let what = if float { "number" } else { "whole number of 64 bits" };
         let parsed = number_of_text(text.trim(), float);
-        let parsed = parsed.ok_or_else(|| Failure::usage(format!("{text:?} is no {what}")));
+        let parsed = parsed.ok_or_else(|| Failure::usage(format!("{text:?} is not a {what}")));
         parsed.map(Written::Number)
     }
 }
 
-/// The number that a text is.
+/// Parses a number.
 pub(crate) fn number_of_text(text: &str, float: bool) -> Option<Number> {
     match float {
         true => text.parse().ok().map(Number::Float),
@@ -226,7 +227,7 @@ pub(crate) fn number_of_text(text: &str, float: bool) -> Option<Number> {
 fn input(session: &mut Session<'_>) -> Result<Vec<u8>, Failure> {
     match &mut session.input {
         Some(input) => limited(input, "the standard input"),
-        None => Err(Failure::usage("the standard input is the shell's own; give a file")),
+        None => Err(Failure::usage("the shell reads the standard input itself; give a file")),
     }
 }
 
@@ -295,7 +296,7 @@ pub(crate) fn get(
 
 fn number(value: &[u8], float: bool) -> Result<Number, Failure> {
     let bytes: [u8; 8] = value.try_into().map_err(|_| {
-        let message = format!("the object is no number: it has {} bytes, not 8", value.len());
+        let message = format!("the object is not a number: it has {} bytes, not 8", value.len());
         Failure::new(Exit::Refused, "refused", message)
     })?;
     Ok(match float {
@@ -311,7 +312,7 @@ fn number_text(number: Number) -> String {
     }
 }
 
-/// JSON has no infinity; it is text then.
+/// JSON has no infinity, so infinite numbers are text.
 fn number_json(number: Number) -> Value {
     match number {
         Number::Integer(number) => number.into(),
@@ -362,7 +363,7 @@ fn write(
     Ok(())
 }
 
-/// Says it in words that fit what does not exist.
+/// Returns the failure, with a message for an object that does not exist.
 fn failed(error: Error) -> Failure {
     let mut failure = Failure::from(error);
     if error == (Error::ConditionFailed { version: Version::NONE }) {
@@ -398,7 +399,7 @@ pub(crate) fn incr(
     let Incr { place, by, float } = incr;
     let number = number_of_text(&by, float).ok_or_else(|| {
         let hint = if float { "" } else { " of 64 bits; --float counts with fractions" };
-        Failure::usage(format!("{by:?} is no number{hint}"))
+        Failure::usage(format!("{by:?} is not a number{hint}"))
     })?;
     let (table, key) = place.find(store)?;
     let (version, sum) = store.increment(table, &key, number).map_err(|error| match error {
@@ -408,7 +409,7 @@ pub(crate) fn incr(
                 false => ("--number", "whole"),
             };
             let hint = format!(
-                "`put {flag}` writes a {what} number, and `incr` of a key that does not exist counts from 0"
+                "`put {flag}` writes a {what} number, and `incr` of a missing key counts from 0"
             );
             Failure::from(error).within(text::escape(&key)).with(hint)
         }
@@ -457,8 +458,8 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// An object as a line of JSON: what `scan --json` and `export` write and `import` reads. A floating-point number is
-/// a string: readers of JSON may round it.
+/// Writes an object as a line of JSON: the format that `scan --json` and `export` write and
+/// `import` reads. A floating-point number is a string, because readers of JSON may round it.
 pub(crate) fn write_line(
     out: &mut dyn Write,
     object: &Object,
@@ -493,7 +494,7 @@ mod tests {
         fake
     }
 
-    /// Lines, and what they print or the kind of their failure.
+    /// Runs lines. Each must print this text, or fail with this kind after a "!".
     fn check(fake: &mut Fake, cases: &[(&str, &str)]) {
         for (line, expected) in cases {
             let said = run(fake, line).unwrap_or_else(|failure| format!("!{}", failure.kind));
@@ -587,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn an_increment_of_what_is_no_number_says_how_to_write_one() {
+    fn an_increment_of_a_non_number_explains_how_to_write_numbers() {
         let mut fake = fake();
         run(&mut fake, "put t k 12345678").unwrap();
         let failure = run(&mut fake, "incr t k").unwrap_err();
@@ -600,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_comes_from_the_standard_input_too() {
+    fn a_number_may_come_from_the_standard_input() {
         let mut fake = fake();
         run_with(&mut fake, "put t k - --number", b"41\n").unwrap();
         assert_eq!(run(&mut fake, "incr t k").unwrap(), "42\n");
@@ -608,10 +609,10 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_from_the_standard_input_or_a_file() {
+    fn a_value_may_come_from_the_standard_input_or_a_file() {
         let mut fake = fake();
         run_with(&mut fake, "put t k -", b"from \xff outside").unwrap();
-        assert_eq!(run(&mut fake, "get t k --raw").unwrap_err().kind, "file", "it is no text");
+        assert_eq!(run(&mut fake, "get t k --raw").unwrap_err().kind, "file", "it is not text");
         run_with(&mut fake, "put t l --file -", b"again").unwrap();
         assert_eq!(run(&mut fake, "get t l").unwrap(), "again\n");
         let failure = run(&mut fake, "put t l --file /nowhere/at/all").unwrap_err();
@@ -626,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_says_becomes_a_status() {
+    fn errors_of_the_cluster_become_statuses() {
         let cases = [
             (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
             (Error::Unknown(Obstacle::NoAnswer), Exit::Unknown),

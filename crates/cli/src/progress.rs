@@ -1,19 +1,19 @@
-//! How far long work is: shown on a terminal, once it takes longer than a moment.
+//! The progress of long work, shown on a terminal once it takes longer than a moment.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// What takes less is not worth a bar.
+/// Shorter work gets no bar.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How far something is.
+/// The progress of some work.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     total: Option<u64>,
 }
 
 impl Progress {
-    /// Of so many bytes, if that is known.
+    /// Begins work on so many bytes, if their number is known.
     pub(crate) fn new(shown: bool, total: Option<u64>) -> Progress {
         let bar = shown.then(|| {
             let template = match total {

@@ -1,5 +1,5 @@
-//! The reference of the command line, as Markdown: made from the commands and the table of keys, so
-//! that it says what the program does. A test compares it with `docs/cli.md`.
+//! The reference of the command line, as Markdown. It is generated from the commands and the table
+//! of keys, so it agrees with the program. A test compares it with `docs/cli.md`.
 
 use crate::arguments::Arguments;
 use crate::exit::EXITS;
@@ -7,7 +7,7 @@ use clap::{Arg, Command, CommandFactory};
 use std::fmt::Write;
 use thunderhead_config::KEYS;
 
-/// The whole page.
+/// Returns the whole page.
 pub(crate) fn page() -> String {
     let mut root = Arguments::command();
     root.build();
@@ -22,21 +22,21 @@ pub(crate) fn page() -> String {
 const INTRODUCTION: &str = "\
 # The command line
 
-This page is printed by `thunderhead reference`; a test compares the two.
+This page is the output of `thunderhead reference`. A test compares the two.
 
-What a command is asked for goes to the standard output, everything else (errors, progress, what was
-skipped) to the standard error. `--json` makes one JSON value of the answer, a line for each object where
-there are many, and `{\"error\": {\"kind\", \"status\", \"message\"}}` on the standard error of a failure.
-Whoever stops reading the output ends the command, with status 0.
+The result of a command goes to the standard output. Errors, progress and notes about skipped lines go to
+the standard error. With `--json` the result is one JSON value, or one line for each of several objects,
+and a failure prints `{\"error\": {\"kind\", \"status\", \"message\"}}` on the standard error. If the
+reader of the output goes away, the command ends with status 0.
 
-Keys and values are bytes. On the command line they are what the shell passes on; with `--escaped`, and
-between quotes in `thunderhead shell`, `\\n`, `\\r`, `\\t`, `\\\\` and `\\xNN` stand for bytes, and that
-is how `scan` shows what is no plain text. `get` shows text as it is. In JSON, bytes that are no UTF-8 are in
-base64, in the member with `_base64` behind its name. Whole numbers above 2⁵³ are strings, in every command and
-member (ids of clusters, versions, counters): many programs would round them. Read either.
+Keys and values are bytes. The command line takes the bytes that the shell passes on. With `--escaped`, and
+between quotes in `thunderhead shell`, `\\n`, `\\r`, `\\t`, `\\\\` and `\\xNN` stand for bytes; `scan` shows
+bytes that are not plain text in this way. `get` shows text unchanged. In JSON, bytes that are not UTF-8 are in
+base64, in a member whose name ends with `_base64`. Whole numbers above 2⁵³ (ids of clusters, versions,
+counters) are strings, because many programs would round them. Programs should read both forms.
 
-An import sends the objects of 512 lines, or of 1 MiB, at a time. Of lines about the same key the last
-one wins. Lines of JSON have at most 8 MiB.
+An import sends the objects of 512 lines, or of 1 MiB, at a time. If several lines have the same key, the
+last one wins. Lines of JSON have at most 8 MiB.
 ";
 
 fn statuses(text: &mut String) -> std::fmt::Result {
@@ -45,8 +45,8 @@ fn statuses(text: &mut String) -> std::fmt::Result {
         writeln!(text, "| {} | {meaning} |", *exit as u8)?;
     }
     text.push_str(
-        "\nWhat does many things one after the other may have done some of them when it fails: `import`, \
-         `table split\n--in`, a script of the shell. The first two may be repeated without harm.\n",
+        "\nA command with several steps may have done some of them when it fails: `import`, \
+         `table split\n--in`, a script of the shell. You may repeat the first two without harm.\n",
     );
     Ok(())
 }
@@ -54,12 +54,12 @@ fn statuses(text: &mut String) -> std::fmt::Result {
 fn configuration(text: &mut String) -> std::fmt::Result {
     text.push_str(
         "\n## Configuration\n\n\
-         A flag comes before the environment, that before the file, that before the default. The file \
-         is named by\n`--config` or `THUNDERHEAD_CONFIG`; else it is `./thunderhead.toml`, if there is \
-         one. `thunderhead config show`\nprints what holds, as a file, with where each value comes from. \
-         A key's variable is its name in capitals\nbehind `THUNDERHEAD_`, with `_` for the dot; its flag is \
-         its name without the section, with `-` for `_`,\nof the command that it is for; and \
-         `--set KEY=VALUE` sets any key. A variable without anything in it counts\nas not set. Bytes and times have their unit:\n`8GiB`, `512MiB`, `4096B`, \
+         A flag overrides the environment, which overrides the file, which overrides the default. The file \
+         is given\nby `--config` or `THUNDERHEAD_CONFIG`; otherwise it is `./thunderhead.toml`, if that \
+         exists.\n`thunderhead config show` prints the effective configuration as a file, with the source of each \
+         value. A key's\nvariable is its name in capitals after `THUNDERHEAD_`, with `_` for the dot. Its flag is \
+         its name without the\nsection, with `-` for `_`, on the command that it configures. \
+         `--set KEY=VALUE` sets any key. An empty variable\ncounts as not set. Bytes and times have their unit:\n`8GiB`, `512MiB`, `4096B`, \
          `100ms`, `10s`, `5m`.\n\nThe shell keeps its history in `THUNDERHEAD_HISTORY`; if that is not \
          set, in `thunderhead/history` below\n`XDG_STATE_HOME`, or below `~/.local/state`. Lines that begin \
          with a blank are not kept.\n",
@@ -95,7 +95,7 @@ fn commands(root: &Command, text: &mut String) -> std::fmt::Result {
 
 fn command_and_below(command: &Command, above: &str, text: &mut String) -> std::fmt::Result {
     let name = format!("{above} {}", command.get_name());
-    // What measures is described where it is explained.
+    // Benchmarks have their own documentation.
     if command.is_hide_set() || command.get_name() == "help" {
         return Ok(());
     }
@@ -152,7 +152,7 @@ fn arguments<'a>(all: impl Iterator<Item = &'a Arg>, text: &mut String) -> std::
     Ok(())
 }
 
-/// clap takes the full stop away.
+/// clap removes the full stop.
 fn sentence(help: &str) -> String {
     match help.ends_with(['.', ']']) || help.is_empty() {
         true => help.to_owned(),

@@ -26,34 +26,35 @@ use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
 use tracing::Level;
 
-/// Lives that end when the process is asked to end.
+/// The servers and coordinators that end when the process is asked to end.
 #[derive(Clone, Default)]
 struct Lives(Arc<Mutex<Asked>>);
 
 #[derive(Default)]
 struct Asked {
     lives: Vec<Life>,
-    /// The process was asked to end, perhaps before there was anybody to be told.
+    /// The process was asked to end, perhaps before the first of them started.
     to_end: bool,
 }
 
-/// Until when a program runs.
+/// The end of a program's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// It is asked to end.
+    /// The process is asked to end.
     Asked,
-    /// The same, or the one who started it is gone, who had the other end of its input.
+    /// As `Asked`, or the program that started this one has closed the other end of its input.
     InputEnds,
 }
 
-/// The data that are left of a process that is ended.
+/// The data that remain after a process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kept {
     /// All, on its disk.
     All,
-    /// All on the disk if it ends in order. Else the newest part is in a directory in memory.
+    /// All of it, on the disk, if the process ends in order. Otherwise the newest part is in a
+    /// directory in memory.
     InBuffers(PathBuf),
-    /// The same, if the cluster keeps replicas.
+    /// As `InBuffers`, if the cluster keeps replicas.
     IfReplicated(PathBuf),
     /// None here. Other servers may have replicas.
     Elsewhere,
@@ -76,7 +77,7 @@ impl Kept {
         }
     }
 
-    /// The fate of the data if the process ends at once.
+    /// Returns the fate of the data if the process ends at once.
     fn at_once(&self) -> String {
         let outlasts = |directory: &PathBuf| {
             format!(
@@ -85,29 +86,31 @@ impl Kept {
             )
         };
         match self {
-            Kept::All => "nothing is lost".to_owned(),
-            Kept::InBuffers(directory) => format!("nothing is lost {}", outlasts(directory)),
+            Kept::All => "no data is lost".to_owned(),
+            Kept::InBuffers(directory) => format!("no data is lost {}", outlasts(directory)),
             Kept::IfReplicated(directory) => {
-                format!("replicas are kept {}; without replicas all is lost", outlasts(directory))
+                format!(
+                    "replicas are kept {}; without replicas all data is lost",
+                    outlasts(directory)
+                )
             }
             Kept::Elsewhere => {
-                "it keeps nothing here; data without a replica on another server are lost"
-                    .to_owned()
+                "it keeps no data here; data without a replica on another server is lost".to_owned()
             }
-            Kept::Nothing => "all that it stores is gone either way".to_owned(),
+            Kept::Nothing => "all its data is lost either way".to_owned(),
         }
     }
 
-    /// The fate of the data of `thunderhead dev`, for a person who tries it.
+    /// Returns the fate of the data of `thunderhead dev`, for its user.
     fn in_order(&self) -> &'static str {
         match self {
-            Kept::Nothing => "Ctrl-C ends it, and all that it stores is gone.",
-            _ => "Ctrl-C ends it. Acknowledged updates are kept, also if the process is killed.",
+            Kept::Nothing => "Ctrl-C ends it, and all its data is lost.",
+            _ => "Ctrl-C ends it. Acknowledged updates are kept, even if the process is killed.",
         }
     }
 }
 
-/// How long one may take to end in order after its input has ended.
+/// How long the programs may take to end in order after the input has ended.
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
 impl Lives {
@@ -115,7 +118,7 @@ impl Lives {
         let lives = Lives::default();
         let own = lives.clone();
         on_end_asked(move || {
-            eprintln!("thunderhead: ending; once more ends it at once ({})", kept.at_once());
+            eprintln!("thunderhead: ending; repeat to end at once ({})", kept.at_once());
             own.leave();
         })
         .map_err(|error| cannot("listen for signals", error))?;
@@ -124,7 +127,7 @@ impl Lives {
             let ends = move || {
                 let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
                 own.leave();
-                #[allow(clippy::disallowed_methods, reason = "the others do what there is to do")]
+                #[allow(clippy::disallowed_methods, reason = "other threads do the work")]
                 std::thread::sleep(AFTER_INPUT);
                 std::process::exit(Exit::Refused as i32);
             };
@@ -163,7 +166,7 @@ fn net(shared_memory: bool) -> NetOptions {
     NetOptions { shared_memory, ..NetOptions::default() }
 }
 
-/// Says, in one line of JSON, that a cluster serves and how to reach it.
+/// Prints one line of JSON: the cluster serves, and how to reach it.
 fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure> {
     let data = (!config.is_ephemeral).then(|| config.data.display().to_string());
     let ready = serde_json::json!({
@@ -194,7 +197,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         populate: false,
         backup: (config.cluster.replicas > 0).then(|| BackupOptions {
             disk_bytes: config.backup_bytes,
-            // Most who try a cluster write little.
+            // Most users of `thunderhead dev` write little.
             sparse: true,
             buffer_directory: Some(config.buffer_directory.clone()),
             begins_anew: config.new_storage,
@@ -244,8 +247,8 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     serve(|| local.join())
 }
 
-/// Waits until all servers are there and what they had before is back, and says what one should know; nothing
-/// where that is not to be.
+/// Waits until all servers serve and their former data is back. Returns remarks for the user, or
+/// `None` if the cluster ends before that.
 fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>, Failure> {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
@@ -274,14 +277,14 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>
                         .count();
                     match status.recoveries.iter().find_map(|it| it.trouble.clone()) {
                         Some(trouble) => {
-                            bar.set_message(format!("bringing back: {trouble}"));
-                            // The bar is seen on a terminal only.
+                            bar.set_message(format!("recovering: {trouble}"));
+                            // The bar is visible only on a terminal.
                             if known_trouble.is_none() {
-                                tracing::warn!("{trouble}; it is tried again");
+                                tracing::warn!("{trouble}; the recovery is tried again");
                                 known_trouble = Some(trouble);
                             }
                         }
-                        None => bar.set_message(format!("bringing back {waiting} tablets")),
+                        None => bar.set_message(format!("recovering {waiting} tablets")),
                     }
                     if waiting == 0 {
                         break Some(status.remarks);
@@ -291,14 +294,15 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>
             }
         }
         bar.tick();
-        #[allow(clippy::disallowed_methods, reason = "a person waits here, nothing else")]
+        #[allow(clippy::disallowed_methods, reason = "only a person waits here")]
         std::thread::sleep(pause);
     };
     bar.finish_and_clear();
     Ok(ready)
 }
 
-/// Serves until it is over, and says why. What only its start needed is not kept meanwhile.
+/// Serves until the program ends, and returns the reason. First gives back memory that only the
+/// start needed.
 fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
     give_start_back();
     match join() {
@@ -307,7 +311,7 @@ fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
     }
 }
 
-/// `thunderhead server`. One that the cluster has given up begins a new life.
+/// `thunderhead server`. A server that was declared crashed begins a new generation.
 pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
     let lives = Lives::listening(until, Kept::by_server(config))?;
@@ -353,7 +357,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
     let life = running.life().clone();
     lives.set([life.clone()]);
     tracing::info!(addresses = ?life.addresses(), "listening");
-    // Opening a storage and finding the cluster are of the start, too.
+    // Opening a storage and finding the cluster belong to the start too.
     life.wait_until_serving();
     serve(|| running.join())
 }
@@ -369,7 +373,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
             Truth::File(path.clone().unwrap_or_else(|| config.data.join("metastore")))
         }
         Metastore::Etcd(urls) => {
-            // The configuration takes no other URLs.
+            // The configuration accepts no other URLs.
             let endpoint =
                 |url: &String| url.trim_start_matches("http://").trim_end_matches('/').to_owned();
             Truth::Etcd { endpoints: urls.iter().map(endpoint).collect(), root }
@@ -400,7 +404,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
 fn ip_of(host: &str) -> Result<IpAddr, Failure> {
     let address = thunderhead_config::Address { host: host.to_owned(), port: 0 };
     let found = address.resolve().map_err(|error| cannot(format!("find {host}"), error))?;
-    let nothing = || Failure::usage(format!("{host} stands for no address"));
+    let nothing = || Failure::usage(format!("{host} has no address"));
     found.first().map(SocketAddr::ip).ok_or_else(nothing)
 }
 
@@ -416,7 +420,7 @@ fn polling(config: thunderhead_config::Polling) -> Polling {
     }
 }
 
-/// Has what happens written to the standard error.
+/// Writes log messages to the standard error.
 fn log(config: LogConfig) {
     let level = match config.level {
         LogLevel::Error => Level::ERROR,
@@ -433,7 +437,7 @@ fn log(config: LogConfig) {
 }
 
 fn memory(bytes: u64) -> Result<usize, Failure> {
-    let too_much = |_| Failure::usage(format!("this machine has no {bytes} bytes of memory"));
+    let too_much = |_| Failure::usage(format!("this machine cannot have {bytes} bytes of memory"));
     usize::try_from(bytes).map_err(too_much)
 }
 
@@ -458,28 +462,28 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_ended_at_once_says_what_is_kept() {
+    fn a_program_that_ends_at_once_reports_the_fate_of_its_data() {
         let dev = |settings: &[(&str, &str)]| Kept::by_dev(&config(settings).dev);
         let server = |settings: &[(&str, &str)]| Kept::by_server(&config(settings).server);
         let in_container = "which it may not in a container";
         let cases = [
-            (dev(&[]), "nothing is lost as long as /dev/shm outlasts it", Some(in_container)),
+            (dev(&[]), "no data is lost as long as /dev/shm outlasts it", Some(in_container)),
             (dev(&[("dev.buffer_directory", "/mnt/m")]), "as long as /mnt/m outlasts it", None),
-            (dev(&[("dev.replicas", "0")]), "all that it stores is gone", None),
-            (dev(&[("dev.ephemeral", "true")]), "all that it stores is gone", None),
-            (server(&[]), "without replicas all is lost", Some(in_container)),
+            (dev(&[("dev.replicas", "0")]), "all its data is lost", None),
+            (dev(&[("dev.ephemeral", "true")]), "all its data is lost", None),
+            (server(&[]), "without replicas all data is lost", Some(in_container)),
             (
                 server(&[("server.backup", "false")]),
-                "without a replica on another server are lost",
+                "without a replica on another server is lost",
                 None,
             ),
-            (Kept::All, "nothing is lost", None),
+            (Kept::All, "no data is lost", None),
         ];
         for (kept, words, more) in cases {
             let said = kept.at_once();
             assert!(said.contains(words) && more.is_none_or(|it| said.contains(it)), "{said}");
-            let is_gone = kept.in_order().contains("gone");
-            assert_eq!(is_gone, kept == Kept::Nothing, "{kept:?}");
+            let is_lost = kept.in_order().contains("lost");
+            assert_eq!(is_lost, kept == Kept::Nothing, "{kept:?}");
         }
     }
 }

@@ -7,23 +7,24 @@ use clap::Subcommand;
 use serde_json::json;
 use thunderhead_wire::ServerId;
 
-/// What to do about a server.
+/// The commands about a server.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Have the cluster forget a server that is down and does not come again.
+    /// Make the cluster forget a server that is down for good.
     ///
-    /// The cluster counts on the replicas on its disk no longer, and its storage belongs to no server any
-    /// more. Refused while a server is being recovered, for these replicas may be the only ones.
+    /// The cluster no longer relies on the replicas on the server's disk, and no server owns that
+    /// storage any more. Refused while a server is being recovered, because these replicas may be
+    /// the only ones.
     Forget {
-        /// Its number; `thunderhead status` shows it.
+        /// The server's number; `thunderhead status` shows it.
         server: u64,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(
     command: Command,
     store: &mut dyn Store,
@@ -38,7 +39,7 @@ pub(crate) fn run(
             Some(false) => {
                 return Err(Failure::new(Exit::Negative, "declined", "nothing was forgotten"));
             }
-            None => return Err(Failure::usage("say --yes: nobody can be asked here")),
+            None => return Err(Failure::usage("add --yes: there is no terminal for a question")),
         }
     }
     store.forget_server(server)?;
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_more_a_server_is_run() {
+    fn the_plain_command_runs_a_server() {
         let arguments = Arguments::try_parse_from(["thunderhead", "server", "--shards", "2"]);
         let command = arguments.expect("a good command line").command;
         assert!(matches!(command, Command::Server(ServerCommand { action: None, .. })));

@@ -1,7 +1,7 @@
 //! Flags, environment and file, gathered for the configuration.
 //!
-//! The flags follow from the table of keys. Each command has those of its own sections; `--set`
-//! reaches all keys from everywhere.
+//! The flags follow from the table of keys. Each command has the flags of its own sections. `--set`
+//! reaches all keys in every command.
 
 use crate::arguments::Common;
 use crate::exit::Failure;
@@ -38,7 +38,7 @@ groups! {
     Coordinator: ["coordinator", "cluster", "probe", "log"];
 }
 
-/// What every command may be told.
+/// The keys of every command.
 #[derive(Debug)]
 pub(crate) struct Everywhere;
 
@@ -48,9 +48,9 @@ impl Group for Everywhere {
     const GLOBAL: bool = true;
 }
 
-/// Flags that were given.
+/// The flags on a command line.
 pub(crate) struct Flags<G> {
-    /// How the flag is called, the key's name, the value.
+    /// The flag's name, the key's name, the value.
     given: Vec<(String, String, String)>,
     group: PhantomData<G>,
 }
@@ -66,7 +66,7 @@ impl<G: Group> Flags<G> {
         KEYS.iter().filter(|key| G::SECTIONS.contains(&key.section()))
     }
 
-    /// What was given.
+    /// Returns the flags.
     pub(crate) fn into_given(self) -> Vec<(String, String, String)> {
         self.given
     }
@@ -111,11 +111,11 @@ impl<G: Group> FromArgMatches for Flags<G> {
     }
 }
 
-/// The file that is read if nobody names one.
+/// The file that is read if none is named.
 const FILE: &str = "thunderhead.toml";
 
-/// Everything that says something about the configuration: what goes with every command, and the
-/// flags of this one.
+/// Returns all sources of the configuration: the arguments of every command, and this command's
+/// flags.
 pub(crate) fn sources(
     common: &Common,
     own: Vec<(String, String, String)>,
@@ -154,7 +154,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Failure> {
     Ok(File { name: path.display().to_string(), text })
 }
 
-/// What holds. Says on the way what is probably not meant.
+/// Returns the effective configuration. Prints warnings about probable mistakes.
 pub(crate) fn effective(
     common: &Common,
     own: Vec<(String, String, String)>,
@@ -167,7 +167,7 @@ pub(crate) fn effective(
     Ok(effective)
 }
 
-/// Where somebody keeps what programs remember between runs, as the XDG directories say.
+/// Returns the user's directory for the state of programs, by the rules for XDG directories.
 pub(crate) fn state_directory() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
     let state = of("XDG_STATE_HOME").or_else(|| Some(of("HOME")?.join(".local/state")))?;

@@ -1,8 +1,9 @@
-//! `thunderhead shell`: command by command.
+//! `thunderhead shell`: runs commands one after the other.
 //!
-//! On a terminal there are a line editor, a history and completion, and an error ends nothing. Where
-//! the standard input is something else it is a script: nothing is asked, and the first error ends
-//! it, unless it is to go on. The cluster is connected to when the first command needs it.
+//! On a terminal it has a line editor, a history and completion, and goes on after errors.
+//! Otherwise the standard input is a script: the shell asks no questions, and the first error ends
+//! the script unless `--keep-going` is set. The shell connects to the cluster when the first
+//! command needs it.
 
 mod completion;
 mod editor;
@@ -18,7 +19,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStringExt;
 
-/// How it behaves.
+/// The shell's arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Begin with this table in use.
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
     no_binary_name = true,
     disable_version_flag = true,
     about = "Commands of the shell. After `use TABLE` they take no TABLE.",
-    after_help = "Quotes: 'as it is', \"with \\n \\t \\\\ \\xNN\". A line that begins with # says nothing."
+    after_help = "Quotes: 'as it is', \"with \\n \\t \\\\ \\xNN\". A line that begins with # is a comment."
 )]
 struct Line {
     /// Print JSON, for programs.
@@ -48,7 +49,7 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum LineCommand {
-    /// Leave TABLE out of the commands that follow; without a name, no more.
+    /// Leave TABLE out of the following commands. Without a name: take TABLE again.
     Use {
         /// The table's name.
         table: Option<String>,
@@ -66,26 +67,26 @@ const WITH_TABLE: &[&str] = &["get", "put", "delete", "incr", "cas", "scan", "im
 /// Lines longer than this are refused: the longest value, escaped.
 const LINE_BYTES_MAX: u64 = 8 << 20;
 
-/// How a cluster is reached.
+/// Connects to a cluster.
 pub(crate) type Connect<'a> = &'a mut dyn FnMut() -> Result<Box<dyn Store>, Failure>;
 
-/// What the shell remembers.
+/// The state of the shell.
 struct Shell<'a> {
     connect: Connect<'a>,
     store: Option<Box<dyn Store>>,
     table: Option<String>,
-    /// The tables' names, as they were when they were last heard of: for completion.
+    /// The tables' names when they were last read, for completion.
     tables: Vec<String>,
 }
 
-/// Whether it goes on.
+/// Whether the shell goes on.
 #[derive(Debug, PartialEq, Eq)]
 enum Flow {
     On,
     Leave,
 }
 
-/// Runs it: on a terminal, or over a script.
+/// Runs the shell, on a terminal or over a script.
 pub(crate) fn run(
     arguments: Arguments,
     is_terminal: bool,
@@ -137,14 +138,14 @@ fn script(
         first.get_or_insert(failure);
     }
     match first {
-        // It is said already.
+        // Its message is printed already.
         Some(failure) => Err(Failure { message: String::new(), ..failure }),
         None => Ok(()),
     }
 }
 
 impl Shell<'_> {
-    /// Does what a line says.
+    /// Runs a line.
     fn line(&mut self, line: &[u8], session: &mut Session<'_>) -> Result<Flow, Failure> {
         let mut words = words::split(line).map_err(Failure::usage)?;
         let Some(first) = words.first() else { return Ok(Flow::On) };
@@ -203,7 +204,7 @@ impl Shell<'_> {
         Ok(Flow::On)
     }
 
-    /// The cluster; it is connected to if it was not.
+    /// Returns the cluster. Connects to it first if necessary.
     fn store(&mut self) -> Result<&mut (dyn Store + 'static), Failure> {
         if self.store.is_none() {
             self.store = Some((self.connect)()?);
@@ -215,7 +216,7 @@ impl Shell<'_> {
         }
     }
 
-    /// That this fails only means that nothing is completed.
+    /// Reads the tables' names. If it fails, no names are completed.
     fn learn_tables(&mut self) {
         if let Some(Ok(map)) = self.store.as_mut().map(|store| store.tables()) {
             self.tables = map.tables.into_iter().map(|table| table.name).collect();

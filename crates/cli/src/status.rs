@@ -1,7 +1,7 @@
-//! `thunderhead status`: what the cluster is, at a glance.
+//! `thunderhead status`: the state of the cluster at a glance.
 //!
-//! The coordinator says who there is; each shard and each backup is asked for the rest. One that
-//! does not answer is shown as such, and is no failure of the command.
+//! The coordinator lists the servers. Each shard and each backup reports the rest. A shard or
+//! backup that does not answer is shown as such, and is not a failure of the command.
 
 use crate::exit::Failure;
 use crate::session::Session;
@@ -17,7 +17,7 @@ use thunderhead_wire::control::{
     TableInfo,
 };
 
-/// Everything, for programs too.
+/// The whole report, for programs too.
 #[derive(Serialize)]
 struct Report {
     cluster: ClusterStatus,
@@ -42,7 +42,7 @@ impl<T> From<Result<T, Failure>> for Answered<T> {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure> {
     let cluster = store.status()?;
     let mut report = Report { cluster, shards: BTreeMap::new(), backups: BTreeMap::new() };
@@ -82,7 +82,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         print_server(server, report, &mut remarks, out)?;
     }
     if servers.servers.is_empty() {
-        writeln!(out, "\nno servers; `thunderhead server` starts one")?;
+        writeln!(out, "\nno servers; `thunderhead server` starts a server")?;
     }
     print_tables(&map.tables, report, out)?;
     for recovery in recoveries {
@@ -97,7 +97,8 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The cluster's format, where a program knows a newer one: that an upgrade is not finished.
+/// Prints the cluster's format if a program knows a newer one, because an upgrade is not finished
+/// then.
 fn print_formats(cluster: &ClusterStatus, out: &mut dyn Write) -> io::Result<()> {
     let ClusterStatus { format, programs, .. } = cluster;
     let Some(newest) = programs.iter().map(|it| it.newest).max().filter(|it| it > format) else {
@@ -119,7 +120,8 @@ fn print_formats(cluster: &ClusterStatus, out: &mut dyn Write) -> io::Result<()>
     }
 }
 
-/// What another failure could lose, of all shards together. Each shard says more in a remark.
+/// Prints the segments that another failure could lose, of all shards together. Each shard's remark
+/// says more.
 fn print_risk(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let (mut all, mut blocked) = (AtRisk::default(), 0u64);
     for answered in report.shards.values() {
@@ -150,12 +152,12 @@ fn print_risk(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How a recovery gets on.
+/// Describes the progress of a recovery.
 fn recovery_line(recovery: &RecoveryInfo, report: &Report) -> String {
     let RecoveryInfo { crashed, by, trouble, stage, partitions, masters, bytes, for_ms, .. } =
         recovery;
     let by = match masters.as_slice() {
-        [] => by.map_or("nobody yet".to_owned(), |by| by.to_string()),
+        [] => by.map_or("a master that is not chosen yet".to_owned(), |by| by.to_string()),
         [one] => one.to_string(),
         many => plural(many.len() as u64, "master"),
     };
@@ -186,7 +188,7 @@ fn recovery_line(recovery: &RecoveryInfo, report: &Report) -> String {
     line_of_it
 }
 
-/// Text of others in one line.
+/// Puts a foreign text into one line.
 fn line(text: &str) -> String {
     escape(text.as_bytes())
 }
@@ -203,7 +205,7 @@ fn print_server(
         ServerState::Down => "DOWN",
     };
     let rack = if rack.is_empty() { String::new() } else { format!(", rack {}", line(rack)) };
-    writeln!(out, "\n{id}  {state}  host {}{rack}, life {generation}", line(host))?;
+    writeln!(out, "\n{id}  {state}  host {}{rack}, generation {generation}", line(host))?;
     for shard in shards {
         let (master, address) = (shard.master, shard.address);
         match report.shards.get(&address) {
@@ -228,7 +230,7 @@ fn print_server(
             writeln!(out, "  {:12}  {address:21}  {bar}  {} of {frames}", "backup", count(used))?;
             if *frames_damaged > 0 {
                 let damaged = plural(*frames_damaged, "damaged frame");
-                remarks.push(format!("{id}: {damaged}; `thunderhead backup check` says which"));
+                remarks.push(format!("{id}: {damaged}; `thunderhead backup check` lists them"));
             }
         }
         Some(Answered::Error(why)) => {
@@ -267,7 +269,7 @@ fn print_shard(
     )
 }
 
-/// How much of a whole is live (#), used (=), and free (.).
+/// Draws a bar: # live, = used, . free.
 fn bar(live: u64, used: u64, whole: u64) -> String {
     const WIDTH: u64 = 20;
     let cells = |part: u64| {
@@ -314,7 +316,7 @@ mod tests {
     use crate::fake::{Fake, run};
 
     #[test]
-    fn a_person_sees_servers_tables_and_what_is_wrong() {
+    fn the_status_shows_servers_tables_and_problems() {
         let mut fake = Fake::default();
         run(&mut fake, "table create t").unwrap();
         let text = run(&mut fake, "status").unwrap();
@@ -323,14 +325,14 @@ mod tests {
             "AT RISK: 12 segments (96.0 MiB) with fewer than 3 replicas, for 35 s",
             "WRITES WAIT on 1 shard: fewer than 1 replicas can be kept, or a backup's disk is behind",
             "format 1; not all programs know format 2 yet: server 2 (format 1)",
-            "server 1  up  host here, life 2",
+            "server 1  up  host here, generation 2",
             "[#####=====..........]  256 MiB live, 512 MiB used of 1.0 GiB; 1,234,567 objects, recovering: 1.0 MiB of 4.0 MiB",
             "40 of 100 frames",
             "server 2  DOWN",
             "! server 1: 1 damaged frame",
             "! master 1: memory is tight",
             "! master 2 is being recovered by master 1 (rebuilding, for 2 s, 1 of 3 parts, log of 64.0 MiB, 1.0 MiB replayed); last attempt: a segment is missing",
-            "! master 3 is being recovered by nobody yet",
+            "! master 3 is being recovered by a master that is not chosen yet",
         ];
         for part in expected {
             assert!(text.contains(part), "{part:?} is missing:\n{text}");
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_what_the_cluster_said() {
+    fn the_json_status_has_all_members() {
         let text = run(&mut Fake::default(), "status --json").unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["cluster"]["cluster"], 77);
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_wide_whatever_it_is_told() {
+    fn a_bar_has_the_same_width_for_all_values() {
         for (live, used, whole) in [(0, 0, 0), (5, 3, 2), (u64::MAX, u64::MAX, u64::MAX), (1, 2, 3)]
         {
             assert_eq!(bar(live, used, whole).len(), 22);

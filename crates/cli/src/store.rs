@@ -1,4 +1,4 @@
-//! What commands need of a cluster: one trait, so that they are tested without one.
+//! The commands' view of a cluster: one trait, so that tests need no cluster.
 
 use crate::exit::Failure;
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, TableId, Version}
 /// Objects, one after the other.
 pub(crate) type Objects<'a> = Box<dyn Iterator<Item = Result<Object, Error>> + 'a>;
 
-/// A cluster, as a command sees it. Whatever is in the way for a while is not seen here: the client
-/// library tries again until the deadline.
+/// A cluster as a command sees it. Temporary obstacles are not visible here: the client library
+/// tries again until the deadline.
 pub(crate) trait Store {
     fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure>;
     fn drop_table(&mut self, name: &str) -> Result<(), Failure>;
@@ -24,7 +24,7 @@ pub(crate) trait Store {
     fn status(&mut self) -> Result<ClusterStatus, Failure>;
     fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure>;
     fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Failure>;
-    /// The id of a table.
+    /// Returns the id of a table.
     fn table(&mut self, name: &str) -> Result<TableId, Failure>;
     fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error>;
     fn write(
@@ -53,7 +53,7 @@ pub(crate) trait Store {
         key: &[u8],
         by: Number,
     ) -> Result<(Version, Number), Error>;
-    /// Operations without an order among them; as many results.
+    /// Does operations without an order among them. Returns one result for each.
     fn all(&mut self, operations: Vec<Operation>) -> Vec<Result<Answer, Error>>;
     fn scan(&mut self, table: TableId) -> Objects<'_>;
 }

@@ -11,57 +11,57 @@ use std::str::FromStr;
 use thunderhead_wire::control::{TableInfo, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId};
 
-/// What to do with tables.
+/// The commands for tables.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a table.
     Create {
         /// Its name.
         name: String,
-        /// Over how many shards it is spread.
+        /// The number of shards over which it is spread.
         #[arg(long, default_value_t = 1, value_name = "SHARDS", value_parser = clap::value_parser!(u32).range(1..=65_536))]
         span: u32,
     },
-    /// Drop a table with everything in it.
+    /// Drop a table with all its objects.
     Drop {
         /// Its name.
         name: String,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
     /// List the tables.
     List,
-    /// Show a table's tablets, and where they are.
+    /// Show a table's tablets and their masters.
     Show {
         /// Its name.
         name: String,
     },
-    /// Divide tablets, so that the parts can be moved apart.
+    /// Divide tablets, so that their parts can be moved.
     Split {
         /// The table's name.
         name: String,
         /// The first hash of the second part.
         #[arg(long, value_name = "HASH", value_parser = hash, required_unless_present = "into")]
         at: Option<KeyHash>,
-        /// Into so many equal parts of the whole table; boundaries that are there already stay.
+        /// The number of equal parts of the whole table. Existing boundaries stay.
         #[arg(long = "in", value_name = "N", conflicts_with = "at", value_parser = clap::value_parser!(u64).range(2..=65_536))]
         into: Option<u64>,
     },
-    /// Move a tablet to another shard. It is served all the time.
+    /// Move a tablet to another shard. Clients can use it all the time.
     Migrate {
         /// The table's name.
         name: String,
         /// The tablet's first hash.
         #[arg(long, value_name = "HASH", value_parser = hash)]
         first: KeyHash,
-        /// The master that is to have it, by its number: `thunderhead status` prints a line `master N` for each.
+        /// The number of the new master: `thunderhead status` prints a line `master N` for each.
         #[arg(long, value_name = "MASTER")]
         to: MasterNumber,
     },
 }
 
-/// The number of a master, as a person gives it.
+/// The number of a master, as a person writes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MasterNumber(MasterId);
 
@@ -78,7 +78,7 @@ impl FromStr for MasterNumber {
     }
 }
 
-/// A hash, in hexadecimal with 0x before it, or in decimal.
+/// Parses a hash, in hexadecimal with 0x before it, or in decimal.
 fn hash(text: &str) -> Result<KeyHash, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -87,7 +87,7 @@ fn hash(text: &str) -> Result<KeyHash, String> {
     parsed.map(KeyHash).map_err(|_| "give a number of 64 bits, such as 0x8000000000000000".into())
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(
     command: Command,
     store: &mut dyn Store,
@@ -133,12 +133,12 @@ fn drop(
     if !yes {
         let Some(ask) = &mut session.ask else {
             return Err(Failure::usage(format!(
-                "table {name:?} would be lost with everything in it, and nobody can be asked: add --yes"
+                "table {name:?} would be lost with all its objects, and there is no terminal for a question: add --yes"
             )));
         };
-        // Whether it exists is said before anybody is asked.
+        // A missing table is reported before the question.
         store.table(name)?;
-        if !ask(&format!("Drop table {name:?} with everything in it?")) {
+        if !ask(&format!("Drop table {name:?} with all its objects?")) {
             return Err(Failure::new(Exit::Negative, "declined", "nothing was dropped"));
         }
     }
@@ -161,7 +161,7 @@ fn list(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure>
         return session.put_json(&map.tables);
     }
     if map.tables.is_empty() {
-        writeln!(session.out, "no tables; `thunderhead table create NAME` makes one")?;
+        writeln!(session.out, "no tables; `thunderhead table create NAME` makes a table")?;
         return Ok(());
     }
     writeln!(session.out, "{:>6}  {:>7}  name", "id", "tablets")?;
@@ -196,12 +196,12 @@ fn show(table: &TableInfo, session: &mut Session<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Splits wherever a boundary of so many equal parts is none yet.
+/// Splits at each boundary of so many equal parts that does not exist yet.
 fn split_in(store: &mut dyn Store, name: &str, parts: u64) -> Result<TableInfo, Failure> {
     let mut table = find(store, name)?;
     let there: BTreeSet<u64> = table.tablets.iter().map(|tablet| tablet.first.0).collect();
     for part in 1..parts {
-        // Below 2^64, for the part is less than all of them.
+        // Below 2^64, because `part` is less than `parts`.
         let at = ((u128::from(part) << 64) / u128::from(parts)) as u64;
         if !there.contains(&at) {
             table = store.split(name, KeyHash(at))?;
@@ -228,14 +228,18 @@ mod tests {
             assert!(parts.contains(&format!("\n{first}")), "{parts}");
         }
         assert_eq!(parts.matches("25.0%").count(), 4, "{parts}");
-        assert_eq!(run(&mut fake, "table split t --in 4").unwrap(), parts, "it is so already");
+        assert_eq!(
+            run(&mut fake, "table split t --in 4").unwrap(),
+            parts,
+            "the boundaries exist already"
+        );
         let parts = run(&mut fake, "table split t --at 16 --json").unwrap();
         assert!(parts.contains(r#""first":16,"#), "{parts}");
         let moved = run(&mut fake, "table migrate t --first 0x10 --to 9").unwrap();
         assert!(moved.contains("     9  "), "{moved}");
         assert!(run(&mut fake, "table list").unwrap().contains("5  t\n"));
         let failure = run(&mut fake, "table drop t").unwrap_err();
-        assert_eq!(failure.exit, Exit::Usage, "nobody can be asked");
+        assert_eq!(failure.exit, Exit::Usage, "there is no terminal for a question");
         assert_eq!(run(&mut fake, "table drop t --yes").unwrap(), "dropped table \"t\"\n");
         for line in ["table drop t --yes", "table show t", "table split t --in 2", "get t k"] {
             let failure = run(&mut fake, line).unwrap_err();
@@ -244,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_may_say_no() {
+    fn a_person_may_decline() {
         let mut fake = Fake::default();
         run(&mut fake, "table create t").unwrap();
         fake.agrees = Some(false);

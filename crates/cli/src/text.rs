@@ -1,8 +1,8 @@
-//! Bytes as text: keys and values are bytes, people and JSON want characters.
+//! Bytes as text: keys and values are bytes, people and JSON need characters.
 //!
-//! *Escaped* text is UTF-8 in which a backslash, and what is no character that can be shown, is
-//! `\\`, `\n`, `\r`, `\t`, or `\xNN` for one byte. It says exactly which bytes are meant, in one line,
-//! and a terminal does nothing odd with it.
+//! *Escaped* text is UTF-8. In it a backslash, and each byte that is not part of a visible
+//! character, is `\\`, `\n`, `\r`, `\t`, or `\xNN` for one byte. It denotes the bytes exactly, in
+//! one line, and is harmless on a terminal.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::io;
 
-/// Bytes as escaped text.
+/// Returns bytes as escaped text.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -39,12 +39,12 @@ fn hex_escapes(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// Control characters, and those that make a terminal show a line in another order than it is.
+/// Whether a terminal hides the character or reorders the line because of it.
 fn is_hidden(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The bytes that escaped text means.
+/// Returns the bytes of escaped text.
 pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -61,9 +61,9 @@ pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The byte that is meant by what follows a backslash, and what follows that.
+/// Returns the byte that the text after a backslash denotes, and the rest of the text.
 pub(crate) fn escaped_byte(text: &[u8]) -> Result<(u8, &[u8]), String> {
-    let (&letter, rest) = text.split_first().ok_or("a backslash stands at the end; write \\\\")?;
+    let (&letter, rest) = text.split_first().ok_or("the text ends with a backslash; write \\\\")?;
     let byte = match letter {
         b'n' => b'\n',
         b'r' => b'\r',
@@ -80,13 +80,15 @@ pub(crate) fn escaped_byte(text: &[u8]) -> Result<(u8, &[u8]), String> {
         }
         other => {
             let other = char::from(other);
-            return Err(format!("\\{other} means nothing; there are \\\\ \\n \\r \\t \\0 \\xNN"));
+            return Err(format!(
+                "\\{other} is not an escape; use one of \\\\ \\n \\r \\t \\0 \\xNN"
+            ));
         }
     };
     Ok((byte, rest))
 }
 
-/// Hexadecimal digits.
+/// Returns hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -95,7 +97,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes as people read them: text as it is, anything else escaped.
+/// Returns bytes as people read them: text unchanged, anything else escaped.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     match str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(|it| is_hidden(it) && it != '\n' && it != '\t') => {
@@ -105,8 +107,8 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// Puts bytes into a JSON object: under a name if they are text, else in base64 under the name with
-/// `_base64`.
+/// Puts bytes into a JSON object: under a name if they are text, otherwise in base64 under the name
+/// with `_base64`.
 pub(crate) fn put_json(object: &mut serde_json::Map<String, Value>, name: &str, bytes: &[u8]) {
     match str::from_utf8(bytes) {
         Ok(text) => object.insert(name.to_owned(), text.into()),
@@ -114,11 +116,12 @@ pub(crate) fn put_json(object: &mut serde_json::Map<String, Value>, name: &str, 
     };
 }
 
-/// The largest whole number up to which a floating-point number of 64 bits has each one. JavaScript and many
-/// readers of JSON have no other numbers.
+/// Up to this number, a floating-point number of 64 bits represents every whole number. JavaScript
+/// and many readers of JSON have no other numbers.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// JSON in which the whole numbers that a reader may round, those beyond 2⁵³, are strings. Members stay in their order.
+/// Returns JSON in which whole numbers beyond 2⁵³, which a reader may round, are strings. The order
+/// of members stays.
 pub(crate) fn exact(json: &str) -> String {
     let mut exact = String::with_capacity(json.len());
     let mut rest = json;
@@ -142,7 +145,7 @@ pub(crate) fn exact(json: &str) -> String {
     exact
 }
 
-/// Bytes of the string that a text begins with, its quotation marks among them.
+/// Returns the length of the string at the text's beginning, with its quotation marks.
 fn string_bytes(text: &str) -> usize {
     let mut is_escaped = true;
     for (at, c) in text.char_indices() {
@@ -155,7 +158,7 @@ fn string_bytes(text: &str) -> usize {
     text.len()
 }
 
-/// A whole number as JSON: see [`exact`].
+/// Returns a whole number as JSON: see [`exact`].
 pub(crate) fn json_number(number: u64) -> String {
     exact(&number.to_string())
 }
@@ -171,7 +174,7 @@ pub(crate) fn write_json(out: &mut dyn io::Write, name: &str, bytes: &[u8]) -> i
     }
 }
 
-/// The bytes of a member that is there as text or in base64.
+/// Returns the bytes of a member in text or base64.
 pub(crate) fn of_json(
     name: &str,
     text: Option<String>,
@@ -180,14 +183,14 @@ pub(crate) fn of_json(
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => {
-            BASE64_STANDARD.decode(base64).map_err(|_| format!("{name}_base64 is no base64"))
+            BASE64_STANDARD.decode(base64).map_err(|_| format!("{name}_base64 is not base64"))
         }
         (Some(_), Some(_)) => Err(format!("it has both {name} and {name}_base64")),
         (None, None) => Err(format!("it has neither {name} nor {name}_base64")),
     }
 }
 
-/// A number with its thousands set apart.
+/// Returns a number with its thousands set apart.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -200,7 +203,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Bytes for people: three digits.
+/// Returns a number of bytes for people, with three digits.
 pub(crate) fn amount(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut scaled = bytes as f64;
@@ -214,7 +217,7 @@ pub(crate) fn amount(bytes: u64) -> String {
     format!("{scaled:.digits$} {name}")
 }
 
-/// `1 object`, `2 objects`.
+/// Returns `1 object`, `2 objects`.
 pub(crate) fn plural(number: u64, one: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{} {one}{s}", count(number))
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_shown_stays_and_the_rest_is_escaped() {
+    fn visible_text_stays_and_other_bytes_are_escaped() {
         let cases: &[(&[u8], &str)] = &[
             (b"plain", "plain"),
             ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused() {
+    fn unknown_escapes_are_refused() {
         for text in ["\\", "\\q", "\\x1", "\\xg1", "\\x+1"] {
             assert!(unescape(text.as_bytes()).is_err(), "{text}");
         }

@@ -1,10 +1,10 @@
 //! `import` and `export`: a table's objects as lines of JSON or as CSV.
 //!
-//! Both are streams: what is held is one batch, or one page of a scan. A line has a limit, so that a
-//! quote that is never closed does not take all memory.
+//! Both are streams: memory holds one batch, or one page of a scan. A line has a maximal length, so
+//! that a quote without its end does not take all memory.
 //!
-//! An import sends batches, in which operations have no order. So a key stands in one batch at most
-//! once: the second line about it begins the next, and the last line wins.
+//! An import sends batches, in which operations have no order. So a batch has each key at most
+//! once: a second line with the same key begins the next batch, and the last line wins.
 
 mod formats;
 
@@ -24,20 +24,23 @@ use std::time::Instant;
 use thunderhead_client::{Action, Number, Operation};
 use thunderhead_wire::{Condition, TableId};
 
-/// How objects are written.
+/// The formats of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// An object of JSON in each line, with the members key and value; or key_base64 and
-    /// value_base64 for what is no text. In place of a value, number or float has what `incr` counts with.
+    /// One JSON object in each line, with the members key and value, or key_base64 and value_base64
+    /// for bytes that are not text. A value that `incr` may change has the member number or float
+    /// instead of value.
     Jsonl,
-    /// Comma-separated values with a line of headings; bytes as they are. It does not say which are numbers for `incr`.
+    /// Comma-separated values with a line of headings, bytes unchanged. This format does not
+    /// distinguish numbers for `incr`.
     Csv,
 }
 
-/// What both have in common.
+/// The arguments of both commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Shape {
-    /// How objects are written; if it is not said, the file's name does: .csv, or else JSON lines.
+    /// The format of the file. If it is not given: CSV for names that end with .csv, otherwise JSON
+    /// lines.
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
     /// The heading of the column of keys, in CSV.
@@ -64,7 +67,7 @@ pub(crate) struct Import {
     file: PathBuf,
     #[command(flatten)]
     shape: Shape,
-    /// Pass over lines that make no sense or are refused, and count them.
+    /// Skip lines that are malformed or refused, and count them.
     #[arg(long)]
     skip_bad: bool,
 }
@@ -81,14 +84,14 @@ pub(crate) struct Export {
     shape: Shape,
 }
 
-/// Operations that are sent together.
+/// Operations in one batch.
 const BATCH: usize = 512;
-/// Bytes that are sent together, but for one object more.
+/// Bytes in one batch; one object may exceed it.
 const BATCH_BYTES: usize = 1 << 20;
-/// Bad lines that are told of one by one.
+/// Bad lines that are reported one by one.
 const BAD_TOLD: u64 = 10;
 
-/// What was done.
+/// The finished work.
 #[derive(Default)]
 struct Tally {
     objects: u64,
@@ -140,7 +143,9 @@ pub(crate) fn import(
         match session.input.take() {
             Some(input) => (Box::new(input), None),
             None => {
-                return Err(Failure::usage("the standard input is the shell's own; name a file"));
+                return Err(Failure::usage(
+                    "the shell reads the standard input itself; name a file",
+                ));
             }
         }
     } else {
@@ -177,7 +182,7 @@ pub(crate) fn import(
                 progress.at(lines.bytes(), || format!("{} objects", text::count(tally.objects)));
             }
             Err(failure) => {
-                // What stands before it is imported, as it is before a bad line.
+                // Lines before the failure are imported, as they are before a bad line.
                 break work.send().and(Err(failure.within(file.display())));
             }
         }
@@ -189,12 +194,12 @@ pub(crate) fn import(
     let tally = work.tally;
     outcome.map_err(|failure| {
         let objects = text::plural(tally.objects, "object");
-        failure.with(format!("{objects} had been imported; importing them again does no harm"))
+        failure.with(format!("{objects} had been imported; you may import them again"))
     })?;
     tally.report("imported", began, session, false)
 }
 
-/// An import at work.
+/// An import in progress.
 struct Work<'a> {
     store: &'a mut dyn Store,
     table: TableId,
@@ -203,7 +208,7 @@ struct Work<'a> {
     batch_bytes: usize,
     skip_bad: bool,
     tally: Tally,
-    /// What is to be said about lines that were skipped.
+    /// Reports about skipped lines.
     bad: Vec<String>,
 }
 
@@ -218,7 +223,7 @@ impl Work<'_> {
                 self.send()?;
                 let message = format!("line {number}: {why}");
                 let failure = Failure::new(Exit::Usage, "bad_line", message);
-                Err(failure.with("correct it, or pass over such lines with --skip-bad"))
+                Err(failure.with("correct it, or skip such lines with --skip-bad"))
             }
             Line::Object { number, key, kind, value } => {
                 let is_full = self.batch.len() >= BATCH || self.batch_bytes >= BATCH_BYTES;
@@ -247,7 +252,7 @@ impl Work<'_> {
         }
     }
 
-    /// Sends the batch, and says the worst of what came of it.
+    /// Sends the batch. Returns the worst failure.
     fn send(&mut self) -> Result<(), Failure> {
         self.keys.clear();
         self.batch_bytes = 0;
@@ -267,7 +272,7 @@ impl Work<'_> {
                 Err(error) => Failure::from(error),
             };
             match failure.exit {
-                // The line's fault, not the cluster's.
+                // The line is wrong, not the cluster.
                 Exit::Refused if self.skip_bad => self.skip(number, &failure.message),
                 exit => {
                     let rank = |exit| match exit {
@@ -308,8 +313,8 @@ pub(crate) fn export(
         return tally.report("exported", began, session, true);
     }
     let failed = |error: std::io::Error| Failure::file(file.display(), &error);
-    // Half an export must not pass for a whole one. What is no plain file, such as a pipe, is
-    // written to as it is.
+    // A partial export must not pass for a whole one. A target that is not a plain file, such as a
+    // pipe, is written directly.
     let is_plain = fs::metadata(&file).map_or(true, |it| it.is_file());
     let mut name = file.as_os_str().to_owned();
     name.push(".partial");

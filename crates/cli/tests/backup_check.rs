@@ -1,4 +1,4 @@
-//! `thunderhead backup check` as an operator runs it: what it prints and its status.
+//! `thunderhead backup check` as an operator runs it: its output and its status.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 /// Clusters have ids of 64 random bits.
 const CLUSTER: ClusterId = ClusterId(u64::MAX - 1);
 
-/// A store with one closed replica; where its data begins.
+/// Makes a store with one closed replica. Returns the offset of its data.
 fn make_store(directory: &Path) -> u64 {
     let mut world = world(directory).unwrap();
     let identity = Identity { cluster: CLUSTER, server: ServerId(2) };
@@ -41,12 +41,12 @@ fn check(directory: &Path, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_check_says_what_is_damaged_and_ends_with_status_1() {
+fn a_check_reports_damage_and_ends_with_status_1() {
     let name = format!("thunderhead-check-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     let (status, text) = check(&directory, &[]);
     assert_eq!(status, Some(2), "{text}");
-    assert!(!directory.exists(), "a check makes nothing");
+    assert!(!directory.exists(), "a check makes no files");
     let data_at = make_store(&directory);
     let (status, text) = check(&directory, &[]);
     assert_eq!(status, Some(0), "{text}");
@@ -62,7 +62,7 @@ fn a_check_says_what_is_damaged_and_ends_with_status_1() {
     let (status, text) = check(&directory, &["--json"]);
     assert_eq!(status, Some(1), "{text}");
     let facts: serde_json::Value = serde_json::from_str(&text).unwrap();
-    // As `status` writes it: many programs would round the number.
+    // As in `status`: many programs would round the number.
     assert_eq!(facts["cluster"], CLUSTER.0.to_string());
     assert_eq!((&facts["server"], &facts["frames_damaged"]), (&2.into(), &1.into()));
     assert_eq!(facts["frames"].as_array().unwrap().len(), 4);

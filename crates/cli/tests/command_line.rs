@@ -1,11 +1,11 @@
-//! The binary as a person or a script runs it: help, configuration, statuses, the shell; without a
-//! cluster.
+//! The binary as a person or a script runs it, without a cluster: help, configuration, statuses,
+//! the shell.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// A directory of its own for each test, gone at the end.
+/// A test's own directory, removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -69,7 +69,7 @@ fn expect(ended: &Ended, status: i32, out: &str, err: &str) {
     assert!(complained.contains(err), "{err:?} is not in {complained}");
 }
 
-/// Nobody listens there.
+/// Arguments with an address on which no process listens.
 const NOBODY: &[&str] = &["--coordinators", "127.0.0.1:1", "--deadline", "200ms"];
 
 fn to_nobody<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
@@ -77,7 +77,7 @@ fn to_nobody<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn arguments_that_are_wrong_are_told_to_programs_too() {
+fn wrong_arguments_are_reported_as_json_too() {
     let place = Place::new("wrong-arguments");
     for arguments in [&["--json", "get", "users"][..], &["no-such-command", "--json"]] {
         let ended = place.run(arguments);
@@ -89,7 +89,7 @@ fn arguments_that_are_wrong_are_told_to_programs_too() {
         );
         assert!(said["error"]["message"].as_str().unwrap().contains("Usage:"), "{said}");
     }
-    // Not an option here, and help is no mistake.
+    // After `--` it is not an option, and a request for help is not a mistake.
     assert!(place.run(&["get", "--", "--json"]).err.starts_with("error: "));
     assert_eq!(place.run(&["--json", "--help"]).status, Some(0));
 }
@@ -138,7 +138,7 @@ fn every_command_has_help() {
 }
 
 #[test]
-fn the_reference_is_what_the_program_does() {
+fn the_reference_page_is_up_to_date() {
     let page = Place::new("reference").run(&["reference"]).out;
     let written = include_str!("../../../docs/cli.md");
     assert!(page == written, "docs/cli.md is out of date: cargo run -- reference > docs/cli.md");
@@ -162,7 +162,7 @@ fn wrong_arguments_end_with_status_2() {
         (&["--set", "nonsense", "config", "show"], "KEY=VALUE"),
         (&["--deadline", "soon", "get", "t", "k"], "it must be a number with a unit"),
         (&["--config", "missing.toml", "get", "t", "k"], "missing.toml"),
-        (&["backup", "check", "missing"], "no directory"),
+        (&["backup", "check", "missing"], "not a directory"),
     ];
     for (arguments, expected) in cases {
         expect(&place.run(arguments), 2, "", expected);
@@ -170,7 +170,7 @@ fn wrong_arguments_end_with_status_2() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_ends_with_status_3() {
+fn an_unreachable_cluster_ends_with_status_3() {
     let place = Place::new("unreachable");
     place.write("objects.jsonl", "{\"key\":\"a\",\"value\":\"b\"}\n");
     let cases: &[&[&str]] = &[
@@ -190,7 +190,11 @@ fn a_cluster_that_is_not_there_ends_with_status_3() {
         let ended = place.run(&to_nobody(arguments));
         expect(&ended, 3, "", "thunderhead: ");
         assert!(ended.err.contains("127.0.0.1:1"), "it is named: {}", ended.err);
-        assert!(ended.err.contains("thunderhead dev"), "it says what to do: {}", ended.err);
+        assert!(
+            ended.err.contains("thunderhead dev"),
+            "the message names the next step: {}",
+            ended.err
+        );
     }
     let ended = place.run(&to_nobody(&["status", "--json"]));
     let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
@@ -221,7 +225,7 @@ fn a_configuration_is_checked() {
 }
 
 #[test]
-fn what_is_shown_says_where_it_comes_from() {
+fn the_shown_configuration_names_the_source_of_each_value() {
     let place = Place::new("show");
     place.write(
         "other.toml",
@@ -244,7 +248,7 @@ fn what_is_shown_says_where_it_comes_from() {
             "{key}"
         );
     }
-    // What is shown is a file that says the same.
+    // The output is a file with the same values.
     let first = place.run(&["--config", "other.toml", "config", "show"]);
     place.write("again.toml", &first.out);
     let second = place.run(&["--config", "again.toml", "config", "show"]);
@@ -255,7 +259,7 @@ fn what_is_shown_says_where_it_comes_from() {
 }
 
 #[test]
-fn a_variable_that_is_misspelled_is_told_of() {
+fn a_misspelled_variable_is_reported() {
     let place = Place::new("variable");
     let mut command = place.command(&["config", "show"]);
     command.env("THUNDERHEAD_SERVER_MEMROY", "8GiB").env("THUNDERHEAD_SERVICE_PORT", "1");
@@ -274,13 +278,13 @@ fn a_shell_runs_a_script() {
     expect(&shell("", &[]), 0, "", "");
     expect(&shell("help\n\nget t k\nhelp incr\n", &[]), 3, "Commands:", "line 3: no coordinator");
     let ended = shell("get t k\nhelp incr\n'open\n", &["-k"]);
-    expect(&ended, 3, "How much to add", "line 1: no coordinator");
+    expect(&ended, 3, "The number to add", "line 1: no coordinator");
     expect(&ended, 3, "", "line 3: a quote is open");
     expect(&shell("nonsense\n", &[]), 2, "", "line 1: ");
 }
 
 #[test]
-fn a_reader_that_leaves_ends_a_command_without_a_word() {
+fn a_reader_that_leaves_ends_a_command_silently() {
     let place = Place::new("pipe");
     for arguments in [&["reference"][..], &["config", "show", "--json"]] {
         let (reader, writer) = std::io::pipe().unwrap();

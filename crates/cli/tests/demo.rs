@@ -1,11 +1,11 @@
-//! `thunderhead demo crash` as people meet it, in small: processes, one of which dies.
+//! `thunderhead demo crash` on a small scale: processes, one of which is killed.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A directory of its own for each test, gone at the end.
+/// A test's own directory, removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -31,7 +31,7 @@ impl Place {
         std::fs::read_dir(&self.0).unwrap().next().is_none()
     }
 
-    /// Processes that were started to serve here.
+    /// Returns the number of processes that serve in this directory.
     fn processes(&self) -> usize {
         let of = |path: &Path| std::fs::read(path.join("cmdline")).unwrap_or_default();
         let place = self.0.canonicalize().unwrap();
@@ -51,7 +51,7 @@ impl Drop for Place {
     }
 }
 
-/// Reads what it says until all servers are up.
+/// Reads the output until all servers are up.
 fn until_up(child: &mut Child) -> BufReader<std::process::ChildStderr> {
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -61,7 +61,7 @@ fn until_up(child: &mut Child) -> BufReader<std::process::ChildStderr> {
 }
 
 #[test]
-fn a_server_is_killed_and_everything_is_there_again() {
+fn a_servers_data_comes_back_after_it_is_killed() {
     let place = Place::new("killed");
     let child = place.demo(&["--restart", "100ms", "--json"]);
     let output = child.wait_with_output().unwrap();
@@ -81,7 +81,7 @@ fn a_server_is_killed_and_everything_is_there_again() {
 }
 
 #[test]
-fn nothing_is_left_when_it_is_asked_to_end() {
+fn a_demo_that_is_asked_to_end_leaves_nothing() {
     let place = Place::new("asked");
     let mut child = place.demo(&[]);
     let mut said = until_up(&mut child);
@@ -96,7 +96,7 @@ fn nothing_is_left_when_it_is_asked_to_end() {
 }
 
 #[test]
-fn nobody_goes_on_when_it_is_killed() {
+fn no_process_survives_the_demo() {
     let place = Place::new("orphans");
     let mut child = place.demo(&[]);
     let _said = until_up(&mut child);
@@ -104,13 +104,13 @@ fn nobody_goes_on_when_it_is_killed() {
     child.wait().unwrap();
     let began = std::time::Instant::now();
     while place.processes() > 0 {
-        assert!(began.elapsed().as_secs() < 60, "somebody goes on");
+        assert!(began.elapsed().as_secs() < 60, "a process goes on");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn bad_arguments_are_refused() {
     let place = Place::new("refused");
     for more in [&["--replicas", "3"][..], &["--value-bytes", "8"], &["--value-bytes", "0"]] {
         let output = place.demo(more).wait_with_output().unwrap();

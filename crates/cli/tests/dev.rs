@@ -1,4 +1,4 @@
-//! `thunderhead dev` as its users meet it: started, killed, started again.
+//! `thunderhead dev` as its users run it: started, killed, started again.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use thunderhead_client::{Client, Condition, Error, Obstacle, Options, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thunderhead");
 
-/// The time for an operation that must succeed, on a machine that does much else.
+/// The time for an operation that must succeed, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster in a process of its own.
@@ -29,7 +29,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 impl Dev {
-    /// Starts one, and waits until it says that it serves.
+    /// Starts a cluster, and waits until it serves.
     fn start(data: &Path, more: &[&str]) -> Dev {
         Dev::start_at("127.0.0.1:0", data, more)
     }
@@ -59,7 +59,7 @@ impl Dev {
         output.unwrap()
     }
 
-    /// What a command that works prints.
+    /// Returns the output of a command that must succeed.
     fn says(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -67,10 +67,10 @@ impl Dev {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Ends it as a crash does.
+    /// Ends it like a crash.
     fn kill(self) {}
 
-    /// Asks it to end; says how it did.
+    /// Asks it to end. Returns its status.
     fn end(self) -> Option<i32> {
         self.end_by("-INT")
     }
@@ -84,7 +84,7 @@ impl Dev {
     }
 }
 
-/// Nothing is left running, whatever a test finds.
+/// No process goes on after a test, even a failed one.
 impl Drop for Dev {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -116,14 +116,14 @@ fn everything_acknowledged_is_there_again(name: &str, more: &[&str]) {
         assert_eq!(dev.says(&["incr", "users", "visits"]), (41 + life).to_string());
         assert_eq!(dev.run(&["get", "users", "key 7"]).status.code(), Some(1));
         assert_eq!(dev.says(&["scan", "users", "--keys"]).lines().count(), 21);
-        // By turns: with a signal, and without a word.
+        // Alternately ends it by a signal and kills it.
         if life % 2 == 0 { dev.kill() } else { assert_eq!(dev.end(), Some(0)) }
     }
     let _ = std::fs::remove_dir_all(&data);
 }
 
 #[test]
-fn an_increment_of_text_is_refused_also_when_it_has_eight_bytes() {
+fn an_increment_of_text_is_refused_even_if_it_has_eight_bytes() {
     let data = directory("numbers");
     let dev = Dev::start(&data, &[]);
     dev.says(&["table", "create", "t"]);
@@ -136,7 +136,7 @@ fn an_increment_of_text_is_refused_also_when_it_has_eight_bytes() {
     dev.says(&["put", "t", "text", "41", "--number"]);
     dev.says(&["incr", "t", "half", "0.5", "--float"]);
     dev.kill();
-    // What it is outlasts the process.
+    // The kind of a value outlasts the process.
     let dev = Dev::start(&data, &[]);
     assert_eq!(dev.says(&["incr", "t", "text"]), "42");
     assert_eq!(dev.says(&["get", "t", "text", "--number"]), "42");
@@ -195,8 +195,8 @@ fn the_limit_of_open_files_is_raised_to_what_the_system_allows() {
     let _ = std::fs::remove_dir_all(&data);
 }
 
-/// An address that several clusters have in turn. Its host is this process's own, and its port is
-/// none that the system hands out: between two clusters nothing else takes it.
+/// Returns an address that several clusters use in turn. Its host belongs to this process alone,
+/// and the system never hands out its port. So no other program takes it between two clusters.
 fn own_address(number: u32) -> String {
     let id = std::process::id();
     let (high, middle, low) = (64 + (id >> 16 & 63), id >> 8 & 255, id & 255);
@@ -204,7 +204,7 @@ fn own_address(number: u32) -> String {
 }
 
 #[test]
-fn a_client_that_is_left_open_does_not_take_another_cluster_at_the_same_ports_for_its_own() {
+fn an_open_client_does_not_mistake_another_cluster_at_the_same_ports_for_its_own() {
     let data = ["ours", "theirs"].map(directory);
     let at = own_address(0);
     let dev = Dev::start_at(&at, &data[0], &[]);
@@ -217,12 +217,12 @@ fn a_client_that_is_left_open_does_not_take_another_cluster_at_the_same_ports_fo
     assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"ours");
     client.write(table, b"written", b"1", Condition::Always).unwrap();
     dev.kill();
-    // The same ports, and a table of the same id.
+    // The same ports, and a table with the same id.
     let dev = Dev::start_at(&at, &data[1], &[]);
     dev.says(&["table", "create", "t"]);
     dev.says(&["put", "t", "key", "theirs"]);
-    // A read goes on until its deadline. On a busy machine the first greeting may take as long as
-    // that.
+    // A read goes on until its deadline. On a busy machine even the first greeting may take that
+    // long.
     client.set_deadline(Some(Duration::from_secs(3)));
     let read = client.read(table, b"key");
     let is_told = |it| matches!(it, Obstacle::OtherCluster | Obstacle::NoAnswer);
@@ -260,7 +260,7 @@ impl Process {
     }
 }
 
-/// The output of `thunderhead status`, as soon as it has these words.
+/// Waits until the output of `thunderhead status` has these words, and returns it.
 fn status_says(at: &str, words: &[&str]) -> String {
     let end = std::time::Instant::now() + 3 * PATIENCE;
     loop {
@@ -270,19 +270,19 @@ fn status_says(at: &str, words: &[&str]) -> String {
         if words.iter().all(|it| said.contains(it)) {
             return said;
         }
-        assert!(std::time::Instant::now() < end, "{words:?} in vain: {said}");
+        assert!(std::time::Instant::now() < end, "{words:?} did not appear: {said}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// The files and directories below a directory.
+/// Returns the names of the files and directories in a directory.
 fn entries(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[test]
-fn nothing_is_left_of_a_temporary_store_that_is_killed() {
+fn a_killed_temporary_store_leaves_nothing() {
     let scratch = directory("ephemeral");
     std::fs::create_dir_all(&scratch).unwrap();
     let start = || {
@@ -306,7 +306,7 @@ fn nothing_is_left_of_a_temporary_store_that_is_killed() {
     says(&["table", "create", "t"]);
     says(&["put", "t", "key", "value"]);
     assert_eq!(says(&["get", "t", "key"]).trim(), "value");
-    // While it runs there is no file either, so it does not matter how it ends.
+    // It has no file while it runs either, so the way in which it ends does not matter.
     let pid = process.0.id();
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let files = open.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());

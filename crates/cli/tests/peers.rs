@@ -1,12 +1,12 @@
-//! `thunderhead bench peers` in small, beside the peers that are installed.
+//! `thunderhead bench peers` on a small scale, with the installed peers.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
-#![allow(clippy::print_stderr, reason = "who skips a test says so")]
+#![allow(clippy::print_stderr, reason = "a skipped test prints a message")]
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A directory of its own, gone at the end.
+/// A test's own directory, removed at the end.
 struct Place(PathBuf);
 
 impl Place {
@@ -23,7 +23,7 @@ impl Place {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Processes that have files here.
+    /// Returns the number of processes that have files here.
     fn processes(&self) -> usize {
         let place = self.0.to_str().unwrap().as_bytes();
         let has_it = |path: &Path| {
@@ -46,7 +46,7 @@ fn is_installed(program: &str) -> bool {
 }
 
 #[test]
-fn stores_are_compared_and_nothing_is_left() {
+fn stores_are_compared_and_leave_nothing() {
     if !is_installed("redis-server") {
         eprintln!("skipped: redis-server is not installed; cargo xtask compare installs it");
         return;
@@ -58,7 +58,7 @@ fn stores_are_compared_and_nothing_is_left() {
     let written = page.display().to_string();
     let output = place.bench(&["--only", "latency,idle", "--json", "--write", &written]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // How fast it is says nothing here.
+    // The speed does not matter here.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["requirements"].as_array().unwrap();
@@ -78,7 +78,7 @@ fn stores_are_compared_and_nothing_is_left() {
 }
 
 #[test]
-fn a_page_without_a_place_is_refused_before_anything_is_measured() {
+fn a_page_without_a_place_is_refused_before_the_measurements() {
     let place = Place::new("page");
     let page = place.0.join("page.md");
     std::fs::write(&page, "nothing").unwrap();

@@ -1,12 +1,13 @@
-//! Three servers, as processes with default settings, while clients work: any one of them is killed with
-//! SIGKILL. The other two go on with one replica of everything, and say so; when the server is back, all
-//! replicas are made up for. Where `min_replicas` is as large as `replicas`, writes wait instead, reads of
-//! healthy masters go on, and a command changes that while the cluster runs.
+//! Three servers, as processes with default settings, while clients work. Each of them in turn is
+//! killed with SIGKILL. The other two go on with one replica of every segment, and report it. After
+//! the server's restart all replicas are made again. If `min_replicas` equals `replicas`, writes
+//! wait instead and reads of healthy masters go on, and a command changes that while the cluster
+//! runs.
 //!
-//! Limits on time are wide here, for a busy machine. `THUNDERHEAD_STRICT_TIMES=1` holds the cluster to two seconds
-//! from the verdict until everything is read and written again; `--nocapture` shows how long it took.
+//! The time limits are wide here, for a busy machine. With `THUNDERHEAD_STRICT_TIMES=1` all objects
+//! must be read and written again within two seconds of the verdict. `--nocapture` shows the times.
 #![allow(clippy::disallowed_methods, reason = "processes are watched as a person watches them")]
-#![allow(clippy::print_stdout, reason = "how long it took is of interest")]
+#![allow(clippy::print_stdout, reason = "the times are of interest")]
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -47,7 +48,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     format!("{number} {round} ").repeat(40).into_bytes()
 }
 
-/// What a person sees.
+/// Runs a command. Returns whether it succeeded, and its output.
 fn thunderhead(cluster: &Cluster, arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thunderhead"));
     let at = cluster.coordinator().to_string();
@@ -57,12 +58,13 @@ fn thunderhead(cluster: &Cluster, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Waits until all shards that are up say that no segment lacks replicas.
+/// Waits until no shard that is up reports a segment that lacks replicas.
 fn wait_until_complete(client: &mut Client) {
-    wait("all replicas are there", || at_risk(client).is_some_and(|it| it.is_empty()));
+    wait("all replicas are complete", || at_risk(client).is_some_and(|it| it.is_empty()));
 }
 
-/// What the shards that are up say of segments that lack replicas; nothing where one does not answer.
+/// Returns the reports of the shards that are up about segments that lack replicas, or `None` if
+/// one does not answer.
 fn at_risk(client: &mut Client) -> Option<Vec<AtRisk>> {
     let servers = client.status().ok()?.servers.servers;
     let up = servers.iter().filter(|server| server.state == ServerState::Up);
@@ -82,8 +84,8 @@ fn wait(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Waits until `status` has these words and not those: it leaves out a shard that is slow to
-/// answer.
+/// Waits until `status` has these words and not those others: `status` leaves out a shard that is
+/// slow to answer.
 fn status_says(cluster: &Cluster, words: &[&str], others: &[&str]) {
     let began = Instant::now();
     loop {
@@ -92,7 +94,7 @@ fn status_says(cluster: &Cluster, words: &[&str], others: &[&str]) {
         if done && words.iter().all(has) && !others.iter().any(has) {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "status says not {words:?}, or {others:?}: {said}");
+        assert!(began.elapsed() < PATIENCE, "status lacks {words:?} or has {others:?}: {said}");
         std::thread::sleep(PAUSE);
     }
 }
@@ -152,7 +154,7 @@ fn any_one_of_three_servers_may_be_killed_under_load() {
                 Load { view: cluster.view(), table, ends: &ends, done: &done, longest: &longest };
             scope.spawn(move || load.run(number + 1));
         }
-        // Also where this thread fails, or the others would go on for ever.
+        // Also if this thread fails, because the other threads would go on for ever.
         let told = Told(&ends);
         for victim in 0..3 {
             loses_and_regains(&mut cluster, &mut client, table, victim);
@@ -207,7 +209,7 @@ fn loses_and_regains(cluster: &mut Cluster, client: &mut Client, table: TableId,
     assert!(risks.iter().all(|it| it.segments > 0 && it.replicas == 1), "{risks:?}");
 
     cluster.start_server(victim).unwrap();
-    let complete = wait("all replicas are there again", || {
+    let complete = wait("all replicas are complete again", || {
         let is_up = client.status().is_ok_and(|status| {
             let servers = status.servers.servers;
             servers.iter().all(|it| it.state == ServerState::Up) && status.recoveries.is_empty()
@@ -219,7 +221,7 @@ fn loses_and_regains(cluster: &mut Cluster, client: &mut Client, table: TableId,
 }
 
 #[test]
-fn writes_wait_and_reads_go_on_where_all_replicas_are_wanted_until_that_is_changed() {
+fn writes_wait_and_reads_go_on_while_min_replicas_cannot_be_had() {
     let mut cluster = Cluster::start(&setup(&["--min-replicas", "2"])).unwrap();
     let mut client = cluster.client(DEADLINE).unwrap();
     let table = fill(&mut client, 0);
@@ -248,7 +250,7 @@ fn writes_wait_and_reads_go_on_where_all_replicas_are_wanted_until_that_is_chang
         assert!(read.is_some(), "key {number} of a healthy master");
     }
     let mut hasty = cluster.client(Duration::from_secs(3)).unwrap();
-    // Its last word is the obstacle of its last attempt, which may have been another one on a busy
+    // The error names the obstacle of the last attempt, which may have been another one on a busy
     // machine.
     wait("a write is told that its server waits for its backups", || {
         let refused = hasty.write(table, &key(healthy[0]), b"later", Condition::Always);
@@ -256,7 +258,7 @@ fn writes_wait_and_reads_go_on_where_all_replicas_are_wanted_until_that_is_chang
         println!("a write is told: {refused}");
         refused.to_string().contains("waits for its backups")
     });
-    // Of the master whose write waits, too: only a delete could have made a key absent.
+    // Also from the master whose write waits: only a delete could have made a key absent.
     let absent = (KEYS..).filter(is_healthy).take(50);
     for number in absent {
         assert!(client.read(table, &key(number)).unwrap().is_none(), "key {number} is absent");

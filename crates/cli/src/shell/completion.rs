@@ -1,13 +1,13 @@
-//! What may stand next in a line: commands, tables, options.
+//! The words that may come next in a line: commands, tables, options.
 
 use super::{Line, WITH_TABLE, words};
 use clap::{Command, CommandFactory};
 
-/// Where the word under the cursor begins, and what it may become.
+/// Returns the begin of the word at the cursor, and the words that it may become.
 pub(crate) fn complete(before: &str, tables: &[String], in_use: bool) -> (usize, Vec<String>) {
     let start = before.rfind([' ', '\t']).map_or(0, |at| at + 1);
     let (done, begun) = before.split_at(start);
-    // In an open quote nothing is completed.
+    // Nothing is completed in an open quote.
     let Ok(done) = words::split(done.as_bytes()) else { return (before.len(), Vec::new()) };
     let done: Vec<String> =
         done.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
@@ -44,7 +44,7 @@ fn candidates(
         let visible = command.get_subcommands().filter(|it| !it.is_hide_set());
         return if done.len() == depth { names(visible) } else { Vec::new() };
     }
-    // The first argument, behind the options.
+    // The first argument after the options.
     let positions = done.iter().skip(depth).filter(|word| !word.starts_with('-')).count();
     let first = done.first().map_or("", String::as_str);
     let takes_table = match first {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_stand_next_is_offered() {
+    fn words_that_may_come_next_are_offered() {
         let tables = ["users".to_owned(), "two words".to_owned()];
         let cases: &[(&str, bool, usize, &[&str])] = &[
             ("de", false, 0, &["delete"]),

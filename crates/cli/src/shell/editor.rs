@@ -14,10 +14,10 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::path::PathBuf;
 
-/// Lines that are remembered.
+/// The number of lines in the history.
 const HISTORY: usize = 10_000;
 
-/// What the editor knows for completion.
+/// The editor's knowledge for completion.
 #[derive(Default)]
 struct Knowledge {
     tables: Vec<String>,
@@ -46,12 +46,12 @@ impl Highlighter for Knowledge {}
 impl Validator for Knowledge {}
 impl Helper for Knowledge {}
 
-/// Reads lines until somebody leaves.
+/// Reads lines until the user leaves.
 pub(super) fn run(shell: &mut Shell<'_>, session: &mut Session<'_>) -> Result<(), Failure> {
     let failed =
         |error: ReadlineError| Failure::usage(format!("cannot read the terminal: {error}"));
     let config = Config::builder()
-        // What should not be remembered begins with a blank.
+        // A line that begins with a blank is not kept.
         .history_ignore_space(true)
         .history_ignore_dups(true)
         .and_then(|it| it.max_history_size(HISTORY))
@@ -62,7 +62,7 @@ pub(super) fn run(shell: &mut Shell<'_>, session: &mut Session<'_>) -> Result<()
     editor.set_helper(Some(Knowledge::default()));
     let history = history();
     if let Some(path) = &history {
-        // There is none the first time.
+        // The file is missing the first time.
         let _ = editor.load_history(path);
     }
     session.note("`help` lists the commands, `exit` or Ctrl-D leaves");
@@ -84,7 +84,7 @@ pub(super) fn run(shell: &mut Shell<'_>, session: &mut Session<'_>) -> Result<()
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(failed(error)),
         };
-        // A line that is not remembered is done all the same.
+        // The line runs even if the history cannot be kept.
         let _ = editor.add_history_entry(&line);
         if let Some(path) = &history {
             remember(&mut editor, path);
@@ -102,7 +102,7 @@ pub(super) fn run(shell: &mut Shell<'_>, session: &mut Session<'_>) -> Result<()
     Ok(())
 }
 
-/// After each line, so that one that ends the program is remembered too.
+/// Saves the history after each line, so that it has a line that ends the program too.
 fn remember(editor: &mut Editor<Knowledge, FileHistory>, path: &PathBuf) {
     if let Some(directory) = path.parent() {
         let _ = std::fs::create_dir_all(directory);
@@ -110,7 +110,7 @@ fn remember(editor: &mut Editor<Knowledge, FileHistory>, path: &PathBuf) {
     let _ = editor.append_history(path);
 }
 
-/// Where the history is kept.
+/// Returns the path of the history.
 fn history() -> Option<PathBuf> {
     let named = std::env::var_os("THUNDERHEAD_HISTORY").map(PathBuf::from);
     named.or_else(|| Some(state_directory()?.join("history")))

@@ -1,10 +1,10 @@
-//! What lines do, one after the other, over a cluster in memory.
+//! Lines that run one after the other, over a cluster in memory.
 
 use super::*;
 use crate::exit::Exit;
 use crate::fake::Fake;
 
-/// Runs a script; what it prints, what it says besides, and how it ends.
+/// Runs a script. Returns its output, its notes and its result.
 fn run_script(script: &str, keep_going: bool) -> (String, String, Result<(), Failure>) {
     let mut connections = 0;
     let mut connect = || -> Result<Box<dyn Store>, Failure> {
@@ -29,7 +29,7 @@ fn run_script(script: &str, keep_going: bool) -> (String, String, Result<(), Fai
 }
 
 #[test]
-fn lines_are_done_one_after_the_other() {
+fn lines_run_one_after_the_other() {
     let script = "# a remark\n\ntable create t\nput t 'a key' \"line\\n\\x00\"\nscan t\nuse t\n\
                   get 'a key' --hex\nscan --keys\nincr n 5 --json\nuse\nget t n --number\nexit\nget";
     let (out, _, done) = run_script(script, false);
@@ -50,18 +50,18 @@ fn the_first_error_ends_a_script_and_is_named_by_its_line() {
     let (out, notes, done) = run_script(script, true);
     assert!(out.contains("version 1"), "it goes on: {out}");
     assert!(notes.contains("line 2: there is no object"), "{notes}");
-    assert_eq!(done.unwrap_err().exit, Exit::Negative, "but it is not forgotten");
+    assert_eq!(done.unwrap_err().exit, Exit::Negative, "the status is that of the first error");
 }
 
 #[test]
-fn what_makes_no_sense_is_said_so() {
+fn malformed_lines_are_explained() {
     let cases = [
         ("gte t k", "`help` lists"),
         ("delte t k", "'delete'"),
         ("get t", "<KEY>"),
         ("put t 'k", "a quote is open"),
-        ("put t k -", "the shell's own"),
-        ("import t -", "the shell's own"),
+        ("put t k -", "the shell reads"),
+        ("import t -", "the shell reads"),
         ("use nowhere", "there is no table \"nowhere\""),
         ("table drop t", "--yes"),
     ];
@@ -73,7 +73,7 @@ fn what_makes_no_sense_is_said_so() {
 }
 
 #[test]
-fn help_is_no_error() {
+fn help_is_not_an_error() {
     for line in ["help", "help get", "get --help", "use t\nget --help"] {
         let (out, _, done) = run_script(&format!("table create t\n{line}\n"), false);
         done.unwrap();

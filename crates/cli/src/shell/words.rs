@@ -1,11 +1,11 @@
-//! A line, cut into words: blanks divide, quotes hold together.
+//! Splits a line into words: blanks separate words, quotes join them.
 //!
-//! Between `'` and `'` everything is as it stands. Outside of them a backslash begins an escape, as
-//! in [escaped text](crate::text), so that what `scan` shows can be put between `"` and `"`.
+//! Text between `'` and `'` is unchanged. Elsewhere a backslash begins an escape, as in [escaped
+//! text](crate::text), so the output of `scan` can stand between `"` and `"`.
 
 use crate::text::escaped_byte;
 
-/// The words of a line. One that begins with `#` begins a remark.
+/// Returns the words of a line. A word that begins with `#` begins a comment.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let mut words = Vec::new();
     let mut word: Option<Vec<u8>> = None;
@@ -38,7 +38,7 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(words)
 }
 
-/// A word as it must be written to stand for these characters.
+/// Returns a word in quotes if it needs them.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:@+,=%".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn blanks_divide_and_quotes_hold_together() {
+    fn blanks_separate_and_quotes_join() {
         let cases: &[(&str, &[&[u8]])] = &[
             ("", &[]),
             ("  # nothing", &[]),
@@ -73,13 +73,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_escaped_is_one_word_in_quotes(bytes: Vec<u8>) {
+        fn escaped_text_in_quotes_is_one_word(bytes: Vec<u8>) {
             let line = format!("put t \"{}\"", escape(&bytes).replace('"', "\\\""));
             prop_assert_eq!(split(line.as_bytes()).unwrap().pop().unwrap(), bytes);
         }
 
         #[test]
-        fn a_quoted_word_is_that_word(word: String) {
+        fn a_quoted_word_reads_back(word: String) {
             prop_assert_eq!(split(quoted(&word).as_bytes()).unwrap(), [word.into_bytes()]);
         }
     }

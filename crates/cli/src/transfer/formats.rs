@@ -1,4 +1,4 @@
-//! The lines of an import, and those of an export.
+//! The lines of an import and of an export.
 
 use super::Format;
 use crate::exit::Failure;
@@ -38,11 +38,11 @@ struct Csv<'a> {
     names: [String; 2],
     columns: Option<[usize; 2]>,
     record: ByteRecord,
-    /// Where the record that is being read began.
+    /// The offset at which the present record began.
     began: Rc<Cell<u64>>,
 }
 
-/// Counts what is read, and refuses to go on too long without a record.
+/// Counts the bytes, and fails if a record is too long.
 struct Counted<'a> {
     inner: Box<dyn Read + 'a>,
     bytes: Rc<Cell<u64>>,
@@ -53,7 +53,7 @@ impl Read for Counted<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.bytes.get() - self.began.get() > LINE_BYTES_MAX {
             return Err(io::Error::other(
-                "a record is too long; is there a quote without its end?",
+                "a record is too long; check for a quote without its end",
             ));
         }
         let bytes = self.inner.read(buffer)?;
@@ -100,7 +100,7 @@ impl Members {
         let bytes = match number_of_text(&digits, is_float) {
             Some(Number::Integer(number)) => number.to_le_bytes(),
             Some(Number::Float(number)) => number.to_le_bytes(),
-            None => return Err(format!("{digits} is no number of 64 bits")),
+            None => return Err(format!("{digits} is not a number of 64 bits")),
         };
         Ok((kind, bytes.to_vec()))
     }
@@ -131,12 +131,12 @@ impl<'a> Lines<'a> {
         Lines { source, bytes }
     }
 
-    /// Bytes that were read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
 
-    /// The next line; nothing at the end.
+    /// Returns the next line, or `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Line>, Failure> {
         match &mut self.source {
             Source::Csv(csv) => {
@@ -167,7 +167,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Passes over what is left of a line.
+/// Skips the rest of a line.
 fn skip_line(input: &mut BufReader<Counted<'_>>) -> io::Result<()> {
     loop {
         let counted = input.get_ref();
@@ -187,10 +187,10 @@ fn skip_line(input: &mut BufReader<Counted<'_>>) -> io::Result<()> {
 
 fn of_json(number: u64, line: &[u8]) -> Line {
     let object = serde_json::from_slice(line).map_err(|error| {
-        // The line is said already, and there is only one.
+        // The caller names the line, and it is always line 1 here.
         let said = error.to_string();
         let said = said.split(" at line ").next().unwrap_or(&said);
-        format!("it is no object with a key and a value: {said} (column {})", error.column())
+        format!("it is not an object with a key and a value: {said} (column {})", error.column())
     });
     let object = object.and_then(|mut members: Members| {
         let (key, key_base64) = (members.key.take(), members.key_base64.take());
@@ -235,7 +235,7 @@ impl Csv<'_> {
             _ => {
                 let most = columns.into_iter().max().unwrap_or(0) + 1;
                 let fields = text::plural(self.record.len() as u64, "field");
-                Err(format!("it has {fields}, and at least {most} are needed"))
+                Err(format!("it has {fields}, but needs at least {most}"))
             }
         };
         Ok(Some(checked(number, object)))
@@ -257,7 +257,7 @@ fn failed(error: &csv::Error) -> Failure {
     })
 }
 
-/// The lines of an export.
+/// The writers of an export.
 pub(super) enum Writer<'a> {
     Json(&'a mut dyn Write),
     Csv(Box<csv::Writer<&'a mut dyn Write>>),
@@ -297,7 +297,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Keeps the kind, by which a reader that has gone is known.
+/// Keeps the error's kind, which shows whether the reader has gone.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,

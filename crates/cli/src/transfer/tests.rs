@@ -1,4 +1,4 @@
-//! What is exported comes back by import, byte by byte; and what is said about lines that do not.
+//! Exported objects come back by import, byte by byte. Bad lines are reported.
 
 use super::formats::LINE_BYTES_MAX;
 use crate::exit::Exit;
@@ -34,7 +34,7 @@ fn lines_become_objects_and_are_counted() {
 }
 
 #[test]
-fn numbers_come_back_as_numbers() {
+fn numbers_stay_numbers() {
     let mut fake = fake();
     for line in ["put t i 9007199254740993 --number", "put t f 0.1 --float", "put t b 12345678"] {
         run(&mut fake, line).unwrap();
@@ -63,7 +63,7 @@ fn numbers_come_back_as_numbers() {
 }
 
 #[test]
-fn a_bad_line_is_named_and_stops_the_import_unless_it_may_be_skipped() {
+fn a_bad_line_is_named_and_ends_the_import_unless_it_may_be_skipped() {
     let cases = [
         (
             "jsonl",
@@ -100,7 +100,7 @@ fn a_bad_line_is_named_and_stops_the_import_unless_it_may_be_skipped() {
         assert_eq!(exit, Exit::Usage);
         assert!(message.starts_with(&format!("line {number}: ")), "{message}");
         assert!(message.contains("1 object had been imported"), "{message}");
-        assert_eq!(run(&mut fake, "scan t --keys").unwrap(), "a\n", "what stands before it is in");
+        assert_eq!(run(&mut fake, "scan t --keys").unwrap(), "a\n", "earlier lines are imported");
         let said = import(&mut fake, &format!("{line} --skip-bad"), input.as_bytes()).unwrap();
         assert!(said.contains("imported 2 objects") && said.contains("1 line skipped"), "{said}");
         assert!(said.contains(&format!("line {number} is skipped")), "{said}");
@@ -148,7 +148,7 @@ fn a_line_without_end_does_not_take_all_memory() {
 }
 
 #[test]
-fn what_the_cluster_says_about_a_line_names_it() {
+fn an_error_of_the_cluster_names_its_line() {
     let lines = b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"bad\",\"value\":\"1\"}\n{\"key\":\"c\",\"value\":\"1\"}";
     let cases = [
         (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
@@ -167,7 +167,7 @@ fn what_the_cluster_says_about_a_line_names_it() {
 }
 
 #[test]
-fn a_column_that_is_not_there_is_named_with_those_that_are() {
+fn a_missing_column_is_reported_with_the_present_ones() {
     let (exit, message) =
         import(&mut fake(), "import t - --format csv", b"id,value\n").unwrap_err();
     assert_eq!(exit, Exit::Usage);
@@ -179,7 +179,7 @@ fn a_column_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[test]
-fn an_export_into_a_file_is_whole_or_not_there() {
+fn an_export_into_a_file_is_whole_or_absent() {
     let mut fake = fake();
     run(&mut fake, "put t a 1").unwrap();
     let path = std::env::temp_dir().join(format!("thunderhead-export-{}.csv", std::process::id()));
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_exported_comes_back(
+    fn exported_objects_come_back(
         objects in prop::collection::btree_map(
             prop::collection::vec(any::<u8>(), 1..20),
             prop_oneof![prop::collection::vec(any::<u8>(), 0..20), "[,\"\r\n a]{0,8}".prop_map(String::into_bytes)],
