@@ -8,7 +8,6 @@
 //!
 //! Watches are polls: at intervals, a lane computes a *fingerprint* of the values below a prefix.
 //! This side only remembers one number, so no failure of connections can hide a change for ever.
-//! number on this side.
 
 use crate::error::Error;
 use crate::key::Prefix;
@@ -35,7 +34,6 @@ pub(crate) trait Driver: Send {
 
 /// A client of a metastore behind threads. [`embedded`](crate::embedded), [`etcd`](crate::etcd) and
 /// [`zookeeper`](crate::zookeeper) make it.
-/// [`etcd`](crate::etcd) and [`zookeeper`](crate::zookeeper).
 pub struct Driven {
     lanes: Lanes,
     answers: Arc<Answers>,

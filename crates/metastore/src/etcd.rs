@@ -20,7 +20,6 @@
 //! - The fingerprint of a watch is the highest `mod_revision` below the prefix together with the
 //!   number of its keys. Two moments with the same fingerprint have the same keys and values: every
 //!   change in between either raises the highest revision or lowers the number.
-//!   modified in between would be newer, unless it is gone, and then there are fewer.
 
 mod gateway;
 
