@@ -1,6 +1,6 @@
-//! The cluster as the leader knows it: what the metastore holds, and what follows from it.
+//! The leader's view of the cluster: the metastore's contents, and the facts that follow from them.
 //!
-//! Plain data and plain logic: no time, no waiting. Whatever is here is written down already.
+//! Plain data and plain logic, without time and without waiting. All of it is recorded already.
 
 mod changes;
 mod map;
@@ -20,21 +20,21 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 
-/// Where a master is that is there.
+/// The place of a present master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) server: ServerId,
     pub(crate) address: SocketAddr,
 }
 
-/// A backup that is there.
+/// A present backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Storage {
     pub(crate) server: ServerId,
-    /// The server's life.
+    /// The server's generation.
     pub(crate) generation: u64,
     pub(crate) address: SocketAddr,
-    /// Bytes that it reads in a second; 0 if that is not known.
+    /// Bytes that it reads in a second; 0 if unknown.
     pub(crate) speed: u64,
 }
 
@@ -44,19 +44,19 @@ pub(crate) struct Cluster {
     pub(crate) ids: Ids,
     servers: BTreeMap<ServerId, ServerRecord>,
     tables: BTreeMap<TableId, TableRecord>,
-    /// Of tables that are not dropped.
+    /// The names of tables that are not dropped.
     names: BTreeMap<String, TableId>,
-    /// Masters that are there.
+    /// The present masters.
     places: BTreeMap<MasterId, Place>,
-    /// Masters that are gone and not done with, and whose they were.
+    /// Former masters with unfinished work, and their servers.
     former: BTreeMap<MasterId, ServerId>,
     /// Versions of the list and of the map grow from here.
     version_base: u64,
     list_changes: u64,
     map_changes: u64,
-    /// When which tablets changed.
+    /// The versions in which tablets changed.
     changes: Changes,
-    /// The tablets of each master: their tables and first hashes. Without those of dropped tables.
+    /// The tablets of each master: their tables and first hashes, without those of dropped tables.
     of_master: BTreeMap<MasterId, BTreeSet<(TableId, KeyHash)>>,
 }
 
@@ -78,29 +78,29 @@ impl Cluster {
         }
     }
 
-    /// What was put so far counts as the first version.
+    /// Makes the present state the first version.
     pub(crate) fn begun_here(mut self) -> Cluster {
         (self.list_changes, self.map_changes) = (0, 0);
         self.changes = Changes::default();
         self
     }
 
-    /// How often list or map have changed under this leader.
+    /// Returns how often list or map have changed under this leader.
     pub(crate) fn changes(&self) -> u64 {
         self.list_changes.max(self.map_changes)
     }
 
-    /// The version of the list of servers.
+    /// Returns the version of the server list.
     pub(crate) fn list_version(&self) -> u64 {
         self.version_base.saturating_add(self.list_changes)
     }
 
-    /// The version of the map.
+    /// Returns the version of the map.
     pub(crate) fn map_version(&self) -> u64 {
         self.version_base.saturating_add(self.map_changes)
     }
 
-    /// Puts a server in the place of what was known of it.
+    /// Replaces a server's record.
     pub(crate) fn put_server(&mut self, record: ServerRecord) {
         let server = record.server;
         let moved = self.moved_by(&record);
@@ -121,7 +121,7 @@ impl Cluster {
         let old = self.servers.insert(server, record);
         let new = self.servers.get(&server).and_then(info);
         if old.as_ref().and_then(info) != new {
-            // Where tablets are follows from where servers are.
+            // The places of tablets follow from the places of servers.
             self.list_changes += 1;
             self.map_changes += 1;
         }
@@ -130,7 +130,7 @@ impl Cluster {
         }
     }
 
-    /// The masters whose place a new record of their server changes.
+    /// Returns the masters whose place a new record of their server changes.
     fn moved_by(&self, record: &ServerRecord) -> BTreeSet<MasterId> {
         let places = |record: &ServerRecord| -> BTreeSet<(MasterId, SocketAddr)> {
             record.shards.iter().map(|shard| (shard.master, shard.address)).collect()
@@ -139,7 +139,7 @@ impl Cluster {
         old.symmetric_difference(&places(record)).map(|(master, _)| *master).collect()
     }
 
-    /// Forgets a server of which nothing is left to do.
+    /// Forgets a server without unfinished work.
     pub(crate) fn remove_server(&mut self, server: ServerId) {
         let old = self.servers.remove(&server);
         if old.as_ref().and_then(info).is_some() {
@@ -148,9 +148,9 @@ impl Cluster {
         }
     }
 
-    /// Whether nothing of a master can be needed any more: it is no master that is there, and no former one
-    /// that something is left to do for. Ids that were not given out yet are of masters to come, or of a state of
-    /// the cluster that is newer than what the metastore holds.
+    /// Whether no part of a master can be needed any more: it is neither a present master nor a
+    /// former one with unfinished work. Ids that were not given out yet belong to masters to come,
+    /// or to a state of the cluster that is newer than the metastore's contents.
     pub(crate) fn is_done_with(&self, master: MasterId) -> bool {
         let mut unknown = self.record.unknown_masters.iter();
         master.0 < self.ids.master
@@ -160,18 +160,18 @@ impl Cluster {
             && self.to_recover(master).is_empty()
     }
 
-    /// Puts other settings in the place of those that held. Servers learn them with the list.
+    /// Replaces the cluster's settings. Servers learn them with the list.
     pub(crate) fn put_record(&mut self, record: ClusterRecord) {
         self.record = record;
         self.list_changes += 1;
     }
 
-    /// Puts a table in the place of what was known of it.
+    /// Replaces a table's record.
     pub(crate) fn put_table(&mut self, record: TableRecord) {
         self.put_tables([record]);
     }
 
-    /// Puts tables in the place of what was known of them, as one change.
+    /// Replaces tables' records, as one change.
     pub(crate) fn put_tables(&mut self, records: impl IntoIterator<Item = TableRecord>) {
         self.map_changes += 1;
         for record in records {
@@ -192,7 +192,7 @@ impl Cluster {
         self.tables.insert(record.id, record);
     }
 
-    /// Notes which masters have the tablets of a table that takes the place of what was known of it.
+    /// Notes the masters of a table's tablets before the table's record is replaced.
     fn note_masters(&mut self, new: &TableRecord) {
         let keys = |table: Option<&TableRecord>| -> BTreeSet<(MasterId, KeyHash)> {
             let tablets = table.filter(|table| !table.dropped).map(|table| &table.tablets);
@@ -212,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// Forgets a table that was dropped.
+    /// Forgets a dropped table.
     pub(crate) fn remove_table(&mut self, table: TableId) {
         self.tables.remove(&table);
         self.changes.table_removed(table);
@@ -242,40 +242,41 @@ impl Cluster {
         self.tables.len()
     }
 
-    /// The table of a name.
+    /// Returns the table of a name.
     pub(crate) fn named(&self, name: &str) -> Option<&TableRecord> {
         self.tables.get(self.names.get(name)?)
     }
 
-    /// Where a master is, if it is there.
+    /// Returns a present master's place.
     pub(crate) fn place(&self, master: MasterId) -> Option<Place> {
         self.places.get(&master).copied()
     }
 
-    /// A master that is gone and not done with.
+    /// Returns a former master with unfinished work.
     pub(crate) fn former(&self, master: MasterId) -> Option<&Former> {
         let server = self.servers.get(self.former.get(&master)?)?;
         server.former.iter().find(|former| former.master == master)
     }
 
-    /// All of these.
+    /// Returns all former masters with unfinished work.
     pub(crate) fn formers(&self) -> impl Iterator<Item = &Former> {
         self.servers.values().flat_map(|server| &server.former)
     }
 
-    /// Whose a former master was.
+    /// Returns the server of a former master.
     pub(crate) fn server_of_former(&self, master: MasterId) -> Option<&ServerRecord> {
         self.servers.get(self.former.get(&master)?)
     }
 
-    /// Those whose closed replicas are a master's, too, as it has taken back their logs, or was to.
+    /// Returns the former masters whose logs `master` took back or was assigned. It owns their
+    /// closed replicas too.
     pub(crate) fn lineage(&self, master: MasterId) -> Vec<MasterId> {
         let place = self.place(master).and_then(|place| self.server(place.server));
         let record = place.or_else(|| self.server_of_former(master));
         record.map_or(Vec::new(), |record| lineage(record, master))
     }
 
-    /// Tablets that are to be rebuilt because their master is gone.
+    /// Returns the tablets that must be rebuilt because their master crashed.
     pub(crate) fn to_recover(&self, crashed: MasterId) -> Vec<Taken> {
         self.left_of(crashed).collect()
     }
@@ -295,7 +296,7 @@ impl Cluster {
         })
     }
 
-    /// Backups that are there.
+    /// Returns the backups that are up.
     pub(crate) fn backups(&self) -> impl Iterator<Item = Storage> + '_ {
         let up = self.servers.values().filter(|server| server.state == ServerState::Up);
         up.filter_map(|it| {
@@ -305,18 +306,18 @@ impl Cluster {
         })
     }
 
-    /// A server's backup, if it is there.
+    /// Returns a server's backup, if it is up.
     pub(crate) fn backup(&self, server: ServerId) -> Option<Storage> {
         self.backups().find(|it| it.server == server)
     }
 
-    /// Servers with backups that are not there.
+    /// Returns the servers with backups that are down.
     pub(crate) fn backups_away(&self) -> impl Iterator<Item = ServerId> + '_ {
         let down = self.servers.values().filter(|server| server.state == ServerState::Down);
         down.filter(|server| server.backup.is_some()).map(|server| server.server)
     }
 
-    /// Everybody there is, for all to know.
+    /// Returns the server list for all servers and clients.
     pub(crate) fn list(&self) -> ServerList {
         let servers = self.servers.values().filter_map(info).collect();
         let min_replicas = Some(self.record.settings.min_replicas);
@@ -324,8 +325,8 @@ impl Cluster {
         ServerList { version: self.list_version(), min_replicas, format, servers }
     }
 
-    /// Who should have new tablets, the best first: those that have the fewest, one of each server
-    /// before a second one of any.
+    /// Returns the masters for new tablets, the best first. Masters with the fewest tablets come
+    /// first, and one of each server before a second one of any.
     pub(crate) fn by_load(&self) -> Vec<MasterId> {
         let mut order = Vec::new();
         for server in self.servers.values() {
@@ -334,7 +335,8 @@ impl Cluster {
             let all: usize = server.shards.iter().map(of).sum();
             let mut shards: Vec<_> = server.shards.iter().map(|it| (of(it), it.master)).collect();
             shards.sort_unstable();
-            // Each further shard of a server counts as if those before it had their tablet already.
+            // Each further shard of a server counts as if the ones before it had got their tablet
+            // already.
             let ranked = shards.into_iter().enumerate();
             order.extend(ranked.map(|(rank, (has, master))| (has, all + rank, master)));
         }
@@ -342,8 +344,8 @@ impl Cluster {
         order.into_iter().map(|(_, _, master)| master).collect()
     }
 
-    /// Who should have new tablets, the best first. Masters that say that they have no room get none, and those
-    /// that have not answered come last.
+    /// Returns the masters for new tablets, the best first. Masters that report that they have no
+    /// room are left out, and masters that have not answered come last.
     pub(crate) fn with_room(&self, rooms: &BTreeMap<MasterId, Room>) -> Vec<MasterId> {
         let mut masters = self.by_load();
         masters.retain(|master| rooms.get(master).is_none_or(|room| room.bytes > 0));
@@ -352,7 +354,8 @@ impl Cluster {
         masters
     }
 
-    /// The tablets of a new table, on some masters, the best of which come first; none where there are none.
+    /// Returns the tablets of a new table on the first `span` masters, or none if there are no
+    /// masters.
     pub(crate) fn spread(&self, span: u32, masters: Vec<MasterId>) -> Vec<TabletRecord> {
         let count = (span as usize).clamp(1, TABLETS_MAX).min(masters.len());
         let bound = |number: usize| {
@@ -363,7 +366,8 @@ impl Cluster {
         tablets
             .map(|(number, master)| TabletRecord {
                 first: KeyHash(bound(number)),
-                // One less than the next one's first; the last one's is the last hash there is.
+                // One less than the next tablet's first hash. The last tablet ends with the highest
+                // hash.
                 last: KeyHash(bound(number + 1).wrapping_sub(1)),
                 master,
                 since: SegmentId::NONE,
@@ -373,8 +377,8 @@ impl Cluster {
             .collect()
     }
 
-    /// The shards of a former master's server, if that has come again: first the one that has its
-    /// place there.
+    /// Returns the shards of a former master's server if the server has restarted. The shard with
+    /// the same number comes first.
     pub(crate) fn successors(&self, crashed: MasterId) -> Vec<MasterId> {
         let server = self.server_of_former(crashed);
         let own = server.map_or(&[][..], |server| &server.shards);
@@ -386,7 +390,7 @@ impl Cluster {
         from.iter().chain(before).map(|shard| shard.master).collect()
     }
 
-    /// Whether a part of a former master's tablets is still to be rebuilt.
+    /// Whether a part of a former master's tablets must still be rebuilt.
     pub(crate) fn is_left(&self, crashed: MasterId, part: &Part) -> bool {
         part.tablets.iter().any(|taken| {
             let table = self.tables.get(&taken.range.table).filter(|table| !table.dropped);
@@ -398,7 +402,7 @@ impl Cluster {
         })
     }
 
-    /// How many parts of others' tablets each master has still to rebuild.
+    /// Returns how many parts of former masters' tablets each master has still to rebuild.
     pub(crate) fn rebuilding(&self) -> BTreeMap<MasterId, usize> {
         let mut counts = BTreeMap::new();
         for former in self.formers().filter(|it| !it.freeing) {
@@ -409,7 +413,7 @@ impl Cluster {
         counts
     }
 
-    /// Tables after a part was rebuilt: those whose tablets have a new owner.
+    /// Returns the tables whose tablets got a new owner because a part was rebuilt.
     pub(crate) fn recovered(
         &self,
         crashed: MasterId,
@@ -420,7 +424,7 @@ impl Cluster {
             let mut asked = part.tablets.iter().filter(|it| it.range.table == table);
             asked.any(|it| inside(tablet, &it.range))
         };
-        // In the order of the tables.
+        // Ordered by table.
         let mut changed = BTreeMap::new();
         for Taken { range, since } in taken {
             let Some(table) = self.tables.get(&range.table) else { continue };
@@ -436,8 +440,8 @@ impl Cluster {
         changed.into_values().filter(differs).collect()
     }
 
-    /// Which of some ranges are not a master's: another one's, or of tables that are not there any
-    /// more. Where a part of one is its, the other parts.
+    /// Returns the ranges that do not belong to a master: ranges of other masters or of tables that
+    /// no longer exist. If only a part of a range belongs to the master, the other parts.
     pub(crate) fn not_of(&self, master: MasterId, ranges: &[TabletRange]) -> Vec<TabletRange> {
         let mut others = Vec::new();
         for range in ranges {
@@ -457,7 +461,7 @@ impl Cluster {
         others
     }
 
-    /// Those of some ranges whose tables are not there any more, nor will be again.
+    /// Returns the ranges whose tables no longer exist. They will not exist again.
     pub(crate) fn orphans(&self, ranges: &[TabletRange]) -> Vec<TabletRange> {
         let is_gone = |table: TableId| self.tables.get(&table).is_none_or(|table| table.dropped);
         ranges.iter().copied().filter(|range| is_gone(range.table)).collect()
@@ -468,7 +472,7 @@ fn inside(tablet: &TabletRecord, range: &TabletRange) -> bool {
     range.first <= tablet.first && tablet.last <= range.last
 }
 
-/// A server for all to know; not before its first life.
+/// Returns a server's public description, or none before its first generation.
 fn info(record: &ServerRecord) -> Option<ServerInfo> {
     (record.generation > 0).then(|| ServerInfo {
         server: record.server,
@@ -491,7 +495,8 @@ fn info(record: &ServerRecord) -> Option<ServerInfo> {
     })
 }
 
-/// The server after its present life has ended: its masters are former ones.
+/// Returns the record of a server after its present generation has ended: its masters are former
+/// ones.
 pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
     let mut record = record.clone();
     record.state = ServerState::Down;
@@ -511,21 +516,21 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
     record
 }
 
-/// The server after its present life has ended, if nothing but its former masters may be left of it. A server
-/// without a storage does not know who it was: it never comes again under this id.
+/// Returns the record of a server after its present generation has ended, possibly for good. A
+/// server without a storage does not keep its identity: it never restarts under this id.
 pub(crate) fn ended(record: &ServerRecord) -> ServerRecord {
     let mut record = gone(record);
     record.forgotten = record.backup.is_none();
     record
 }
 
-/// How many shards a server has, or had in a life of which something is left.
+/// Returns how many shards a server has, or had in a generation with unfinished masters.
 pub(crate) fn shards_of(record: &ServerRecord) -> usize {
     let former = record.former.iter().map(|former| former.shard as usize + 1);
     former.chain([record.shards.len()]).max().unwrap_or(0).min(SHARDS_MAX)
 }
 
-/// Notes the epoch of a head; says whether that is news.
+/// Notes the epoch of a head. Returns whether the epoch is new.
 pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Epoch) -> bool {
     if segment < shard.floor {
         // No open replica of it counts.
@@ -545,11 +550,11 @@ pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Ep
     true
 }
 
-/// The table with a tablet split: none when there is nothing to split at this hash. A table that
-/// is split there already stays as it is.
+/// Returns the table with a tablet split at a hash, or `None` if there is no tablet to split there.
+/// A table that is split there already stays unchanged.
 ///
-/// Shards are not told: a shard's tablet may span several of the coordinator's, as long as they
-/// have the same owner. They part when one of them moves.
+/// Shards are not told: a shard's tablet may span several of the coordinator's tablets, as long as
+/// they have the same owner. They part when one of them moves.
 pub(crate) fn split(table: &TableRecord, at: KeyHash) -> Option<TableRecord> {
     let mut table = table.clone();
     let number = table.tablets.iter().position(|it| it.first <= at && at <= it.last)?;
@@ -622,7 +627,7 @@ mod tests {
     #[test]
     fn tables_are_spread_over_all_hashes_and_over_servers_before_shards() {
         let mut cluster = cluster();
-        assert!(cluster.spread(3, cluster.by_load()).is_empty(), "nobody is there");
+        assert!(cluster.spread(3, cluster.by_load()).is_empty(), "there is no master");
         cluster.put_server(server(1, &[1, 2]));
         cluster.put_server(server(2, &[3, 4]));
         for (span, masters) in [(1, 1), (2, 2), (3, 3), (4, 4), (u32::MAX, 4), (0, 1)] {
@@ -640,19 +645,19 @@ mod tests {
         assert_eq!(
             cluster.spread(1, cluster.by_load())[0].master,
             MasterId(2),
-            "who has the fewest"
+            "the master with the fewest tablets"
         );
     }
 
     #[test]
-    fn a_tablet_is_split_once_and_only_where_there_is_something_to_split() {
+    fn a_tablet_is_split_once_and_only_inside_its_range() {
         let mut cluster = cluster();
         cluster.put_server(server(1, &[1]));
         let whole = table(1, &[1], &cluster);
         let two = split(&whole, KeyHash(77)).expect("there are hashes on both sides");
         let bounds: Vec<_> = two.tablets.iter().map(|it| (it.first.0, it.last.0)).collect();
         assert_eq!(bounds, [(0, 76), (77, u64::MAX)]);
-        assert_eq!(split(&two, KeyHash(77)), Some(two), "again: it stays as it is");
+        assert_eq!(split(&two, KeyHash(77)), Some(two), "a repetition changes nothing");
         assert_eq!(split(&whole, KeyHash::MIN), None);
         let mut many = whole.clone();
         many.tablets = vec![whole.tablets[0]; TABLETS_MAX];
@@ -660,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_leaves_tablets_to_be_rebuilt_and_versions_grow() {
+    fn a_crashed_master_leaves_tablets_to_rebuild_and_versions_grow() {
         let mut cluster = cluster();
         cluster.put_server(server(1, &[1]));
         cluster.put_server(server(2, &[2]));
@@ -678,7 +683,10 @@ mod tests {
         let whose = |cluster: &Cluster| cluster.not_of(MasterId(2), &[lost[0].range]);
         assert_eq!(whose(&cluster), [lost[0].range]);
         let other = Part { by: MasterId(2), tablets: vec![] };
-        assert!(cluster.recovered(MasterId(1), &other, &taken).is_empty(), "nobody asked for it");
+        assert!(
+            cluster.recovered(MasterId(1), &other, &taken).is_empty(),
+            "this part was not requested"
+        );
         let part = Part { by: MasterId(2), tablets: lost.clone() };
         assert!(cluster.is_left(MasterId(1), &part));
         for record in cluster.recovered(MasterId(1), &part, &taken) {
@@ -687,8 +695,11 @@ mod tests {
         assert!(cluster.to_recover(MasterId(1)).is_empty());
         assert!(!cluster.is_left(MasterId(1), &part));
         assert_eq!(whose(&cluster), []);
-        assert!(cluster.recovered(MasterId(1), &part, &taken).is_empty(), "nothing is new");
-        // It comes again: what was its place is preferred.
+        assert!(
+            cluster.recovered(MasterId(1), &part, &taken).is_empty(),
+            "a repetition changes nothing"
+        );
+        // The server restarts: the shard with the same number is preferred.
         let mut again = gone(&server(1, &[1]));
         again.shards = server(1, &[7, 8]).shards;
         cluster.put_server(again);
@@ -696,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_masters_is_named_as_finely_as_it_must_be() {
+    fn foreign_ranges_of_a_master_are_named_as_finely_as_necessary() {
         let mut cluster = cluster();
         cluster.put_server(server(1, &[1, 3]));
         cluster.put_table(table(1, &[1, 3], &cluster));
@@ -710,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_life_always_finds_room_in_the_servers_record() {
+    fn the_end_of_a_generation_always_fits_into_the_servers_record() {
         use crate::limits::SHARD_BYTES_MAX;
         let mut record = server(1, &[]);
         let bytes = |record: &ServerRecord| crate::stored::to_value(record).len();
@@ -748,7 +759,7 @@ mod tests {
         assert_eq!(shard.epochs.last(), Some(&(SegmentId(199), Epoch(1))));
         let oldest = SegmentId(200 - EPOCHS_MAX as u64);
         assert_eq!((shard.epochs[0].0, shard.floor), (oldest, oldest));
-        assert!(!raise_epoch(&mut shard, SegmentId(5), Epoch(9)), "below all that is remembered");
+        assert!(!raise_epoch(&mut shard, SegmentId(5), Epoch(9)), "below all remembered segments");
         let mut record = server(1, &[]);
         record.shards.push(shard);
         assert_eq!(gone(&record).former[0].floor, oldest);

@@ -1,4 +1,4 @@
-//! The service: who leads answers, the others say that they do not.
+//! The service: the leader answers requests, the other coordinators answer *not leader*.
 
 use crate::desk::Desk;
 use crate::formats;
@@ -28,13 +28,13 @@ use thunderhead_wire::control::{
 use thunderhead_wire::membership::Suspect;
 use thunderhead_wire::{ClusterId, ServerId, Status};
 
-/// The timer by which the metastore and the leadership get their turns.
+/// The timer for the turns of the metastore and the leadership.
 const TIMER: u64 = 4 << 32;
 
-/// The lease of the metastore that whoever leads holds.
+/// The name of the metastore's lease that the leader holds.
 const LEADERSHIP: &str = "coordinator";
 
-/// Why a request was not carried out, and how long to wait before it is sent again.
+/// The reason why a request was refused, and how long to wait before it is sent again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
@@ -49,10 +49,10 @@ impl From<Status> for Refusal {
     }
 }
 
-/// The body of an answer, or why there is none.
+/// The body of an answer, or a refusal.
 pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
 
-/// What service, tasks and handles share.
+/// The state that the service, its tasks and its handles share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) desk: Desk,
@@ -60,46 +60,46 @@ pub(crate) struct Shared {
     tools: OnceCell<(Tasks, Calling)>,
     keeper: RefCell<Option<Keeper>>,
     reign: RefCell<Option<Rc<Reign>>>,
-    /// What tasks have decided to answer.
+    /// The answers that tasks have decided.
     answers: RefCell<Vec<Decided>>,
-    /// Requests that wait for tasks.
+    /// The number of requests that wait for tasks.
     waiting: Cell<usize>,
     remarks: RefCell<BTreeMap<&'static str, Remark>>,
     resigned: Cell<bool>,
-    /// The cluster that this process has founded.
+    /// The cluster that this process has created.
     founded: Cell<Option<ClusterId>>,
-    /// The last peer of another cluster.
+    /// The last peer that belongs to another cluster.
     stranger: Cell<Option<Stranger>>,
-    /// The name by which other coordinators know this one.
+    /// This coordinator's name for other coordinators.
     pub(crate) name: OnceCell<String>,
 }
 
-/// What an operator should know.
+/// A fact that an operator should know.
 struct Remark {
     text: String,
-    /// What has happened is told until then. What is so is told until it is over.
+    /// A remark about an event ends at this time. A remark about a state ends with the state.
     until: Option<Time>,
 }
 
-/// A cluster's coordinator, or one that stands by. See the crate's documentation.
+/// A cluster's coordinator, leading or standing by. See the crate's documentation.
 pub struct Coordinator {
     shared: Rc<Shared>,
     timer: Option<(Time, TimerId)>,
 }
 
-/// Speaks to a coordinator from the thread that it runs on.
+/// A handle to a coordinator, for its own thread.
 #[derive(Clone)]
 pub struct Handle(Rc<Shared>);
 
 impl Coordinator {
-    /// A coordinator that keeps its truth in a store. The store's client rings the alarm of the
-    /// world that the coordinator's node is made from.
+    /// Returns a coordinator that keeps its state in a metastore. The metastore's client rings the
+    /// alarm of the world from which the coordinator's node is made.
     #[must_use]
     pub fn new(store: Box<dyn Metastore>, options: Options) -> Coordinator {
         let shared = Shared {
             options,
             desk: Desk::new(store),
-            // The node has better ones, from its first turn on.
+            // The node provides better random numbers from its first turn on.
             random: RefCell::new(Random::from_seed(0)),
             tools: OnceCell::new(),
             keeper: RefCell::default(),
@@ -115,7 +115,7 @@ impl Coordinator {
         Coordinator { shared: Rc::new(shared), timer: None }
     }
 
-    /// Something to speak to it with when it has become a part of a node.
+    /// Returns a handle, for use after the coordinator has become a part of a node.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle(Rc::clone(&self.shared))
@@ -129,7 +129,7 @@ impl Coordinator {
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        // A reign and what it shares with others hold each other.
+        // A reign and its shared state hold each other.
         if let Some(reign) = self.shared.reign.take() {
             reign.end();
         }
@@ -137,14 +137,15 @@ impl Drop for Coordinator {
 }
 
 impl Handle {
-    /// Whether it leads and has read everything.
+    /// Whether it leads and has read the recorded state.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.0.reign_at(self.0.now()).is_some_and(|reign| reign.is_loaded())
     }
 
-    /// The verdict that a life of a server is over: it is written down, told to all, and its tablets
-    /// are recovered. Says whether that was begun: only a leader passes verdicts.
+    /// Declares one generation of a server crashed. The coordinator writes that down, tells all
+    /// servers, and recovers the server's tablets. Returns whether that has begun: only a leader
+    /// declares verdicts.
     pub fn server_failed(&self, server: ServerId, generation: u64) -> bool {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded());
         let Some(reign) = reign else { return false };
@@ -158,8 +159,8 @@ impl Handle {
         true
     }
 
-    /// Gives the leadership back, if it is held, and does not want it any more: the process is
-    /// about to end, and another coordinator need not wait until it is missed.
+    /// Gives the leadership back, if this coordinator has it, and does not request it again. The
+    /// process is about to end, and another coordinator then need not wait until the lease expires.
     pub fn resign(&self) {
         self.0.resigned.set(true);
         let now = self.0.now();
@@ -171,34 +172,34 @@ impl Handle {
         }
     }
 
-    /// Whether it has resigned, and the metastore knows.
+    /// Whether it has resigned and the metastore knows.
     #[must_use]
     pub fn has_resigned(&self) -> bool {
         let keeper = self.0.keeper.borrow();
         self.0.resigned.get() && keeper.as_ref().is_none_or(Keeper::is_settled)
     }
 
-    /// What an operator should know, in sentences.
+    /// Returns the facts that an operator should know, as sentences.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         self.0.remarks_at(self.0.now())
     }
 
-    /// Everybody there is, if it leads.
+    /// Returns all servers, if it leads.
     #[must_use]
     pub fn servers(&self) -> Option<ServerList> {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
         Some(reign.cluster().list())
     }
 
-    /// What is being recovered, if it leads.
+    /// Returns the recoveries in progress, if it leads.
     #[must_use]
     pub fn recoveries(&self) -> Option<Vec<RecoveryInfo>> {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
         Some(recoveries::status(&reign))
     }
 
-    /// Where all tablets are, if it leads. No message has all of it: see [`MapRequest`].
+    /// Returns the whole map, if it leads. No message carries all of it: see [`MapRequest`].
     #[must_use]
     pub fn map(&self) -> Option<Map> {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
@@ -210,12 +211,12 @@ impl Handle {
 }
 
 impl Shared {
-    /// The node's tasks. There is nobody to ask for them before the first turn.
+    /// Returns the node's tasks. No code asks for them before the first turn.
     pub(crate) fn tasks(&self) -> &Tasks {
         &self.tools().0
     }
 
-    /// The node's calls.
+    /// Returns the node's calls.
     pub(crate) fn calling(&self) -> &Calling {
         &self.tools().1
     }
@@ -229,37 +230,37 @@ impl Shared {
         self.resigned.get()
     }
 
-    /// The time of this turn.
+    /// Returns the time of this turn.
     pub(crate) fn now(&self) -> Time {
         self.tools.get().map_or(Time(0), |(tasks, _)| tasks.now())
     }
 
-    /// The reign, while the leadership may be believed in.
+    /// Returns the reign, while the keeper may believe in the leadership.
     fn reign_at(&self, now: Time) -> Option<Rc<Reign>> {
         let keeper = self.keeper.borrow();
         keeper.as_ref()?.fence(now)?;
         self.reign.borrow().clone()
     }
 
-    /// This process has founded a cluster: the metastore held none.
+    /// Notes that this process has created a cluster in an empty metastore.
     pub(crate) fn founds(&self, cluster: ClusterId) {
-        tracing::info!("founded a NEW {cluster} in {}", self.options.store);
+        tracing::info!("created a NEW {cluster} in {}", self.options.store);
         self.founded.set(Some(cluster));
     }
 
-    /// A peer is of another cluster. If this process has founded its own one, the metastore that
-    /// holds the other may be missing.
+    /// Notes a peer of another cluster. If this process has created its own cluster, the disk of
+    /// the other cluster's metastore may not be mounted.
     pub(crate) fn meets(&self, peer: &str, cluster: ClusterId) {
         let Some(founded) = self.founded.get() else { return };
         let store = &self.options.store;
         let text = format!(
-            "{peer} belongs to {cluster}, and this coordinator founded {founded} when it was started: is the disk of \
+            "{peer} belongs to {cluster}, but this coordinator created {founded} at its start: is the disk of \
              {store} mounted? If not, stop the coordinator and mount it"
         );
         self.remark_event("founded", &text);
     }
 
-    /// Notes the last peer that was refused for its cluster.
+    /// Notes the last peer that was refused because of its cluster.
     fn meets_stranger(&self, stranger: Option<Stranger>) {
         if self.stranger.replace(stranger) != stranger
             && let Some(Stranger { address, cluster }) = stranger
@@ -268,12 +269,12 @@ impl Shared {
         }
     }
 
-    /// Notes and logs what is so, and what an operator should know; one sentence for each subject.
+    /// Notes and logs a state that an operator should know: one sentence for each subject.
     pub(crate) fn remark(&self, about: &'static str, text: &str) {
         self.put_remark(about, text, None);
     }
 
-    /// Notes and logs what has happened. The status tells of it for a while.
+    /// Notes and logs an event. The status shows it for a while.
     pub(crate) fn remark_event(&self, about: &'static str, text: &str) {
         self.put_remark(about, text, Some(self.now() + EVENT_TOLD));
     }
@@ -286,7 +287,7 @@ impl Shared {
         }
     }
 
-    /// Notes that what was so is over.
+    /// Notes that a state has ended.
     pub(crate) fn unremark(&self, about: &'static str) {
         if let Some(Remark { text, .. }) = self.remarks.borrow_mut().remove(about) {
             tracing::info!(about, "over: {text}");
@@ -298,38 +299,39 @@ impl Shared {
         self.remarks.borrow().contains_key(about)
     }
 
-    /// The remarks that are not over.
+    /// Returns the remarks that have not ended.
     fn remarks_at(&self, now: Time) -> Vec<String> {
         let mut remarks = self.remarks.borrow_mut();
         remarks.retain(|_, remark| remark.until.is_none_or(|until| now < until));
         remarks.values().map(|remark| remark.text.clone()).collect()
     }
 
-    /// A keeper as somebody that nobody was before.
+    /// Makes a new keeper under a new holder id.
     fn renew_keeper(&self) {
         self.renew_keeper_at(Time(0));
     }
 
-    /// The same, which does not ask for the leadership before a time.
+    /// Makes a new keeper that does not request the leadership before a time.
     fn renew_keeper_at(&self, time: Time) {
         if self.resigned.get() {
             return;
         }
         let id = self.random.borrow_mut().number();
         let holder = Holder { id, description: self.options.address.clone() };
-        // The name is a good one.
+        // The constant is a valid name.
         let lease = LeaseName::new(LEADERSHIP).ok();
         let ttl = self.options.leadership_ttl;
         let keeper = lease.map(|lease| Keeper::new(lease, holder, ttl).not_before(time));
         *self.keeper.borrow_mut() = keeper;
     }
 
-    /// Ends a reign, and wants the leadership anew.
+    /// Ends a leadership and requests the next one.
     pub(crate) fn dethrone(&self, reign: &Reign) {
         self.dethrone_until(reign, Time(0));
     }
 
-    /// Ends a reign, and does not want the leadership before a time: another coordinator may do better.
+    /// Ends a leadership and does not request the next one before a time: another coordinator may
+    /// do better.
     pub(crate) fn dethrone_until(&self, reign: &Reign, time: Time) {
         if self.reign.borrow().as_ref().is_some_and(|it| std::ptr::eq(&raw const **it, reign)) {
             self.reign.take();
@@ -339,7 +341,7 @@ impl Shared {
         self.renew_keeper_at(time);
     }
 
-    /// Gives back what the store may think that we have still.
+    /// Gives back a lease that the store may still count as held.
     fn release(&self, fence: &Fence) {
         drop(self.desk.ask(self.now(), Ask::Release { fence: fence.clone() }));
     }
@@ -349,7 +351,7 @@ impl Shared {
         if let Some(keeper) = &mut *self.keeper.borrow_mut() {
             self.desk.turn(now, keeper);
             news.extend(std::iter::from_fn(|| keeper.news()));
-            // A leader finds out by its writes.
+            // A leader notices trouble by its writes.
             let trouble = keeper.trouble().filter(|_| self.reign.borrow().is_none());
             match trouble.map(ToString::to_string) {
                 Some(trouble) => self.remark("leadership lease", &trouble),
@@ -364,7 +366,7 @@ impl Shared {
                     self.reign.replace(Some(reign));
                 }
                 News::Lost(fence) => {
-                    tracing::warn!("this coordinator leads no more: it did not renew its lease");
+                    tracing::warn!("this coordinator no longer leads: it did not renew its lease");
                     if let Some(reign) = self.reign.take() {
                         reign.end();
                     }
@@ -382,13 +384,13 @@ impl Shared {
     }
 }
 
-/// What a task has decided to answer.
+/// An answer that a task has decided.
 struct Decided {
     to: ReplyTo,
     outcome: Outcome,
 }
 
-/// A request that a task sees to. It is answered in the end, whatever becomes of the task.
+/// A request in the hands of a task. It is answered even if the task is dropped.
 struct Asked {
     shared: Rc<Shared>,
     reply_to: ReplyTo,
@@ -414,7 +416,7 @@ impl Drop for Asked {
     }
 }
 
-/// A request that changes something.
+/// A request for a change.
 enum Wanted {
     Register(Register),
     Enlist(Enlist),
@@ -449,15 +451,15 @@ impl Wanted {
     }
 }
 
-/// What becomes of a request.
+/// The way in which a request is handled.
 enum Course {
     /// It is answered at once.
     Now(Outcome),
-    /// A task sees to it.
+    /// A task handles it.
     Later(Wanted),
 }
 
-/// Takes a request apart. `None`: it makes no sense.
+/// Decodes a request. Returns `None` if it is malformed.
 fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
     let later = |wanted| Some(Course::Later(wanted));
     let now = |outcome| Some(Course::Now(outcome));
@@ -533,14 +535,14 @@ impl Service for Coordinator {
         if opcode.service() != ServiceKind::Coordinator {
             return answer(context, reply_to, &Err(Status::UnknownOpcode.into()));
         }
-        // By a time that was read after the request had come: a process that was stopped between the
-        // turn's beginning and this would answer out of a leadership that has ended meanwhile.
+        // Decide by a time that was read after the request arrived. Otherwise a process that was
+        // stopped after the turn's beginning could answer under a leadership that has ended since.
         let now = context.now_or_later();
         let Some(reign) = self.shared.reign_at(now) else {
             return answer(context, reply_to, &Err(Status::NotLeader.into()));
         };
         if !reign.is_loaded() {
-            // It cannot say anything before it has read everything.
+            // A leader cannot answer before it has read the recorded state.
             let is_stuck = self.shared.has_remark("loading");
             let refusal = if is_stuck { Refusal::METASTORE } else { Refusal::LOADING };
             return answer(context, reply_to, &Err(refusal));
@@ -566,8 +568,8 @@ impl Service for Coordinator {
         self.shared.turn(context.now());
         let answers = std::mem::take(&mut *self.shared.answers.borrow_mut());
         if !answers.is_empty() {
-            // Tasks decide by what this leader knows, some without a write that would prove that it
-            // still leads. So the clock is read after they have.
+            // Tasks decide by this leader's knowledge, some without a write that would prove that
+            // it still leads. So the clock is read after their decisions.
             let now = context.world().clock.now();
             let leads = self.shared.reign_at(now).is_some();
             for Decided { to, outcome } in answers {
@@ -575,8 +577,7 @@ impl Service for Coordinator {
                 answer(context, to, &outcome);
             }
         }
-        // Before the next request is taken: none is answered by a leader that has not said of which cluster
-        // it is.
+        // Before the next request: a leader answers none before it has named its cluster.
         if let Some(reign) = &*self.shared.reign.borrow()
             && reign.is_loaded()
         {
@@ -595,7 +596,7 @@ impl Service for Coordinator {
 
     fn timer(&mut self, _context: &mut Context<'_>, number: u64) {
         if number == TIMER {
-            // The turn's end looks what there is to do.
+            // The end of the turn looks for work.
             self.timer = None;
         }
     }

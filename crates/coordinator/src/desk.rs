@@ -1,6 +1,6 @@
-//! Where tasks hand in requests to the metastore and wait for the answers.
+//! The metastore's client for tasks: they hand in requests and wait for the answers.
 //!
-//! The node polls the metastore once a turn, whose alarm sees to it that there is a turn.
+//! The node polls the metastore once a turn. The metastore's alarm makes sure that there is a turn.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Desk {
         Desk { store: RefCell::new(store), waiting: RefCell::default() }
     }
 
-    /// Sends a request. Giving up the future gives up the answer only.
+    /// Sends a request. Dropping the future discards only the answer.
     pub(crate) fn ask(
         &self,
         now: Time,
@@ -42,7 +42,7 @@ impl Desk {
         Awaited(slot)
     }
 
-    /// Takes what the metastore says to whom it is for, and gives the keeper its turn.
+    /// Passes the metastore's answers to their tasks, and gives the keeper its turn.
     pub(crate) fn turn(&self, now: Time, keeper: &mut Keeper) {
         let mut store = self.store.borrow_mut();
         while let Some(event) = store.poll(now) {
@@ -65,7 +65,7 @@ impl Desk {
         keeper.resign(now, &mut **self.store.borrow_mut());
     }
 
-    /// When the metastore wants to be polled.
+    /// Returns the time at which the metastore wants to be polled.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.store.borrow().deadline()
     }

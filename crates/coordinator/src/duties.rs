@@ -1,7 +1,7 @@
-//! What a leader has to see to until it is done: one task for each.
+//! The tasks of a leader that go on until they are done: one task for each duty.
 //!
-//! A duty looks at the cluster, takes the next step, and looks again; when there is nothing to do
-//! it waits for a change. So it does not matter who made the change, or under which leader.
+//! A duty looks at the cluster, takes the next step, and looks again. Without a next step it waits
+//! for a change. So it does not matter which task made the change, or under which leader.
 
 use crate::formats;
 use crate::leases;
@@ -15,32 +15,32 @@ use std::rc::Rc;
 use thunderhead_wire::control::ServerState;
 use thunderhead_wire::{MasterId, ServerId, TableId};
 
-/// Something to see to.
+/// A task of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Duty {
-    /// A server in one of its lives is told who there is.
+    /// Tells the server list to one generation of a server.
     Tell(ServerId, u64),
-    /// Its backup is told whose replicas are not needed any more.
+    /// Tells a server's backup which masters' replicas are no longer needed.
     Free(ServerId, u64),
-    /// A table's tablets are taken, or dropped, by their masters.
+    /// Makes masters take or drop a table's tablets.
     Settle(TableId),
-    /// A tablet that moves gets where it goes, or stays.
+    /// Moves a tablet to its new master, or cancels the move.
     Migrate(TableId, u64),
-    /// A master that is gone: its tablets are rebuilt, its replicas freed.
+    /// Has a crashed master's tablets rebuilt and its replicas freed.
     Recover(MasterId),
-    /// Leases end.
+    /// Ends leases that expire.
     Expire,
-    /// Servers are looked after.
+    /// Looks after servers that do not answer.
     Watch,
-    /// A metastore that refused a write is tried again.
+    /// Tries a metastore again that refused a write.
     TryMetastore,
-    /// Servers that follow a later leadership are led again.
+    /// Leads servers again that follow a later leadership.
     LeadAbove,
-    /// The leader knows which coordinators there are.
+    /// Keeps the list of coordinators.
     WatchCoordinators,
 }
 
-/// Begins a duty, unless somebody is at it already.
+/// Begins a duty, unless it is in progress already.
 pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
     if !reign.duties.borrow_mut().insert(duty) {
         return;
@@ -59,12 +59,12 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
             Duty::LeadAbove => busy.lead_above_all().await,
             Duty::WatchCoordinators => formats::watch(&busy).await,
         }
-        // It found nothing more to do in this very turn.
+        // It found no next step in this very turn.
         busy.duties.borrow_mut().remove(&duty);
     });
 }
 
-/// Begins all that is unfinished.
+/// Begins all unfinished duties.
 pub(crate) fn employ_all(reign: &Rc<Reign>) {
     let mut duties = vec![
         Duty::Expire,

@@ -1,18 +1,20 @@
-//! The cluster's format: which programs know which one, and the switch to a newer one.
+//! The cluster's format: which programs know which formats, and the switch to a newer format.
 //!
-//! A server says what it knows when it registers and when it enlists, and its record keeps it. A coordinator
-//! writes it into the metastore, also one that stands by:
+//! A server reports its newest format when it registers and when it enlists, and its record keeps
+//! it. Every coordinator, even a stand-by, writes its own into the metastore:
 //!
 //! ```text
 //!  coordinators/ADDRESS   its newest format    written again every ANNOUNCED_EVERY, while it runs
 //! ```
 //!
-//! The leader reads these values, and deletes each that was not written again for [`COORDINATOR_GONE`]: that coordinator
-//! does not run. The clock of the leader alone counts. A coordinator that was away during a switch does no harm: it
-//! does not lead a cluster whose format it does not know ([`check_format`](crate::stored::check_format)).
+//! The leader reads these values, and deletes each that was not written again for
+//! [`COORDINATOR_GONE`]: that coordinator does not run. Only the leader's clock counts. A
+//! coordinator that was down during a switch does no harm: it does not lead a cluster whose format
+//! it does not know ([`check_format`](crate::stored::check_format)).
 //!
-//! The switch is refused while any program does not know the format: a server of the cluster, also one that is down,
-//! or a coordinator. Servers enlist under the pen that the switch holds, so none comes in between.
+//! The switch is refused while any program does not know the format: a server of the cluster, even
+//! a server that is down, or a coordinator. The switch holds the pen, and servers enlist under the
+//! pen, so no server enlists during a switch.
 
 use crate::coordinator::{Outcome, Refusal, Shared};
 use crate::limits::{ANNOUNCED_EVERY, COORDINATOR_GONE, COORDINATORS_MAX};
@@ -26,20 +28,21 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{ChangeSettings, KnownFormat, Program, SettingsChanged, to_body};
 use thunderhead_wire::{Format, Status};
 
-/// What a coordinator writes of itself. Nobody rewrites it, so fields that are not known here are passed over.
+/// A coordinator's value about itself. No other coordinator rewrites it, so unknown fields are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CoordinatorRecord {
-    /// Where it is found.
+    /// Its address.
     pub(crate) address: String,
     pub(crate) newest_format: Format,
 }
 
-/// Begins to say in the metastore what this coordinator knows, for as long as it runs.
+/// Begins to announce this coordinator's formats in the metastore, for as long as it runs.
 pub(crate) fn announce(shared: &Rc<Shared>) {
     let options = &shared.options;
     let mut address = options.address.clone();
     let key = Key::new(format!("{COORDINATORS}{address}")).or_else(|_| {
-        // It has no address, or one that no key can hold.
+        // It has no address, or an address that is not a valid key.
         address = format!("{:016x}", shared.random.borrow_mut().number());
         Key::new(format!("{COORDINATORS}{address}"))
     });
@@ -56,7 +59,7 @@ pub(crate) fn announce(shared: &Rc<Shared>) {
                     version = found;
                     continue;
                 }
-                // The leader says what the metastore has against it.
+                // The leader's remarks name the metastore's trouble.
                 _ => {}
             }
             tasks.sleep(ANNOUNCED_EVERY).await;
@@ -64,14 +67,14 @@ pub(crate) fn announce(shared: &Rc<Shared>) {
     });
 }
 
-/// Writes it once; `None` when this coordinator has ended, or is about to.
+/// Writes it once. Returns `None` if this coordinator has ended, or is about to.
 async fn write(
     shared: &Weak<Shared>,
     key: &Key,
     value: &[u8],
     version: Option<Version>,
 ) -> Option<Result<Answer, Error>> {
-    // The task must not keep what it is a part of.
+    // The task must not keep the state of which it is a part.
     let asked = {
         let shared = shared.upgrade().filter(|shared| !shared.is_resigned())?;
         let change = match version {
@@ -83,7 +86,8 @@ async fn write(
     Some(asked.await)
 }
 
-/// The coordinators that a leader knows of: by key, what each has written and when the leader saw it change.
+/// The coordinators that a leader knows: for each key its record, and when the leader saw it
+/// change.
 #[derive(Debug, Default)]
 pub(crate) struct Coordinators(BTreeMap<Key, Known>);
 
@@ -95,7 +99,8 @@ struct Known {
 }
 
 impl Coordinators {
-    /// Learns what the metastore holds. Returns the keys of those that do not run, with their versions.
+    /// Takes over the metastore's values. Returns the keys of coordinators that do not run, with
+    /// their versions.
     fn learn(&mut self, entries: Vec<Entry>, now: Time) -> Vec<(Key, Version)> {
         let before = std::mem::take(&mut self.0);
         for Entry { key, value, version } in entries {
@@ -113,16 +118,16 @@ impl Coordinators {
     }
 }
 
-/// Duty: the leader knows which coordinators there are.
+/// Duty: keeps the list of coordinators.
 pub(crate) async fn watch(reign: &Rc<Reign>) {
     loop {
-        // What is in the way of this is in the way of the leadership, too.
+        // The leadership meets the same obstacle and reports it.
         let _ = look(reign).await;
         reign.sleep(ANNOUNCED_EVERY).await;
     }
 }
 
-/// Reads which coordinators there are.
+/// Reads the coordinators' values.
 async fn look(reign: &Rc<Reign>) -> Result<(), Error> {
     let (prefix, mut entries) = (Prefix::under(COORDINATORS.trim_end_matches('/'))?, Vec::new());
     loop {
@@ -144,7 +149,7 @@ async fn look(reign: &Rc<Reign>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The programs of the cluster, and the newest format that each knows.
+/// Returns the programs of the cluster, and the newest format that each knows.
 pub(crate) fn programs(reign: &Reign) -> Vec<KnownFormat> {
     let own = reign.shared.name.get().cloned().unwrap_or_default();
     let newest = reign.shared.options.newest_format;
@@ -171,7 +176,7 @@ pub(crate) fn admit(reign: &Reign, newest: Format) -> Result<(), Refusal> {
     if newest >= format { Ok(()) } else { Err(Status::OldProgram.into()) }
 }
 
-/// Changes what may change while the cluster runs: all of it, or nothing.
+/// Changes the settings of a running cluster: all requested ones, or none.
 pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
     let _pen = reign.pen().await?;
     let mut record = reign.cluster().record.clone();
@@ -206,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_coordinator_that_does_not_write_its_value_again_is_not_there() {
+    fn a_coordinator_that_stops_writing_its_value_counts_as_gone() {
         let entry = |name: &str, version| Entry {
             key: Key::new(format!("{COORDINATORS}{name}")).expect("a good key"),
             value: br#"{"address":"a:1","newest_format":2,"colour":"red"}"#.to_vec(),
@@ -223,6 +228,6 @@ mod tests {
         assert_eq!(gone, [(entry("b", 1).key, Version(1))]);
         assert_eq!(known.0.len(), 1);
         let left = known.0.values().next().expect("one is left");
-        assert_eq!(left.record.newest_format, Format(2), "an unknown field is passed over");
+        assert_eq!(left.record.newest_format, Format(2), "an unknown field is ignored");
     }
 }

@@ -1,10 +1,11 @@
-//! Clients' leases: a value in the metastore for each one that lasts.
+//! Clients' leases: a value in the metastore for each open lease.
 //!
-//! When a lease was heard of last is kept in memory only: a new leader gives all of them their
-//! whole time again. That one is over is written (its value is gone) before it is said.
+//! The time of a lease's last renewal is kept only in memory: a new leader gives all leases their
+//! whole time again. The leader writes that a lease is over (it deletes the value) before it tells
+//! any server.
 //!
-//! A lease's number is a count and 24 random bits. The count is never used again; the bits see to
-//! it that a number that somebody made up, and was told is no lease, does not become one later.
+//! A lease's number is a count and 24 random bits. The count is never used again. The bits prevent
+//! a made-up number, which a server was told is no lease, from becoming a lease later.
 
 use crate::coordinator::{Outcome, Refusal};
 use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
@@ -22,16 +23,16 @@ use thunderhead_wire::control::{Empty, LeaseOpened, LeasesChecked, to_body};
 
 const RANDOM_BITS: u32 = 24;
 
-/// How long after an end that could not be written it is tried again.
+/// The pause before another attempt to write the end of a lease.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The leases that last.
+/// The open leases.
 #[derive(Default)]
 pub(crate) struct Leases {
     open: RefCell<BTreeMap<u64, Lease>>,
-    /// When each of them is over if nothing is heard.
+    /// The time at which each lease ends without a renewal.
     due: RefCell<BTreeSet<(Time, u64)>>,
-    /// The counts that are set aside for this reign.
+    /// The counts that are set aside for this leadership.
     counts: Cell<(u64, u64)>,
     extending: Lock,
     added: Signal,
@@ -44,18 +45,18 @@ struct Lease {
 }
 
 impl Leases {
-    /// What a new leader finds.
+    /// Takes over the leases that a new leader finds.
     pub(crate) fn load(&self, next: u64, leases: Vec<u64>, until: Time) {
         self.counts.set((next, next));
         leases.into_iter().for_each(|lease| self.add(lease, until));
     }
 
-    /// No lease that was opened so far has this number or a higher one.
+    /// Returns a number such that all leases so far have lower ones.
     pub(crate) fn next(&self) -> u64 {
         self.counts.get().0 << RANDOM_BITS
     }
 
-    /// Passes over numbers that a later state of the metastore may have given out.
+    /// Skips numbers that a later state of the metastore may have given out.
     pub(crate) async fn pass_over(&self, reign: &Reign, numbers: u64) -> Result<(), Refusal> {
         let _extending = self.extending.lock().await;
         let end = self.counts.get().1.saturating_add(numbers).min(u64::MAX >> RANDOM_BITS);
@@ -64,7 +65,7 @@ impl Leases {
         Ok(())
     }
 
-    /// How many last.
+    /// Returns the number of open leases.
     pub(crate) fn count(&self) -> u64 {
         self.open.borrow().len() as u64
     }
@@ -75,12 +76,12 @@ impl Leases {
         self.added.raise();
     }
 
-    /// Has a lease last until a time; says whether it does.
+    /// Extends a lease until a time, if it is open.
     fn extend(&self, lease: u64, until: Time) -> Result<(), Refusal> {
         let mut open = self.open.borrow_mut();
         let known = open.get_mut(&lease).ok_or(Status::LeaseEnded)?;
         if known.ending {
-            // Whether it is over is known in a moment.
+            // It will be known in a moment whether the lease is over.
             return Err(Refusal { status: Status::Busy, hint: BUSY_HINT });
         }
         let mut due = self.due.borrow_mut();
@@ -90,7 +91,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Those of some leases that are over.
+    /// Returns the leases that are over.
     fn ended(&self, leases: &[u64]) -> Vec<u64> {
         let open = self.open.borrow();
         leases.iter().copied().filter(|lease| !open.contains_key(lease)).collect()
@@ -103,7 +104,7 @@ impl Leases {
     }
 }
 
-/// A client begins.
+/// Opens a lease for a client.
 pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
     let (leases, ttl) = (&reign.leases, reign.shared.options.lease_ttl);
     if leases.count() >= LEASES_MAX {
@@ -133,25 +134,25 @@ pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
     Ok(to_body(&LeaseOpened { lease, ttl_ms, cluster: reign.cluster().record.cluster }))
 }
 
-/// A client is still there.
+/// Renews a client's lease.
 pub(crate) fn renew(reign: &Reign, lease: u64) -> Outcome {
     reign.leases.extend(lease, reign.now() + reign.shared.options.lease_ttl)?;
     Ok(to_body(&Empty {}))
 }
 
-/// Which of these are over?
+/// Tells a server which leases are over.
 pub(crate) fn check(reign: &Reign, leases: &[u64]) -> Outcome {
     let (ended, map_version) = (reign.leases.ended(leases), reign.cluster().map_version());
     Ok(to_body(&LeasesChecked { ended, map_version }))
 }
 
-/// A client is done. One that was done already is, too.
+/// Closes a client's lease. It may be closed already.
 pub(crate) async fn close(reign: &Rc<Reign>, lease: u64) -> Outcome {
     end(reign, lease).await?;
     Ok(to_body(&Empty {}))
 }
 
-/// Writes that a lease is over, then knows it.
+/// Writes that a lease is over, then takes that over.
 async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
     let leases = &reign.leases;
     match leases.open.borrow_mut().get_mut(&lease) {
@@ -181,14 +182,14 @@ async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
     written
 }
 
-/// Ends leases whose time is over.
+/// Duty: ends leases that have expired.
 pub(crate) async fn expire(reign: &Rc<Reign>) {
     let leases = &reign.leases;
     loop {
         let due = leases.due_at(reign.now());
         if !due.is_empty() {
             let ends = due.into_iter().map(|lease| end(reign, lease));
-            // Those that could not be written are due again later.
+            // Failed ends are due again later.
             all(ends.collect()).await;
             continue;
         }

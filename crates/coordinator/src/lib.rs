@@ -1,8 +1,8 @@
-//! The coordinator: what a cluster is made of, and who sees to it.
+//! The coordinator: knows the members of a cluster, and repairs the cluster after failures.
 //!
-//! It knows the servers, the tables and their tablets, the clients' leases, and what is left of
-//! masters that are gone. It is not on the way of any object: while it is away data is served, and
-//! only changes wait.
+//! It knows the servers, the tables and their tablets, the clients' leases, and the former masters
+//! with their remaining tablets and replicas. It is on no data path: while it is down, data is
+//! served and only changes wait.
 //!
 //! ```text
 //!   servers, clients ──requests──► Coordinator ──► Reign ──writes, fenced──► metastore
@@ -13,34 +13,36 @@
 //! - [`Coordinator`] is a service for an `rpc` node, in either world:
 //!   `Node::new(world, transport, Coordinator::new(store, options))`. Any number of them may run
 //!   over one metastore; one leads, the others answer *not leader*.
-//! - A *reign* (module `reign`) is one leadership. It reads everything, then serves; when it is over
-//!   nothing of it is left.
-//! - Everything is written before it is told (module `stored` has the layout), each write under the
-//!   reign's fence.
-//! - What must be told to servers is a *duty* (module `duties`): a task that looks at the cluster and
-//!   takes the next step until nothing is left to do. A new leader finds all duties in what is
-//!   written; nothing else remembers them.
+//! - A *reign* (module `reign`) is the state of one leadership. It reads the whole record, then
+//!   serves. When the leadership ends, the reign is dropped as a whole.
+//! - The coordinator writes every change to the metastore before it answers or sends it (module
+//!   `stored` has the layout). Each write carries the fence of the leadership.
+//! - A *duty* (module `duties`) is a task that looks at the cluster and takes the next step until
+//!   none remains, for example until all servers know a change. A new leader finds all duties in
+//!   the recorded state, which alone remembers them.
 //!
-//! # What is promised
+//! # Promises
 //!
-//! - What was answered with *ok* is durable, and holds under every later leader.
+//! - A change that was answered with *ok* is durable, and holds under every later leader.
 //! - Ids of servers, masters, tables and leases are never used twice.
-//! - A tablet has one owner. It changes when its master is gone and another one says that it has
-//!   rebuilt the tablet; that is written before it is answered. Replicas of a master are freed only
-//!   when it is written that none of its tablets is left.
-//! - That a lease is over is written before it is said.
-//! - Versions of the list of servers and of the map only grow, also from leader to leader: the
-//!   fencing token of the leader is their higher part.
+//! - A tablet has one owner. The owner changes when its master has crashed and another master
+//!   reports that it has rebuilt the tablet. The coordinator writes that before it answers. It
+//!   frees a master's replicas only after it has written that no tablet of the master remains.
+//! - The coordinator writes that a lease is over before it tells any server.
+//! - The versions of the server list and of the map only grow, also from leader to leader: the
+//!   leader's fencing token is their higher part.
 //!
-//! # What is not
+//! # No promises
 //!
-//! - A verdict is no proof: a server that lives may be given up (module `probes` says when). It is
-//!   fenced by the backups, and begins a new life.
-//! - A server that never comes again stays known until an operator has it forgotten, unless it has no storage.
-//! - What a leader sent before it was deposed may arrive later. All messages can be repeated, and
-//!   ids are not used twice, so at worst a shard has an empty tablet of a table that was dropped.
-//! - The tables are not kept in slices: a request for the map of very many tablets takes as long as
-//!   it takes to write them out.
+//! - A verdict is no proof: the coordinator may declare a live server crashed (module `probes` says
+//!   when). The backups fence the server, and it begins a new generation.
+//! - A server that never restarts stays known until an operator makes the cluster forget it, unless
+//!   it has no storage.
+//! - A message that a leader sent before it was deposed may arrive later. All messages can be
+//!   repeated, and ids are not used twice. So at worst a shard has an empty tablet of a dropped
+//!   table.
+//! - The tables are not handled in slices: a request for the map of very many tablets takes as long
+//!   as the map takes to write.
 #![forbid(unsafe_code)]
 
 mod cluster;

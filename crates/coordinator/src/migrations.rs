@@ -1,22 +1,23 @@
-//! Tablets that move from one master to another while both are there.
+//! Migrations: moves of tablets from one master to another while both are up.
 //!
 //! ```text
-//!  intent: written ──► the source gives ──► owner: written ──► the target serves ──► the source drops ──► done
-//!        │                    │                                 (both are told again until they did, or are gone)
-//!        └── one of them, or the table, is gone; or the source could not
-//!            ──► the source serves on ──► the target throws away what it got ──► done
+//!  intent: written ──► the source gives ──► owner: written ──► the target serves
+//!        │                    │              ──► the source drops ──► done
+//!        │                    │              (both are told again until they did, or crashed)
+//!        └── a master crashed, or the table was dropped; or the source could not
+//!            ──► the source serves on ──► the target drops its copy ──► done
 //! ```
 //!
-//! What is written in the tablet's record is where it goes, under a number that is never used again, and
-//! whether it is the new master's already. That is all that a new leader needs: it asks the same again,
-//! and the masters answer the same.
+//! The tablet's record has the target, a number that is never used again, and whether the tablet
+//! belongs to the new master already. A new leader needs no more: it sends the same requests again,
+//! and the masters give the same answers.
 //!
-//! **Only the owner that is written counts.** It is written under the pen, if both masters are there
-//! then: from a source that is gone its tablets are rebuilt from its log, as it has been said of them.
+//! **Only the recorded owner counts.** It is written under the pen, if both masters are up at that
+//! time: the tablets of a crashed source are rebuilt from its log, as its recovery was told.
 //!
-//! **Nothing is called off that could still come to its end.** The source is told to give up only for
-//! reasons that are written and last: a master, or the table, is gone. So no such message that comes late
-//! meets a source whose tablet is somebody else's by then.
+//! **A migration is cancelled only if it can no longer succeed.** The source is told to give up
+//! only for recorded and lasting reasons: a master crashed, or the table was dropped. So a delayed
+//! message of this kind never meets a source whose tablet belongs to another master by then.
 
 use crate::coordinator::Outcome;
 use crate::duties::{Duty, employ};
@@ -32,10 +33,10 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{MasterId, Next, Status, TableId};
 
-/// How often a source is asked how it gets on.
+/// How often the source is asked about its progress.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Where an operator finds why a tablet did not move.
+/// The subject of the remark that says why a tablet did not move.
 const REMARK: &str = "migration";
 
 fn of(table: &TableRecord, number: u64) -> Option<(&TabletRecord, Migrating)> {
@@ -43,7 +44,7 @@ fn of(table: &TableRecord, number: u64) -> Option<(&TabletRecord, Migrating)> {
     moving.find(|(_, migrating)| migrating.number == number)
 }
 
-/// Moves a tablet. Answered when it has moved, or after a while all the same.
+/// Moves a tablet. The answer comes when it has moved, but after a while in any case.
 pub(crate) async fn migrate(reign: &Rc<Reign>, message: MigrateTablet) -> Outcome {
     let pen = reign.pen().await?;
     let named = reign.cluster().named(&message.table).cloned();
@@ -54,7 +55,7 @@ pub(crate) async fn migrate(reign: &Rc<Reign>, message: MigrateTablet) -> Outcom
     let tablet = table.tablets.get_mut(at).ok_or(Status::BadRange)?;
     let number = match tablet.migrating {
         Some(under_way) if under_way.to == message.to => under_way.number,
-        // One after the other.
+        // One migration of a tablet at a time.
         Some(_) => return Err(Status::InProgress.into()),
         None if tablet.master == message.to => {
             let cluster = reign.cluster();
@@ -97,30 +98,30 @@ pub(crate) async fn migrate(reign: &Rc<Reign>, message: MigrateTablet) -> Outcom
     Ok(to_body(&cluster.table_info(table)))
 }
 
-/// What is to be done next.
+/// The next step of a migration.
 enum Step {
-    /// Nothing any more.
+    /// The migration is over.
     Done,
-    /// The source is asked to give the tablet, or to keep it.
+    /// Ask the source to give the tablet, or to keep it.
     Ask(SocketAddr, MigrateOut),
-    /// A master serves the tablet, or drops what it has of it.
+    /// Tell a master to serve the tablet, or to drop its copy.
     Tell(SocketAddr, Opcode, MigratedTablets),
-    /// It is written that this is over.
+    /// Write that the migration is over.
     Forget,
 }
 
-/// What this leader knows of it. A new one asks again.
+/// This leader's knowledge of a migration. A new leader asks again.
 #[derive(Default)]
 struct Known {
     /// The source keeps the tablet.
     kept: bool,
-    /// The target serves it, or has thrown away what it got.
+    /// The target serves the tablet, or has dropped its copy.
     told_target: bool,
-    /// The source has dropped it.
+    /// The source has dropped the tablet.
     told_source: bool,
 }
 
-/// Duty: a migration comes to its end.
+/// Duty: brings a migration to its end.
 pub(crate) async fn see_to(reign: &Rc<Reign>, table: TableId, number: u64) {
     let mut known = Known::default();
     let mut backoff = Backoff::default();
@@ -182,7 +183,7 @@ fn next_step(reign: &Reign, id: TableId, number: u64, known: &Known) -> Step {
     };
     if moved {
         return match (target, source) {
-            // If it is gone, its log has the tablet.
+            // If the target has crashed, its log has the tablet.
             (Some(target), _) if !known.told_target => tell(target, Opcode::TakeTablets, to),
             (_, Some(source)) if !known.told_source => tell(source, Opcode::DropTablets, from),
             _ => Step::Forget,
@@ -191,7 +192,7 @@ fn next_step(reign: &Reign, id: TableId, number: u64, known: &Known) -> Step {
     let give_up = table.dropped || target.is_none();
     match (source, target) {
         (Some(source), _) if !known.kept => {
-            // Where the target was does not matter if it is gone.
+            // The address of a crashed target does not matter.
             let address = target.unwrap_or(source);
             let message =
                 MigrateOut { migration: number, master: from, range, to, address, give_up };
@@ -205,7 +206,7 @@ fn next_step(reign: &Reign, id: TableId, number: u64, known: &Known) -> Step {
 enum Asked {
     Given(Taken),
     Kept(String),
-    /// It is at it.
+    /// The migration is in progress.
     Wait,
     /// There is no answer.
     Nothing,
@@ -221,12 +222,13 @@ async fn ask(reign: &Rc<Reign>, address: SocketAddr, message: &MigrateOut) -> As
             _ => Asked::Nothing,
         },
         Err(CallError::Refused { status, .. }) if status.next() == Next::Wait => Asked::Wait,
-        // That it is not that master any more will be written before long.
+        // If that master has crashed, its verdict will be recorded soon.
         Err(_) => Asked::Nothing,
     }
 }
 
-/// Writes that the tablet is the target's, if both masters are there; says whether that could be done.
+/// Writes that the tablet belongs to the target, if both masters are up. Returns whether the write
+/// succeeded.
 async fn note_moved(reign: &Rc<Reign>, id: TableId, number: u64, taken: Taken) -> bool {
     let _pen = reign.pen_for_long().await;
     let Some(mut table) = reign.cluster().table(id).cloned() else { return true };
@@ -249,7 +251,7 @@ async fn note_moved(reign: &Rc<Reign>, id: TableId, number: u64, taken: Taken) -
     reign.put_table(table).await.is_ok()
 }
 
-/// Writes that a migration is over; says whether that could be done.
+/// Writes that a migration is over. Returns whether the write succeeded.
 async fn forget(reign: &Rc<Reign>, id: TableId, number: u64) -> bool {
     let _pen = reign.pen_for_long().await;
     let Some(mut table) = reign.cluster().table(id).cloned() else { return true };

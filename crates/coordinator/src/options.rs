@@ -1,37 +1,38 @@
-//! What an operator decides about a coordinator.
+//! An operator's options for a coordinator.
 
 use crate::probing::Probing;
 use std::time::Duration;
 use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
 
-/// What an operator decides about a coordinator.
+/// An operator's options for a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What holds in a cluster that is made now. One that is there already keeps its own.
+    /// The settings of a cluster that is created now. An existing cluster keeps its own.
     pub settings: Settings,
-    /// Where this coordinator is found: written beside the leadership, for people and clients.
+    /// This coordinator's address: written beside the leadership, for people and clients.
     pub address: String,
-    /// How long a leader may be silent before another one takes its place: 1 to 20 seconds.
+    /// How long a leader may be silent before another coordinator takes its place: 1 to 20 seconds.
     pub leadership_ttl: Duration,
     /// How long a client may be silent before its lease ends.
     pub lease_ttl: Duration,
-    /// How long one call to a server may take before it is made again.
+    /// How long one call to a server may take before it is repeated.
     pub call_timeout: Duration,
-    /// How long a request waits: for its turn to change something, and for the shards that must
-    /// hear of a change. What is written down by then holds, and is told them all the same.
+    /// How long a request waits for its turn to change the cluster, and for the shards that must
+    /// learn a change. A change that is written by then holds, and the shards learn it later.
     pub patience: Duration,
-    /// How long to wait after a recovery that failed before it is tried again.
+    /// The pause after a failed recovery before the next attempt.
     pub recovery_pause: Duration,
-    /// How large the parts are that masters rebuild.
+    /// The sizes of the parts that masters rebuild.
     pub parts: Parts,
-    /// How it finds out that servers are not there any more.
+    /// The way in which it detects crashed servers.
     pub probing: Probing,
-    /// The metastore, for messages: the path of its file, for example.
+    /// A name of the metastore for messages, for example the path of its file.
     pub store: String,
-    /// It leads only a cluster that the metastore holds already, and founds none.
+    /// It leads only a cluster that the metastore holds already, and creates none.
     pub existing: bool,
-    /// The newest format that it knows, which a cluster that it founds has. Tests set another one.
+    /// The newest format that it knows. A cluster that it creates has this format. Tests set
+    /// another one.
     pub newest_format: Format,
 }
 
@@ -60,12 +61,12 @@ impl Default for Options {
     }
 }
 
-/// How what a master had is divided among those that rebuild it.
+/// The division of a crashed master's data among recovery masters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Less is not divided among masters: bytes of live objects.
+    /// Data with fewer bytes of live objects is not divided.
     pub least: u64,
-    /// The most that is live in a part.
+    /// The most bytes of live objects in a part.
     pub bytes: u64,
 }
 

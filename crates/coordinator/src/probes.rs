@@ -1,40 +1,45 @@
-//! Who is not there any more: a suspicion, a second opinion, a verdict.
+//! Failure detection: a suspicion, a second opinion, a verdict.
 //!
 //! ```text
 //!  servers ── suspect ──►┐
-//!                        ├─► suspicion ─► the coordinator asks, a few times ─► it answers: cleared
-//!  own probes, one at a ─┘                                 │
-//!  time, as servers do                                     └─► nothing, or somebody else ─► verdict
+//!                        ├─► suspicion ─► the coordinator probes ─► an answer: cleared
+//!  own probes, one at a ─┘                          │
+//!  time, as servers do                              └─► no answer, or another process ─► verdict
 //! ```
 //!
-//! Servers ask each other and report who does not answer; the coordinator asks one server each
-//! interval too, so that a cluster of two is watched as well. Nobody is given up because somebody
-//! says so: the coordinator asks by itself, up to [`ATTEMPTS`] times within
-//! [`Probing::check`](crate::Probing::check), and any answer of that life clears the suspicion. A machine
-//! that says that nobody listens is believed when it says so twice; another life, or another server, in
-//! that place at once. So is a server that says that it was asked to end: its backup takes nothing more, and its
-//! disk may take long. Masters would wait for it, and nobody would serve its tablets.
+//! Servers probe each other and report servers that do not answer. The coordinator probes one
+//! server each interval too, so that a cluster of two is watched as well. A report alone never
+//! leads to a verdict: the coordinator probes the server itself, up to [`ATTEMPTS`] times within
+//! [`Probing::check`](crate::Probing::check), and any answer of that generation clears the
+//! suspicion. The coordinator accepts a machine's word that no process listens there when the
+//! machine says so twice. It accepts at once that another generation, or another server, is at that
+//! address. It also accepts at once that a server was asked to end: that server's backup takes no
+//! more data, and its disk may take long. Masters would wait for it, and no other server would
+//! serve its tablets.
 //!
-//! # When it does not judge
+//! # When the coordinator does not judge
 //!
-//! - Silence counts only if half of the other servers have answered meanwhile, questions that were asked
-//!   after the check began ([`WITNESSES`] of them, drawn, where there are many). So a coordinator that is
-//!   cut off gives nobody up, though it may hear a server on its own machine, nor does one whose own
-//!   process stood still, and the only server of a cluster is never given up for its silence: nobody could
-//!   take its place. Nor is anybody, when most of them fall silent at the same time: an operator reads so.
-//!   That nobody listens somewhere counts if any other server has answered meanwhile.
-//! - A check that took longer than it should counts for nothing: this process was late, and may have
-//!   been deaf. It asks anew. What has arrived is read before it is decided.
-//! - A server that this process could not ask, for it has no descriptors left, is not silent.
-//! - A verdict that could not be written soon is dropped; then it is asked anew.
-//! - Verdicts are writes of the reign, under its fence, like all others.
+//! - Silence counts only if half of the other servers have answered in the meantime, to probes that
+//!   were sent after the check began ([`WITNESSES`] of them, drawn at random, in large clusters).
+//!   So a coordinator that is cut off declares no server crashed, even if it hears a server on its
+//!   own machine; nor does a coordinator whose own process stood still. The only server of a
+//!   cluster is never declared crashed because of silence: no other server could take its place. If
+//!   most servers fall silent at the same time, none is declared crashed, and an operator sees the
+//!   reason. That no process listens at an address counts if any other server has answered in the
+//!   meantime.
+//! - A check that took longer than it should is void: this process was late, and may have missed
+//!   answers. It probes again. It reads all messages that have arrived before it decides.
+//! - A server that this process could not probe, because it has no descriptors left, is not silent.
+//! - A verdict that could not be written soon is dropped, and the server is probed again.
+//! - Verdicts are writes of the leadership, under its fence, like all others.
 //!
-//! # How long it takes
+//! # How long detection takes
 //!
-//! With `n` servers, each asking one other each interval, a server that is gone is asked by nobody in
-//! `k` intervals with a probability of about e^-k, and with few servers surely within `2n`. Then there
-//! is the timeout (nothing where its machine says that nobody listens), and the check. With the usual
-//! 100 and 150 ms: about 0.1 s after a process died, 0.5 to 0.6 s after a machine fell silent.
+//! With `n` servers, each probing one other server each interval, no server probes a crashed one in
+//! `k` intervals with a probability of about e^-k. With few servers, one certainly does within `2n`
+//! intervals. Then the probe times out (at once, if the machine says that no process listens), and
+//! the check follows. With the usual 100 and 150 ms, detection takes about 0.1 s after a process
+//! crashed, and 0.5 to 0.6 s after a machine fell silent.
 
 use crate::coordinator::Outcome;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
@@ -53,52 +58,52 @@ use thunderhead_wire::control::{Empty, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
 use thunderhead_wire::{ServerId, Status};
 
-/// Of so many others at most it is asked whether they are heard.
+/// The most other servers that are probed during a check, to see whether they answer.
 const WITNESSES: usize = 15;
 
-/// How often it is asked in that time, and how often its machine may say that nobody is there.
+/// The number of probes in a check, and how often the machine must say that no process listens.
 const ATTEMPTS: u32 = 3;
 const REFUSALS: u32 = 2;
 
-/// The pause after an attempt that failed at once.
+/// The pause after a probe that failed at once.
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// A check that took so much longer than it should is not believed.
+/// A check that took so much longer than it should is void.
 const LATE: Duration = Duration::from_millis(50);
 
-/// What has arrived is looked at for so long before it is decided.
+/// How long arrived messages are read before the decision.
 const DRAIN: Duration = Duration::from_millis(2);
 
-/// After so long a verdict that was not written is not good any more.
+/// After so long, a verdict that was not written is void.
 const STALE: Duration = Duration::from_secs(1);
 
 /// How long a server that has answered is not suspected again.
 const RESPITE: Duration = Duration::from_millis(50);
 
-/// Own probes that may wait for answers.
+/// The most own probes without an answer.
 const PROBES_MAX: usize = 8;
 
-/// What this reign knows of who is there.
+/// This leadership's knowledge about silent and crashed servers.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Who is looked for, in which life.
+    /// The servers that are being checked, with their generations.
     suspicions: RefCell<BTreeMap<ServerId, u64>>,
-    /// Who has just answered: not suspected before.
+    /// The servers that have just answered. They are not suspected until the given time.
     cleared: RefCell<BTreeMap<ServerId, (u64, Time)>>,
-    /// What is to be written.
+    /// The verdicts to write.
     judged: RefCell<Vec<Judged>>,
-    /// Who was given up, when, and why.
+    /// The servers that were declared crashed, when, and why.
     verdicts: RefCell<BTreeMap<ServerId, (u64, Time, String)>>,
-    /// When the latest question was asked that each has answered.
+    /// When the latest probe was sent that each server has answered.
     heard: RefCell<BTreeMap<ServerId, Time>>,
-    /// Who does not answer and is not given up, in which life, and why not.
+    /// The silent servers that are not declared crashed, with their generations, and why not.
     unjudged: RefCell<BTreeMap<ServerId, (u64, String)>>,
-    /// Own probes that wait.
+    /// The number of own probes without an answer.
     probes: Cell<usize>,
 }
 
 impl Watch {
-    /// Forgets a server that the cluster has forgotten.
+    /// Drops all knowledge of a server that the cluster has forgotten.
     pub(crate) fn forget(&self, server: ServerId) {
         self.cleared.borrow_mut().remove(&server);
         self.verdicts.borrow_mut().remove(&server);
@@ -114,65 +119,65 @@ struct Judged {
     not_after: Time,
 }
 
-/// What one question came to.
+/// The result of one probe.
 enum Answer {
-    /// It is there.
+    /// The server answers.
     Here,
-    /// That life is over.
+    /// That generation is over.
     Over(&'static str),
-    /// Its machine says that nobody listens.
+    /// The machine says that no process listens.
     Refused,
-    /// Nothing came, or it cannot be reached.
+    /// No answer came, or the server cannot be reached.
     Nothing(CallError),
-    /// It was not asked, for a reason of this process.
+    /// This process could not send the probe.
     Unasked(CallError),
 }
 
-/// A check that goes on.
+/// A check in progress.
 #[derive(Default)]
 struct Check {
     is_here: Cell<bool>,
     over: Cell<Option<&'static str>>,
     refused: Cell<u32>,
     asked: Cell<u32>,
-    /// Why it could not be asked at least once.
+    /// Why a probe could not be sent, if that happened.
     unasked: Cell<Option<CallError>>,
     /// Raised with every answer.
     changed: Signal,
 }
 
-/// What came of it.
+/// The result of a check.
 enum Found {
     Here,
     Over(String),
-    /// It cannot be told, and why.
+    /// The check could not decide, for this reason.
     Unknown(String),
 }
 
-/// Who else is asked, so that silence can be told from being deaf.
+/// Other servers that are probed too, to tell a silent server from a deaf coordinator.
 struct Witnesses(Vec<ServerId>);
 
 impl Witnesses {
-    /// How many of them have answered a question that was asked since then.
+    /// Returns how many witnesses have answered a probe that was sent since then.
     fn heard(&self, reign: &Reign, since: Time) -> usize {
         let heard = reign.watch.heard.borrow();
         let answered = |it: &&ServerId| heard.get(it).is_some_and(|asked| *asked >= since);
         self.0.iter().filter(answered).count()
     }
 
-    /// Why the silence of another server says nothing, if it does not.
+    /// Returns why the silence of a server proves nothing, if it does not.
     fn lack(&self, heard: usize) -> Option<String> {
         match (heard, self.0.len()) {
             (0, _) => Some("no other server answers this coordinator either".into()),
             (heard, all) if heard < all.div_ceil(2) => Some(format!(
-                "only {heard} of {all} other servers answer this coordinator; look after its network"
+                "only {heard} of {all} other servers answer this coordinator; check its network"
             )),
             _ => None,
         }
     }
 }
 
-/// Duty: one server after the other is asked whether it is there.
+/// Duty: probes one server after the other.
 pub(crate) async fn watch(reign: &Rc<Reign>) {
     let probing = reign.shared.options.probing;
     let mut rounds = Rounds::default();
@@ -183,7 +188,7 @@ pub(crate) async fn watch(reign: &Rc<Reign>) {
         let next = rounds.next(&mut reign.shared.random.borrow_mut(), &there);
         let record = next.and_then(|server| reign.cluster().server(server).cloned());
         let Some(record) = record else {
-            // Nobody is there, and nothing else happens before somebody comes.
+            // No server is up, and none can fall silent before one starts.
             let seen = reign.changed.seen();
             reign.changed.after(seen).await;
             continue;
@@ -197,7 +202,7 @@ pub(crate) async fn watch(reign: &Rc<Reign>) {
             let why = match ask(&busy, &record, probing.timeout).await {
                 Answer::Here => None,
                 Answer::Over(why) => Some(why.to_owned()),
-                Answer::Refused => Some("nobody listens there".to_owned()),
+                Answer::Refused => Some("no process listens there".to_owned()),
                 Answer::Nothing(error) | Answer::Unasked(error) => Some(error.to_string()),
             };
             busy.watch.probes.set(busy.watch.probes.get() - 1);
@@ -208,19 +213,19 @@ pub(crate) async fn watch(reign: &Rc<Reign>) {
     }
 }
 
-/// Who is there, as far as is written.
+/// Returns the servers that are recorded as up.
 fn there(reign: &Reign) -> BTreeSet<ServerId> {
     let cluster = reign.cluster();
     let up = cluster.servers().filter(|it| it.state == ServerState::Up);
     up.map(|it| it.server).collect()
 }
 
-/// Whether no other server is there.
+/// Whether no other server is up.
 fn is_alone(reign: &Reign, server: ServerId) -> bool {
     there(reign).iter().all(|it| *it == server)
 }
 
-/// A server says that another one does not answer, or that it ends itself.
+/// Handles a server's report that another one does not answer, or that it ends itself.
 pub(crate) fn suspected(reign: &Rc<Reign>, message: Suspect) -> Outcome {
     let Suspect { server, generation, by: (by, life), why } = message;
     if servers::lives(reign, by, life).is_none() {
@@ -233,7 +238,7 @@ pub(crate) fn suspected(reign: &Rc<Reign>, message: Suspect) -> Outcome {
     Ok(to_body(&Empty {}))
 }
 
-/// Somebody has had no answer: it is looked after, unless that is done already.
+/// Checks a suspected server, unless it was checked just now.
 fn suspect(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str) {
     if servers::lives(reign, server, generation).is_none() {
         return;
@@ -256,7 +261,7 @@ fn suspect(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str) {
     });
 }
 
-/// Makes sure, and gives the server up if it has to be.
+/// Checks a server, and declares it crashed if the check says so.
 async fn see_to(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str) {
     match look_for(reign, server, generation).await {
         Found::Here => {
@@ -265,7 +270,7 @@ async fn see_to(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str)
             reign.watch.cleared.borrow_mut().insert(server, (generation, until));
         }
         Found::Unknown(because) => {
-            tracing::debug!(%server, generation, why, because, "it cannot be told whether it lives");
+            tracing::debug!(%server, generation, why, because, "the check could not decide whether it is up");
             reign.watch.unjudged.borrow_mut().insert(server, (generation, because));
         }
         Found::Over(found) => {
@@ -276,7 +281,7 @@ async fn see_to(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str)
     }
 }
 
-/// Writes the verdicts there are, all at once; when it returns, none of those before it is left.
+/// Writes all pending verdicts at once. When it returns, no earlier verdict is pending.
 async fn write_verdicts(reign: &Rc<Reign>) {
     let _pen = reign.pen_for_long().await;
     let judged = std::mem::take(&mut *reign.watch.judged.borrow_mut());
@@ -288,18 +293,18 @@ async fn write_verdicts(reign: &Rc<Reign>) {
         }
         match servers::end_life(reign, server, generation).await {
             Ok(()) => {
-                tracing::warn!(%server, generation, why, "a server is given up");
+                tracing::warn!(%server, generation, why, "a server is declared crashed");
                 let verdict = (generation, reign.now(), why);
                 reign.watch.verdicts.borrow_mut().insert(server, verdict);
             }
-            // It is suspected again.
+            // It will be suspected again.
             Err(_) => tracing::warn!(%server, generation, "a verdict could not be written"),
         }
     });
     all(writes.collect()).await;
 }
 
-/// Whether a server is there: the second opinion.
+/// Checks whether a server is up: the second opinion.
 async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found {
     for _ in 0..ATTEMPTS {
         let Some(record) = servers::lives(reign, server, generation) else { return Found::Here };
@@ -315,15 +320,15 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
         let decided = async {
             while !check.is_decided(witnesses.heard(reign, began) > 0) {
                 let seen = check.changed.seen();
-                // Others' answers do not raise it.
+                // Other servers' answers do not raise it.
                 let _ = within(reign.sleep(PAUSE), check.changed.after(seen)).await;
             }
         };
         let _ = within(reign.shared.tasks().sleep_until(began + limit), decided).await;
-        // What arrived in this turn is handed out in it.
+        // Messages that arrived in this turn are handed out during it.
         reign.sleep(DRAIN).await;
         let took = reign.now().since(began);
-        // Nobody waits for these answers any more.
+        // From here on the check ignores further answers.
         let heard = witnesses.heard(reign, began);
         if check.is_here.replace(true) {
             return Found::Here;
@@ -332,14 +337,14 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
             return Found::Over(why.to_owned());
         }
         if took > limit + LATE {
-            tracing::debug!(%server, ?took, "this process was late: the server is asked anew");
+            tracing::debug!(%server, ?took, "this process was late: the server is probed again");
             continue;
         }
         if check.refused.get() >= REFUSALS && heard > 0 {
-            return Found::Over("nobody listens at its address".to_owned());
+            return Found::Over("no process listens at its address".to_owned());
         }
         if let Some(error) = check.unasked.get() {
-            return Found::Unknown(format!("this coordinator could not ask it: {error}"));
+            return Found::Unknown(format!("this coordinator could not probe it: {error}"));
         }
         if let Some(why) = witnesses.lack(heard) {
             return Found::Unknown(why);
@@ -347,18 +352,18 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
         let asked = check.asked.get();
         return Found::Over(format!("no answer to {asked} probes within {limit:?}"));
     }
-    Found::Unknown("this coordinator does not get on with its own work".into())
+    Found::Unknown("this coordinator is too slow with its own work".into())
 }
 
 impl Check {
-    /// Whether there is nothing to wait for.
+    /// Whether the result is certain.
     fn is_decided(&self, has_witness: bool) -> bool {
         let is_refused = self.refused.get() >= REFUSALS && has_witness;
         self.is_here.get() || self.over.get().is_some() || is_refused
     }
 }
 
-/// Asks a server from some time on until it answers or the check ends.
+/// Probes a server from a time on, until it answers or the check ends.
 async fn attempt(
     reign: &Rc<Reign>,
     check: &Check,
@@ -384,7 +389,8 @@ async fn attempt(
     }
 }
 
-/// Asks others, too: whether they are heard here. Each twice, unless it has answered.
+/// Probes other servers too, to see whether they answer. Each gets two probes, unless it answers
+/// the first.
 fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesses {
     let mut others = there(reign);
     others.remove(&suspect);
@@ -410,7 +416,7 @@ fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesse
     Witnesses(drawn)
 }
 
-/// Whether a server that is written as up answers.
+/// Whether a server that is recorded as up answers.
 pub(crate) async fn is_there(reign: &Reign, record: &ServerRecord) -> bool {
     let timeout = reign.shared.options.call_timeout / ATTEMPTS;
     for _ in 0..ATTEMPTS {
@@ -422,7 +428,7 @@ pub(crate) async fn is_there(reign: &Reign, record: &ServerRecord) -> bool {
     false
 }
 
-/// Asks a server whether it is there.
+/// Probes a server.
 async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer {
     let Some(to) = record.shards.first().map(|shard| shard.address) else {
         return Answer::Here;
@@ -437,13 +443,13 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
     let sent = reign.now();
     let answer = match reign.call_within(to, Opcode::Probe, &probe, timeout).await {
         Ok(body) => match of_body::<Probed>(&body).map(|it| it.presence) {
-            // What it says makes no sense, but it says something.
+            // The answer is malformed, but it is an answer.
             None | Some(Presence::Here) => Answer::Here,
-            // It has not heard yet that it has enlisted.
+            // It has not learned yet that it has enlisted.
             Some(Presence::Begins(nonce)) if record.lives.last() == Some(&nonce) => Answer::Here,
-            Some(Presence::Begins(_)) => Answer::Over("it begins another life"),
-            Some(Presence::Other) => Answer::Over("somebody else is at its address"),
-            // No other server could take its place. It mostly comes again.
+            Some(Presence::Begins(_)) => Answer::Over("it begins another generation"),
+            Some(Presence::Other) => Answer::Over("another server is at its address"),
+            // No other server could take its place. It mostly restarts.
             Some(Presence::Leaves) if is_alone(reign, record.server) => Answer::Here,
             Some(Presence::Leaves) => Answer::Over("it was asked to end"),
         },
@@ -466,7 +472,7 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
     answer
 }
 
-/// What an operator should know of servers that are down, or do not answer.
+/// Returns remarks about servers that are down or do not answer.
 pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
     let (cluster, verdicts) = (reign.cluster(), reign.watch.verdicts.borrow());
     let down = cluster
@@ -478,11 +484,11 @@ pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
             Some((_, since, why)) => {
                 let since = reign.now().since(*since).as_secs();
                 format!(
-                    "{server} was given up {since} s ago: {why}; start it again when it is repaired"
+                    "{server} was declared crashed {since} s ago: {why}; start it again after its repair"
                 )
             }
             None => format!(
-                "{server} is down; start it again when it is repaired, or `thunderhead server forget {}`",
+                "{server} is down; start it again after its repair, or `thunderhead server forget {}`",
                 server.0
             ),
         }
@@ -492,7 +498,7 @@ pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
         .iter()
         .filter(|(server, (generation, _))| servers::lives(reign, **server, *generation).is_some());
     let silent = silent.map(|(server, (_, because))| {
-        format!("{server} does not answer, but is not given up: {because}")
+        format!("{server} does not answer, but is not declared crashed: {because}")
     });
     down.map(text).chain(silent).collect()
 }

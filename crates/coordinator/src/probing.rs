@@ -1,20 +1,20 @@
-//! How often servers are asked whether they are there, and in which order: the same for those who
-//! ask each other and for the coordinator.
+//! How often servers are probed, and in which order: the same for servers and for the coordinator.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 use thunderhead_runtime::Random;
 use thunderhead_wire::ServerId;
 
-/// How long a server has at least before it is given up; more where answers have more time.
+/// The shortest check before a verdict; longer if probes have more time.
 const CHECK_MIN: Duration = Duration::from_millis(250);
 
-/// How it is found out that servers are not there any more.
+/// The settings of failure detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probing {
-    /// How often one server is asked. Zero: never, and nobody is ever given up unasked.
+    /// How often one server is probed. Zero: never, and no server is declared crashed because of
+    /// silence.
     pub interval: Duration,
-    /// How long it has for its answer before it is suspected.
+    /// How long a server may take to answer before it is suspected.
     pub timeout: Duration,
 }
 
@@ -25,41 +25,41 @@ impl Default for Probing {
 }
 
 impl Probing {
-    /// Nobody is asked.
+    /// No server is probed.
     pub const OFF: Probing = Probing { interval: Duration::ZERO, timeout: Duration::ZERO };
 
-    /// Whether anybody is asked.
+    /// Whether servers are probed.
     #[must_use]
     pub fn is_on(&self) -> bool {
         !self.interval.is_zero()
     }
 
-    /// How long a server that is suspected has in all before it is given up: at least a quarter of a
-    /// second, and two answers' time.
+    /// Returns how long a suspected server has in all before it is declared crashed: at least a
+    /// quarter of a second, and twice the time of a probe.
     #[must_use]
     pub fn check(&self) -> Duration {
         CHECK_MIN.max(self.timeout.saturating_mul(2))
     }
 
-    /// How long to wait before the next one is asked: a quarter more or less, so that those who ask do
-    /// not fall into step.
+    /// Returns the pause before the next probe: the interval, a quarter more or less, so that the
+    /// probing servers do not fall into step.
     #[must_use]
     pub fn pause(&self, random: &mut Random) -> Duration {
         self.interval.mul_f64(0.75 + random.fraction() / 2.0)
     }
 }
 
-/// The order in which servers are asked: at random, but each once before any a second time. So with
-/// few servers the longest time until a certain one is asked has a bound, and with many it is as if
-/// each were drawn by itself.
+/// The order of probes: random, but each server once before any server a second time. So with few
+/// servers the longest time until a certain one is probed has a bound. With many it is as if each
+/// were drawn independently.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
-    /// Who is left in this round.
+    /// The remaining servers of this round.
     left: Vec<ServerId>,
 }
 
 impl Rounds {
-    /// Who is asked next, of those that are there.
+    /// Returns the next server to probe, of the servers that are up.
     pub fn next(&mut self, random: &mut Random, there: &BTreeSet<ServerId>) -> Option<ServerId> {
         self.left.retain(|server| there.contains(server));
         if self.left.is_empty() {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_asked_once_in_a_round_and_who_is_gone_is_not() {
+    fn each_present_server_is_probed_once_in_a_round() {
         let mut random = Random::from_seed(7);
         let mut there: BTreeSet<ServerId> = (1..=9).map(ServerId).collect();
         let mut rounds = Rounds::default();
@@ -88,8 +88,8 @@ mod tests {
             assert_eq!(order.iter().copied().collect::<BTreeSet<_>>(), there);
             orders.insert(order);
         }
-        assert!(orders.len() > 15, "the order is another one each time");
-        let first = rounds.next(&mut random, &there).expect("there are some");
+        assert!(orders.len() > 15, "the order differs in each round");
+        let first = rounds.next(&mut random, &there).expect("some servers are up");
         there.retain(|it| *it == first || *it == ServerId(10));
         assert_eq!(rounds.next(&mut random, &BTreeSet::new()), None);
         there.insert(ServerId(10));

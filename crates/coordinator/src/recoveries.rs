@@ -1,38 +1,40 @@
-//! Masters that are gone: their tablets are rebuilt elsewhere, then their replicas are freed.
+//! Recoveries of crashed masters: their tablets are rebuilt on other masters, then their replicas
+//! are freed.
 //!
 //! ```text
 //!  former ──► surveyed ──► divided ──► begun ──► rebuilt ──► freeing ──► forgotten
-//!     ▲          │            │ parts:   │ BeginRecovery,   │ backups that are up said so
+//!     ▲          │            │ parts:   │ BeginRecovery,   │ backups that are up freed them
 //!     │          │            │ written  │ Recover          │
-//!     └──────────┴────────────┴──────────┴── what is left: pause, under a new number
+//!     └──────────┴────────────┴──────────┴── the remainder: pause, under a new number
 //!                                        └── each part by itself: owners written
 //! ```
 //!
-//! - *Surveyed* ([`asking`], [`survey`], [`copies`]): all backups say what they have, and take nothing
-//!   more from that master. The log is found to be complete.
-//! - *Divided* ([`partitions`]): tablets that are too large are split, partitions are written with who
-//!   rebuilds them, under a number that is never used again.
-//! - *Begun* ([`begin`]): backups are told to read and to cut what they read ([`order`]), then masters
-//!   to rebuild.
-//! - *Rebuilt* ([`report`]): masters say so, each by itself, and are the owners when that is written.
+//! - *Surveyed* ([`asking`], [`survey`], [`copies`]): all backups report their replicas, and accept
+//!   no more data from that master. The log is found to be complete.
+//! - *Divided* ([`partitions`]): large tablets are split. The partitions are written with their
+//!   recovery masters, under a number that is never used again.
+//! - *Begun* ([`begin`]): backups are told to read and to filter the segments ([`order`]), then
+//!   masters are told to rebuild.
+//! - *Rebuilt* ([`report`]): each master reports by itself, and is the owner once that is written.
 //!
-//! One loop for all: a round is over when nothing more is to come from any of its partitions, and what
-//! is left then is surveyed anew, until nothing is left. A master's replicas are freed only when it is
-//! written that none of its tablets is left.
+//! One loop covers all cases. A round is over when no further report can come from any of its
+//! partitions. The remaining tablets are surveyed again, until none remains. A master's replicas
+//! are freed only after the coordinator has written that none of its tablets remains.
 //!
-//! Where the server that is gone has come again its log may be *taken back* instead ([`taking_back`]): one
-//! part, all of which goes to the shard in the place of the former one.
+//! If the crashed server has restarted, its log may be *taken back* instead ([`taking_back`]): as
+//! one part, by the shard with the number of the former one.
 //!
-//! A recovering master that goes in the midst owns nothing of these tablets: they are rebuilt from the
-//! master that went first. If it went after the owners of some tables were written and before those
-//! of others were, the former are its own by then, and are rebuilt from its log.
+//! A recovery master that crashes during a recovery owns none of these tablets: they are rebuilt
+//! from the first crashed master. If it crashed after the owners of some tables were written and
+//! before those of others, the first ones belong to it already, and are rebuilt from its log.
 //!
-//! # Nobody accepts a write while the former owner may serve a read
+//! # No master accepts a write while the former owner may serve a read
 //!
-//! A master serves reads only while its backups confirm that they take its replicas, for
-//! [`READ_LEASE`](thunderhead_wire::control::READ_LEASE) after each time. So owners are written no earlier than
-//! [`TAKE_OVER`](crate::limits::TAKE_OVER) after the last backup whose copies are used was fenced. Partitions are
-//! written only after that, so a new leader need not know when it was: it counts from when it read them.
+//! A master serves reads only while its backups confirm that they accept its replicas, for
+//! [`READ_LEASE`](thunderhead_wire::control::READ_LEASE) after each confirmation. So owners are
+//! written no earlier than [`TAKE_OVER`](crate::limits::TAKE_OVER) after the last used backup was
+//! fenced. Partitions are written only after the fencing. So a new leader need not know the time of
+//! the fencing: it counts from its reading of the partitions.
 
 mod asking;
 mod attempt;
@@ -66,7 +68,7 @@ pub(crate) use report::recovered;
 pub(crate) use rest::{Rests, is_told, to_free as rest_to_free};
 pub(crate) use taking_back::{inherited, lineage};
 
-/// What is being recovered.
+/// Returns the recoveries in progress.
 pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
     let cluster = reign.cluster();
     let attempts = reign.attempts.borrow();
@@ -100,31 +102,32 @@ pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
         .collect()
 }
 
-/// What is to be done about a former master next.
+/// The next step for a former master.
 enum Step {
-    /// It is done with.
+    /// No work remains.
     Done,
-    /// Nothing before something changes.
+    /// Wait for a change.
     Wait,
-    /// The same, or before a time.
+    /// Wait for a change or a time.
     WaitUntil(Time),
-    /// Its log is complete: others are to rebuild its tablets.
+    /// The log is complete: divide its tablets among other masters.
     Divide(Found),
-    /// There are no replicas in this cluster: its tablets begin anew, empty.
+    /// The cluster keeps no replicas: the tablets begin again, empty.
     BeginAnew(BTreeSet<TableId>),
-    /// Those are told.
+    /// Send these messages.
     Tell(Vec<Message>),
     /// It has no tablets any more, but its heir needs its replicas.
     Inherit,
-    /// Its heir is asked what it needs of them.
+    /// Ask the heir which of the replicas it needs.
     AskHeir(MasterId),
     /// It has no tablets any more.
     Free,
-    /// All backups that are up have freed its replicas. Others free what nobody knows when they come again.
+    /// All backups that are up have freed its replicas. A backup that is down frees unknown
+    /// masters' replicas when it restarts.
     Forget,
 }
 
-/// Duty: what is left of a master that is gone is seen to.
+/// Duty: finishes a former master.
 pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
     let mut backoff = Backoff::default();
     loop {
@@ -176,7 +179,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         return if all_freed(reign, crashed) { Step::Forget } else { Step::Wait };
     }
     if !cluster.has_to_recover(crashed) {
-        // Backups need not be told any more what to read.
+        // Backups need not be told any more which segments to read.
         reign.attempts.borrow_mut().remove(&crashed);
         let is_needed = former.heir.is_some_and(|heir| taking_back::is_needed(&cluster, heir));
         return match (is_needed, former.inherited) {
@@ -199,7 +202,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
                     return Step::WaitUntil(*until);
                 }
                 if cluster.by_load().is_empty() {
-                    attempt.trouble = Some("no server is there that could rebuild it".into());
+                    attempt.trouble = Some("no server is up that could rebuild it".into());
                     return Step::Wait;
                 }
                 attempt.stage = Stage::Surveying(Surveying::new(crashed, reign.now()));
@@ -223,7 +226,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
     }
 }
 
-/// Writes that a master's tablets are nobody's; says whether that could be done.
+/// Writes that a master's tablets have no owner. Returns whether the write succeeded.
 async fn begin_anew(reign: &Rc<Reign>, crashed: MasterId, tables: BTreeSet<TableId>) -> bool {
     let _pen = reign.pen_for_long().await;
     for id in tables {
@@ -239,7 +242,7 @@ async fn begin_anew(reign: &Rc<Reign>, crashed: MasterId, tables: BTreeSet<Table
     true
 }
 
-/// Changes what is written of a former master; says whether that could be done.
+/// Changes a former master's record. Returns whether the write succeeded.
 async fn change(reign: &Rc<Reign>, crashed: MasterId, act: impl FnOnce(&mut Former)) -> bool {
     let _pen = reign.pen_for_long().await;
     let record = reign.cluster().server_of_former(crashed).cloned();
@@ -251,8 +254,8 @@ async fn change(reign: &Rc<Reign>, crashed: MasterId, act: impl FnOnce(&mut Form
     reign.put_server(record).await.is_ok()
 }
 
-/// Writes that nothing of a former master is needed; says whether that could be done. Those whose heir it
-/// was are its own heir's: that one's log may still name them.
+/// Writes that a former master is no longer needed. Returns whether the write succeeded. Former
+/// masters whose heir it was go over to its own heir, whose log may still name them.
 async fn free(reign: &Rc<Reign>, crashed: MasterId) -> bool {
     let _pen = reign.pen_for_long().await;
     let record = reign.cluster().server_of_former(crashed).cloned();

@@ -1,20 +1,21 @@
-//! One leadership, from winning it to losing it.
+//! The state of one leadership, from its begin to its end.
 //!
-//! All that a leader knows and does belongs to its reign: the cluster, and the tasks that work on
-//! it. When the reign is over its tasks are dropped where they wait, and nothing of it is left. The
-//! next one begins by reading everything.
+//! All knowledge and work of a leader belongs to its reign: the cluster, and the tasks that work on
+//! it. When the leadership ends, its tasks are dropped where they wait, and none of its state
+//! remains. The next leadership begins by reading the whole recorded state.
 //!
 //! # Writing
 //!
-//! Everything is written before it is told, under the reign's fence. One task at a time holds the
-//! *pen* and changes what the cluster is made of; leases go beside it, each in its own value. A
-//! write whose outcome is unknown is written again until the outcome is known: one of the two
-//! conflicts, and reading back tells. So what this reign knows is what the metastore holds, always.
+//! Every change is written before it is told, under the leadership's fence. One task at a time
+//! holds the *pen*, the lock for changes of the cluster. Leases need no pen, because each has its
+//! own value. A write with an unknown outcome is written again until the outcome is known: one of
+//! the two writes conflicts, and reading back shows the result. So a reign's knowledge always
+//! equals the metastore's contents.
 //!
-//! What was written by a former reign and is still on its way is refused by the fence, for each
-//! reign has a token of its own: who loses the leadership asks for the next one as somebody else.
-//! (Under the same name a coordinator could be given the same token again, and a write of its
-//! former reign could arrive behind the reading of everything.)
+//! The fence refuses writes of an earlier leadership that are still in flight, because each
+//! leadership has its own token: a coordinator that loses the leadership requests the next one
+//! under a new holder id. (Under the same id it could get the same token again, and a write of its
+//! earlier leadership could arrive after the whole state was read.)
 
 use crate::cluster::Cluster;
 use crate::coordinator::{Refusal, Shared};
@@ -51,21 +52,21 @@ use thunderhead_wire::control::{OwnedSince, to_body};
 use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
-/// One leadership.
+/// The state of one leadership.
 pub(crate) struct Reign {
     pub(crate) shared: Rc<Shared>,
     fence: Fence,
     over: Cell<bool>,
-    /// When everything was read.
+    /// The time when the recorded state had been read.
     loaded: Cell<Option<Time>>,
     tasks: RefCell<BTreeMap<u64, Waker>>,
     tasks_count: Cell<u64>,
-    /// What each key holds, as far as its version tells.
+    /// The version of each key's value.
     versions: RefCell<BTreeMap<Key, Version>>,
     cluster: RefCell<Cluster>,
-    /// Held by who changes what the cluster is made of.
+    /// Held by the task that changes the cluster.
     pen: Lock,
-    /// Raised when something changed that a duty may have waited for.
+    /// Raised by each change for which a duty may wait.
     pub(crate) changed: Signal,
     /// Raised when the metastore has refused a write.
     troubled: Signal,
@@ -75,21 +76,21 @@ pub(crate) struct Reign {
     is_refused: Signal,
     pub(crate) duties: RefCell<BTreeSet<Duty>>,
     pub(crate) leases: Leases,
-    /// Which backups have freed which masters' replicas.
+    /// The backups that have freed replicas of former masters.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
-    /// What backups have left of logs that were taken back.
+    /// The replicas that backups still have of logs that were taken back.
     pub(crate) rests: Rests,
-    /// How recoveries get on.
+    /// The progress of recoveries.
     pub(crate) attempts: Attempts,
-    /// Who does not answer.
+    /// The servers that do not answer.
     pub(crate) watch: Watch,
-    /// The coordinators that there are.
+    /// The known coordinators.
     pub(crate) coordinators: RefCell<Coordinators>,
 }
 
-/// Why a new leader does not know what the metastore holds.
+/// The reasons why a new leader could not read the recorded state.
 enum Unread {
-    /// The metastore does not answer. It is asked again.
+    /// The metastore does not answer. The leader asks again.
     Unavailable(String),
     /// A newer coordinator wrote it, or it is damaged. Another coordinator may be able to read it.
     Incomprehensible(String),
@@ -101,7 +102,7 @@ impl From<Error> for Unread {
     }
 }
 
-/// How long to wait before something is tried again.
+/// The pause before a repetition.
 pub(crate) struct Backoff(Duration);
 
 impl Default for Backoff {
@@ -119,7 +120,7 @@ impl Backoff {
 }
 
 impl Reign {
-    /// Begins a reign: reads everything, then serves.
+    /// Begins a leadership: reads the whole recorded state, then serves.
     pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Reign> {
         let settings = shared.options.settings.clone();
         let nothing = ClusterRecord::new(shared.options.newest_format, ClusterId(0), settings);
@@ -150,13 +151,14 @@ impl Reign {
         reign
     }
 
-    /// For a master that is told that it owns tablets, which is written: from when on it does.
+    /// Returns the moment from which a master owns tablets, for the message that tells it so. The
+    /// ownership is written already.
     pub(crate) fn owned_since(&self) -> OwnedSince {
         let map_version = self.cluster().map_version();
         OwnedSince { map_version, next_lease: self.leases.next() }
     }
 
-    /// Ends it: nothing of it happens any more.
+    /// Ends the leadership: none of its tasks runs any more.
     pub(crate) fn end(&self) {
         self.over.set(true);
         for waker in std::mem::take(&mut *self.tasks.borrow_mut()).into_values() {
@@ -164,28 +166,29 @@ impl Reign {
         }
     }
 
-    /// What proves the leadership.
+    /// Returns the proof of the leadership.
     pub(crate) fn fence(&self) -> &Fence {
         &self.fence
     }
 
-    /// What commands to servers begin with.
+    /// Returns the header of all commands to servers.
     fn leadership(&self) -> Leadership {
         let record = &self.cluster().record;
         Leadership::new(record.cluster, self.number(record))
     }
 
-    /// Of two leaderships of a cluster the later one has the higher number.
+    /// Returns the leadership's number. Of two leaderships of a cluster, the later one has the
+    /// higher number.
     fn number(&self, record: &ClusterRecord) -> u64 {
         self.fence.token.0.saturating_add(record.leadership_base)
     }
 
-    /// Whether everything was read.
+    /// Whether the recorded state has been read.
     pub(crate) fn is_loaded(&self) -> bool {
         self.loaded.get().is_some()
     }
 
-    /// When that was.
+    /// Returns the time when it had been read.
     pub(crate) fn loaded(&self) -> Time {
         self.loaded.get().unwrap_or_default()
     }
@@ -194,7 +197,8 @@ impl Reign {
         self.shared.now()
     }
 
-    /// The time of a later turn. That of this one was read before what arrived in it was received.
+    /// Returns the time of a later turn. The time of this turn was read before its messages
+    /// arrived.
     pub(crate) async fn now_in_next_turn(&self) -> Time {
         self.sleep(Duration::from_micros(1)).await;
         self.now()
@@ -204,7 +208,7 @@ impl Reign {
         self.shared.tasks().sleep(duration)
     }
 
-    /// Begins a task that is dropped when the reign is over.
+    /// Begins a task that is dropped when the leadership ends.
     pub(crate) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
         let reign = Rc::clone(self);
         let number = self.tasks_count.get();
@@ -220,7 +224,7 @@ impl Reign {
                 if polled.is_ready() {
                     tasks.remove(&number);
                 } else if reign.over.get() {
-                    // It was this task that ended the reign.
+                    // This task itself has ended the leadership.
                     context.waker().wake_by_ref();
                 } else {
                     tasks.insert(number, context.waker().clone());
@@ -249,7 +253,7 @@ impl Reign {
         self.call_within(to, opcode, message, self.shared.options.call_timeout).await
     }
 
-    /// Calls a server that has so long for its answer.
+    /// Calls a server with a time limit for its answer.
     pub(crate) async fn call_within(
         &self,
         to: SocketAddr,
@@ -267,21 +271,22 @@ impl Reign {
         answer
     }
 
-    /// A server follows a later leadership.
+    /// Notes that a server follows a later leadership.
     fn is_behind(&self, at: SocketAddr, number: u64) {
         if number > LEADERSHIP_MAX {
-            let text =
-                format!("{at} follows a leadership with the number {number}, which none can have");
+            let text = format!(
+                "{at} follows a leadership with the number {number}, which is above the limit"
+            );
             return self.shared.remark_event("leadership", &text);
         }
         self.followed.set(self.followed.get().max(number));
         self.is_refused.raise();
     }
 
-    /// Duty: where servers follow a later leadership, this coordinator gives its own up and leads
-    /// again as the latest one. Of two coordinators with one metastore only the later one can write
-    /// that. The other case is a metastore that was restored from a copy: its tokens were given
-    /// before, and servers that have seen them obey nothing.
+    /// Duty: if servers follow a later leadership, this coordinator gives up its leadership and
+    /// leads again as the latest. If two coordinators share the metastore, only the later one can
+    /// write that. Otherwise the metastore was restored from a copy: its next tokens were granted
+    /// before, and servers that have seen them refuse all commands.
     pub(crate) async fn lead_above_all(self: &Rc<Self>) {
         let mut backoff = Backoff::default();
         loop {
@@ -303,8 +308,9 @@ impl Reign {
         }
     }
 
-    /// Writes that leaderships from the next one on are above a number. Ids that the newer state
-    /// may have given out are passed over first: masters and leases of that state are still there.
+    /// Writes that the numbers of the next leaderships are above a given one. Before that, it skips
+    /// all ids that the newer state may have given out: masters and leases of that state still
+    /// exist.
     async fn lead_above(&self, followed: u64) -> Result<(), Refusal> {
         let _pen = self.pen_for_long().await;
         self.leases.pass_over(self, IDS_PASSED_OVER).await?;
@@ -312,7 +318,7 @@ impl Reign {
         let first = self.cluster().ids.master;
         let unknown = (first, first.saturating_add(IDS_PASSED_OVER));
         if record.unknown_masters.last() != Some(&unknown) {
-            // Before the ids: at no time is one of these masters done with.
+            // Before the ids, so that none of these masters ever counts as finished.
             record.unknown_masters.push(unknown);
             self.put_cluster(record.clone()).await?;
         }
@@ -322,23 +328,24 @@ impl Reign {
             [server, master, table, migration, recovery].into_iter().for_each(pass_over);
         })
         .await?;
-        // Last: after a crash in between, the next leader is refused again and repeats this.
+        // Last: after a crash in between, servers refuse the next leader again, and it repeats
+        // these steps.
         record.leadership_base = followed;
         self.put_cluster(record).await
     }
 
-    /// Waits for the pen, but not for long: whoever asked tries again later.
+    /// Waits for the pen, but not for long: the caller tries again later.
     pub(crate) async fn pen(&self) -> Result<Guard<'_>, Refusal> {
         let patience = self.sleep(self.shared.options.patience);
         within(patience, self.pen.lock()).await.ok_or(Refusal::METASTORE)
     }
 
-    /// Waits for the pen as long as it takes.
+    /// Waits for the pen as long as necessary.
     pub(crate) async fn pen_for_long(&self) -> Guard<'_> {
         self.pen.lock().await
     }
 
-    /// Writes what a server is, then knows it.
+    /// Writes a server's record, then takes it over.
     pub(crate) async fn put_server(&self, record: ServerRecord) -> Result<(), Refusal> {
         let key = key_of(SERVERS, record.server.0)?;
         self.write(&key, Some(to_value(&record))).await?;
@@ -347,7 +354,7 @@ impl Reign {
         Ok(())
     }
 
-    /// Deletes what is known of a server.
+    /// Deletes a server's record.
     pub(crate) async fn remove_server(&self, server: ServerId) -> Result<(), Refusal> {
         self.write(&key_of(SERVERS, server.0)?, None).await?;
         self.cluster_mut().remove_server(server);
@@ -356,7 +363,7 @@ impl Reign {
         Ok(())
     }
 
-    /// Writes what holds in the cluster, then knows it.
+    /// Writes the cluster's record, then takes it over.
     pub(crate) async fn put_cluster(&self, record: ClusterRecord) -> Result<(), Refusal> {
         self.write(&Key::new(CLUSTER)?, Some(to_value(&record))).await?;
         self.cluster_mut().put_record(record);
@@ -364,7 +371,7 @@ impl Reign {
         Ok(())
     }
 
-    /// Writes what a table is, then knows it.
+    /// Writes a table's record, then takes it over.
     pub(crate) async fn put_table(&self, record: TableRecord) -> Result<(), Refusal> {
         let key = key_of(TABLES, record.id.0)?;
         self.write(&key, Some(to_value(&record))).await?;
@@ -373,7 +380,8 @@ impl Reign {
         Ok(())
     }
 
-    /// Writes what tables are, then knows it. Where that fails some may be written, and are known.
+    /// Writes tables' records, then takes them over. If it fails, some may be written, and these
+    /// are taken over.
     pub(crate) async fn put_tables(&self, records: Vec<TableRecord>) -> Result<(), Refusal> {
         let mut records = records.into_iter();
         loop {
@@ -393,7 +401,7 @@ impl Reign {
         }
     }
 
-    /// Deletes what is known of a table.
+    /// Deletes a table's record.
     pub(crate) async fn remove_table(&self, table: TableId) -> Result<(), Refusal> {
         self.write(&key_of(TABLES, table.0)?, None).await?;
         self.cluster_mut().remove_table(table);
@@ -401,7 +409,7 @@ impl Reign {
         Ok(())
     }
 
-    /// Takes ids: once this is done they are this caller's for ever.
+    /// Takes ids. After success they belong to this caller for ever.
     pub(crate) async fn take_ids(&self, take: impl FnOnce(&mut Ids)) -> Result<Ids, Refusal> {
         let before = self.cluster().ids;
         let mut after = before;
@@ -411,17 +419,18 @@ impl Reign {
         Ok(before)
     }
 
-    /// Something changed: who waits looks again.
+    /// Announces a change: waiting tasks look again.
     pub(crate) fn has_changed(&self) {
         self.changed.raise();
         if self.cluster().changes() + 1 >= 1 << VERSION_BITS {
-            // The next reign's versions begin above.
-            self.shared.remark_event("leadership", "a leader made as many changes as it may");
+            // The next leadership's versions begin above these.
+            self.shared
+                .remark_event("leadership", "a leadership reached its highest number of changes");
             self.shared.dethrone(self);
         }
     }
 
-    /// Makes a key hold a value, or nothing. An error says that it was certainly not done.
+    /// Makes a key hold a value, or none. An error means that the write was certainly not done.
     pub(crate) async fn write(&self, key: &Key, value: Option<Vec<u8>>) -> Result<(), Refusal> {
         let mut unsure = false;
         let mut backoff = Backoff::default();
@@ -445,13 +454,13 @@ impl Reign {
                         self.has_version(key, found);
                         return Ok(());
                     }
-                    self.give_up("somebody else writes into the metastore").await;
+                    self.give_up("another program writes into the metastore").await;
                 }
                 Ok(Answer::Conflict(_)) => {
-                    self.give_up("somebody else writes into the metastore").await;
+                    self.give_up("another program writes into the metastore").await;
                 }
                 Ok(Answer::Deposed) => {
-                    tracing::warn!("this coordinator leads no more: its lease is another one's");
+                    tracing::warn!("this coordinator no longer leads: another one holds its lease");
                     self.shared.dethrone(self);
                     pending::<()>().await;
                 }
@@ -481,7 +490,7 @@ impl Reign {
         self.shared.unremark("metastore");
     }
 
-    /// After a conflict: whether the key holds what an earlier attempt wrote.
+    /// After a conflict, returns whether the key holds the value of an earlier attempt.
     async fn is_our_own(&self, key: &Key, found: Option<Version>, value: Option<&[u8]>) -> bool {
         let (Some(version), Some(value)) = (found, value) else {
             return found.is_none() && value.is_none();
@@ -502,7 +511,7 @@ impl Reign {
         }
     }
 
-    /// Ends the reign from within: what is known here may be wrong. Never returns.
+    /// Ends the leadership from within: its knowledge may be wrong. Never returns.
     async fn give_up(&self, why: &str) {
         self.shared.remark_event("leadership", why);
         self.shared.dethrone(self);
@@ -527,12 +536,13 @@ impl Reign {
         }
         self.shared.unremark("loading");
         self.loaded.set(Some(self.now()));
-        tracing::info!("this coordinator leads, and has read what there is");
+        tracing::info!("this coordinator leads, and has read the recorded state");
         duties::employ_all(self);
     }
 
-    /// Duty: as long as the metastore has refused the last write, it is tried whether it takes writes again.
-    /// So what the status says of it ends when it is over, though nobody wants to change anything.
+    /// Duty: while the metastore has refused the last write, tries whether it accepts writes again.
+    /// So the status is right soon after the metastore works again, even if no client changes
+    /// anything.
     pub(crate) async fn try_metastore(self: &Rc<Self>) {
         loop {
             let seen = self.troubled.seen();
@@ -549,7 +559,7 @@ impl Reign {
         }
     }
 
-    /// Reads everything there is.
+    /// Reads the whole recorded state.
     async fn load(&self) -> Result<(), Unread> {
         let entries = self.read_all().await?;
         let versions = entries.iter().map(|entry| (entry.key.clone(), entry.version));
@@ -568,7 +578,7 @@ impl Reign {
                 _ if id_in(TABLES, key).is_some() => {
                     tables.push(read::<TableRecord>(key, value)?);
                 }
-                // What a newer version keeps there is not ours.
+                // Keys of a newer version do not belong to this one.
                 _ => leases.extend(id_in(LEASES, key)),
             }
         }
@@ -579,13 +589,13 @@ impl Reign {
         let newest = self.shared.options.newest_format;
         check_format(&record, newest).map_err(Unread::Incomprehensible)?;
         self.compare(&record);
-        // These numbers grow, so the versions of this reign are above all those before.
+        // These numbers grow, so the versions of this leadership are above all earlier ones.
         let number = self.number(&record);
         let version_base = number.saturating_mul(1 << VERSION_BITS);
         let mut cluster = Cluster::new(record, ids, version_base);
         servers.into_iter().for_each(|record| cluster.put_server(record));
         tables.into_iter().for_each(|record| cluster.put_table(record));
-        // What was read is the first version of this reign.
+        // The recorded state is the first version of this leadership.
         let cluster = cluster.begun_here();
         self.cluster.replace(cluster);
         let until = self.now() + self.shared.options.lease_ttl;
@@ -612,12 +622,12 @@ impl Reign {
         }
     }
 
-    /// Makes the cluster. 0 stands for none in greetings.
+    /// Creates the cluster. Its id is not 0, which means "no cluster" in greetings.
     async fn found(&self) -> Result<ClusterRecord, Unread> {
         let store = &self.shared.options.store;
         if self.shared.options.existing {
             let why =
-                format!("{store} holds no cluster, and coordinator.existing forbids to found one");
+                format!("{store} holds no cluster, and coordinator.existing forbids creating one");
             return Err(Unread::Incomprehensible(why));
         }
         let cluster = ClusterId(self.shared.random.borrow_mut().number().max(1));
@@ -655,7 +665,7 @@ impl Refusal {
     pub(crate) const METASTORE: Refusal =
         Refusal { status: Status::MetastoreUnavailable, hint: METASTORE_HINT };
 
-    /// The leader reads what there is in it.
+    /// The leader is still reading the recorded state.
     pub(crate) const LOADING: Refusal =
         Refusal { status: Status::MetastoreUnavailable, hint: LOADING_HINT };
 }

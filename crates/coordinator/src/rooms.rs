@@ -1,8 +1,8 @@
-//! How much room masters have, so that tablets go to masters that can take them.
+//! The free room of masters, so that tablets go to masters that can take them.
 //!
-//! Masters say it when they are asked, and are asked just before something is placed: nothing is kept. A master that
-//! does not answer soon may have room. What it then refuses is placed again (`tables.rs`), or rebuilt
-//! elsewhere (`recoveries/begin.rs`).
+//! Masters report it on request, just before a placement; it is not stored. A master that does not
+//! answer soon may have room. If it then refuses tablets, they are placed again (`tables.rs`), or
+//! rebuilt elsewhere (`recoveries/begin.rs`).
 
 use crate::reign::Reign;
 use crate::waiting::{all, within};
@@ -13,22 +13,22 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::{ShardStatus, ShardStatusOf, of_body};
 
-/// Masters have so long to say how much room they have.
+/// How long masters may take to report their room.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A master that is only just beginning is asked again after so long.
+/// The pause before a master that is just starting is asked again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How much room a master has.
+/// The free room of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// For live entries, in bytes. A master without room refuses tablets.
+    /// Room for live entries, in bytes. A master without room refuses tablets.
     pub(crate) bytes: u64,
-    /// Memory in which nothing lives, in bytes.
+    /// Memory without live entries, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
-/// The room of each master that answers soon. Those on which the caller insists are asked again until
+/// Returns the room of each master that answers soon. Masters in `insists` are asked again until
 /// they answer, as long as there is time.
 pub(crate) async fn ask(
     reign: &Rc<Reign>,
@@ -62,7 +62,8 @@ pub(crate) async fn ask(
     all(calls.collect()).await.into_iter().flatten().collect()
 }
 
-/// Asks as many masters as it takes to place some tablets: the best ones, and all where that is not enough.
+/// Asks as many masters as the placement of some tablets needs: the best ones, and all if that is
+/// not enough.
 pub(crate) async fn for_tablets(reign: &Rc<Reign>, count: usize) -> BTreeMap<MasterId, Room> {
     /// Some of the best may be full.
     const SPARE: usize = 4;

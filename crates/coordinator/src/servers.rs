@@ -1,4 +1,4 @@
-//! Servers: who they are, whether they are there, and what all of them are told.
+//! Servers: their identities, their states, and the server list that all of them get.
 
 use crate::cluster::{ended, gone, raise_epoch};
 use crate::coordinator::{Outcome, Refusal};
@@ -22,7 +22,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
-/// A server wants to know who it is.
+/// Gives a server its identity.
 pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     formats::admit(reign, message.newest_format)?;
     if let Some(Known { cluster, server }) = message.known {
@@ -38,9 +38,9 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     let others = others_of_that_place(reign, &message).await;
     let _pen = reign.pen().await?;
     let missing = of_place(reign, message.place).into_iter().map(|it| it.server);
-    // The latest one, if several had theirs there.
+    // The latest one, if several servers had their storage there.
     if let Some(server) = missing.filter(|it| !others.contains(it)).max() {
-        tracing::warn!(%server, "the storage of a server is not where it was");
+        tracing::warn!(%server, "the storage of a server is missing at its place");
         return Ok(answer(reign, server, true));
     }
     let known =
@@ -72,7 +72,7 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     Ok(registered(reign, server))
 }
 
-/// The servers that had their storage in a place and were not forgotten.
+/// Returns the servers that had their storage in a place and were not forgotten.
 fn of_place(reign: &Reign, place: u64) -> Vec<ServerRecord> {
     let cluster = reign.cluster();
     let is_there = |it: &&ServerRecord| {
@@ -81,8 +81,8 @@ fn of_place(reign: &Reign, place: u64) -> Vec<ServerRecord> {
     cluster.servers().filter(is_there).cloned().collect()
 }
 
-/// The servers whose place has the same name and that are not the server that registers: they
-/// listen at other addresses and answer there. Cloned machines may have the same host name.
+/// Returns the other servers whose place has the same name: they listen at other addresses and
+/// answer there. Cloned machines may have the same host name.
 async fn others_of_that_place(reign: &Rc<Reign>, message: &Register) -> BTreeSet<ServerId> {
     let mut others = BTreeSet::new();
     let Some(own) = message.address else { return others };
@@ -95,7 +95,8 @@ async fn others_of_that_place(reign: &Rc<Reign>, message: &Register) -> BTreeSet
     others
 }
 
-/// Forgets the first of very many servers that were registered and have never had a life.
+/// If very many servers were registered and have never begun a generation, forgets the first of
+/// them.
 async fn forget_unborn(reign: &Rc<Reign>) -> Result<(), Refusal> {
     let unborn: Vec<ServerId> = {
         let cluster = reign.cluster();
@@ -110,7 +111,7 @@ async fn forget_unborn(reign: &Rc<Reign>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An operator says that a server does not come again.
+/// Forgets a server for good, at an operator's command.
 pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
     let _pen = reign.pen().await?;
     let Some(mut record) = reign.cluster().server(server).cloned() else {
@@ -129,7 +130,7 @@ pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
         // The replicas of the server may be the only ones.
         return Err(Refusal { status: Status::InProgress, hint: BUSY_HINT });
     }
-    tracing::info!(%server, "a server is to be forgotten");
+    tracing::info!(%server, "a server will be forgotten");
     if record.former.is_empty() {
         reign.remove_server(server).await?;
     } else if !record.forgotten {
@@ -150,7 +151,7 @@ fn answer(reign: &Reign, server: ServerId, is_missing: bool) -> Vec<u8> {
     to_body(&Registered { cluster, server, is_missing, settings, format })
 }
 
-/// A server begins a life. Its former one is over by that.
+/// Begins a generation of a server. Its former generation ends by that.
 pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     if !makes_sense(&message) {
         return Err(Status::Malformed.into());
@@ -162,14 +163,15 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     formats::admit(reign, message.newest_format)?;
     let old = reign.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
     let Some(old) = old else {
-        // It was registered once, and is forgotten since: this life is over. Its next one registers anew.
+        // It was registered and is forgotten: this generation is over. Its next one registers
+        // again.
         let was_known = (1..reign.cluster().ids.server).contains(&message.server.0);
         let status = if was_known { Status::Deposed } else { Status::NoSuchServer };
         return Err(status.into());
     };
     if old.lives.contains(&message.nonce) {
         let is_present = old.state == ServerState::Up && old.lives.last() == Some(&message.nonce);
-        // Of a former life, or of one that was given up: it does not come again.
+        // A former or crashed generation does not return.
         return if is_present { Ok(enlisted(reign, &old)) } else { Err(Status::Deposed.into()) };
     }
     end_whose_place_it_takes(reign, &message).await?;
@@ -188,7 +190,7 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
         .collect();
     record.generation += 1;
     if record.log_seed == 0 {
-        // Any but 0. Nobody else is told: what a client writes must not look like entries of a log.
+        // Any number but 0. It is secret: a client's bytes must not look like entries of a log.
         record.log_seed = reign.shared.random.borrow_mut().number().max(1);
     }
     record.state = ServerState::Up;
@@ -197,10 +199,10 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     record.lives.drain(..excess);
     (record.host, record.rack, record.backup) = (message.host, message.rack, message.backup);
     record.newest_format = message.newest_format;
-    // The end of this life is written into the same value, and must never be too long for it.
+    // The end of this generation is written into the same value, and must always fit.
     if to_value(&record).len() + record.shards.len() * SHARD_BYTES_MAX > VALUE_BYTES_MAX {
         let text = format!(
-            "{} has {} former masters of which something is left to do: it gets no further life before some \
+            "{} has {} unfinished former masters: it gets no further generation before some \
              are recovered",
             record.server,
             record.former.len()
@@ -219,8 +221,9 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     Ok(enlisted(reign, &record))
 }
 
-/// Two servers cannot listen at one address: whoever was known to be where this one is, is not there
-/// any more. So a server that has no storage, and comes again under another id, is not waited for.
+/// Ends the generation of a server whose address another one takes: two servers cannot listen at
+/// one address, so the recorded one no longer runs. So the cluster does not wait for a server
+/// without a storage that restarts under another id.
 async fn end_whose_place_it_takes(reign: &Rc<Reign>, message: &Enlist) -> Result<(), Refusal> {
     let backup = message.backup.map(|backup| backup.address);
     let is_taken = |at: &SocketAddr| message.shards.contains(at) || backup == Some(*at);
@@ -267,7 +270,7 @@ fn enlisted(reign: &Reign, record: &ServerRecord) -> Vec<u8> {
     })
 }
 
-/// The verdict that a life of a server is over. One that was over already is, too.
+/// Declares one generation of a server crashed. It may be over already.
 pub(crate) async fn failed(
     reign: &Rc<Reign>,
     server: ServerId,
@@ -277,7 +280,7 @@ pub(crate) async fn failed(
     end_life(reign, server, generation).await
 }
 
-/// The same, by who holds the pen.
+/// As [`failed`], for a caller with the pen.
 pub(crate) async fn end_life(
     reign: &Rc<Reign>,
     server: ServerId,
@@ -295,7 +298,7 @@ pub(crate) async fn end_life(
     Ok(())
 }
 
-/// A head lost a replica.
+/// Notes that a head lost a replica.
 pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
     let _pen = reign.pen().await?;
     let place = reign.cluster().place(message.master);
@@ -308,8 +311,9 @@ pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
     Ok(to_body(&Empty {}))
 }
 
-/// Tells a master whether it was declared crashed. Its reads may rest on the answer: see the master's
-/// module `replication::lease`. Backups are fenced only after a verdict that this leader knows.
+/// Tells a master whether it was declared crashed. The master's reads may rest on the answer: see
+/// the master's module `replication::lease`. Backups are fenced only after a verdict that this
+/// leader knows.
 pub(crate) fn confirm(reign: &Reign, master: MasterId) -> Outcome {
     match reign.cluster().place(master) {
         Some(_) => Ok(to_body(&Empty {})),
@@ -317,14 +321,14 @@ pub(crate) fn confirm(reign: &Reign, master: MasterId) -> Outcome {
     }
 }
 
-/// A server, if it is in this life still.
+/// Returns a server, if this generation is up.
 pub(crate) fn lives(reign: &Reign, server: ServerId, generation: u64) -> Option<ServerRecord> {
     let cluster = reign.cluster();
     let record = cluster.server(server)?;
     (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
 }
 
-/// Duty: a server is told of every new list of servers, as long as it lives.
+/// Duty: tells a server every new server list, as long as its generation is up.
 pub(crate) async fn tell(reign: &Rc<Reign>, server: ServerId, generation: u64) {
     let mut told = None;
     let mut backoff = Backoff::default();
@@ -345,8 +349,9 @@ pub(crate) async fn tell(reign: &Rc<Reign>, server: ServerId, generation: u64) {
     }
 }
 
-/// Frees the replicas that a backup has of masters that nobody needs any more: what it was to free while it was
-/// away, and what it freed in a former life that ended before the disk heard of it.
+/// Frees a backup's replicas of masters that are no longer needed: replicas that it should have
+/// freed while it was down, and replicas that it freed in a former generation that ended before the
+/// disk recorded it.
 async fn free_unknown(reign: &Rc<Reign>, server: ServerId, generation: u64) {
     let mut backoff = Backoff::default();
     let mut after = MasterId(0);
@@ -354,7 +359,7 @@ async fn free_unknown(reign: &Rc<Reign>, server: ServerId, generation: u64) {
         let asked = reign.call(to.address, Opcode::MastersHere, &MastersAfter { after }).await;
         let page = match asked {
             Ok(answer) => of_body::<MastersHere>(&answer),
-            // One that does not know the question has nothing to say.
+            // A backup that does not know the question has no such replicas.
             Err(CallError::Refused { status: Status::UnknownOpcode, .. }) => return,
             Err(_) => None,
         };
@@ -382,7 +387,8 @@ async fn free_unknown(reign: &Rc<Reign>, server: ServerId, generation: u64) {
     }
 }
 
-/// Duty: a backup is told whose replicas are not needed any more, as long as it lives.
+/// Duty: tells a backup which masters' replicas are no longer needed, as long as its generation is
+/// up.
 pub(crate) async fn free(reign: &Rc<Reign>, server: ServerId, generation: u64) {
     free_unknown(reign, server, generation).await;
     let mut backoff = Backoff::default();
@@ -423,8 +429,9 @@ fn to_free(reign: &Reign, server: ServerId) -> Option<MasterId> {
     masters.find(is_left)
 }
 
-/// Whether all backups that are up have freed a master's replicas. One that is away is not waited for: when it
-/// comes again it is asked of which masters it has replicas, and frees those that nobody knows.
+/// Whether all backups that are up have freed a master's replicas. Backups that are down do not
+/// count: after its restart a backup reports the masters of its replicas, and frees those of
+/// unknown masters.
 pub(crate) fn all_freed(reign: &Reign, master: MasterId) -> bool {
     let freed = reign.freed.borrow();
     let cluster = reign.cluster();

@@ -1,32 +1,34 @@
-//! What the metastore holds: one JSON value for each thing that changes by itself.
+//! The contents of the metastore: one JSON value for each thing that changes by itself.
 //!
 //! ```text
-//!  cluster        its id, its settings            written when it is made, and when a setting changes
-//!  ids            the next id of each kind        written before an id is told
+//!  cluster        its id, its settings            written at its creation, and with each setting
+//!  ids            the next id of each kind        written before an id is used
 //!  lease-ids      the numbers set aside           the same, for leases
-//!  servers/ID     a server, its present life, and what is left of its former ones
+//!  servers/ID     a server, its present generation, and the unfinished masters of former ones
 //!  tables/ID      a table and its tablets
-//!  leases/ID      there while the lease lasts
-//!  coordinators/… what a coordinator knows        see the module `formats`
+//!  leases/ID      exists as long as the lease
+//!  coordinators/… a coordinator's formats         see the module `formats`
 //! ```
 //!
-//! What must change together is in one value. A server's failure is one write: its masters become
-//! *former* ones, and that is also the record of what is to be done about them. So is a tablet's
-//! owner, and whether the owner has heard of it. Nothing else says what is unfinished; a new leader
-//! finds it there.
+//! Facts that must change together are in one value. A server's failure is one write: its masters
+//! become *former* ones, which also records the work that remains for them. A tablet's record has
+//! its owner and whether the owner knows it. No other record says which work is unfinished; a new
+//! leader finds it there.
 //!
 //! # Versions of these records
 //!
-//! A coordinator rewrites whole records. If it dropped a field that it does not know, it would undo what a newer
-//! coordinator wrote: without `heir`, for example, it would free replicas that a log names. So:
+//! A coordinator rewrites whole records. If it dropped a field that it does not know, it would undo
+//! the write of a newer coordinator. Without `heir`, for example, it would free replicas that a log
+//! names. So:
 //!
-//! - A coordinator leads only if it knows every field of every record, at every depth. An older stand-by that
-//!   finds another field gives the leadership back ([`of_value`]).
-//! - The cluster's record says in which *format* ([`Format`]) the cluster is. A coordinator that does not know
-//!   the format does not lead either, though it may know all fields.
-//! - A field or a meaning that is new belongs to a new format, and is written only while the cluster's record
-//!   says so. A start writes the format of a cluster that it makes, and never changes that of one that is there: an
-//!   operator does, when all programs know it ([`formats`](crate::formats)).
+//! - A coordinator leads only if it knows every field of every record, at every depth. An older
+//!   stand-by that finds another field gives the leadership back ([`of_value`]).
+//! - The cluster's record has the cluster's *format* ([`Format`]). A coordinator that does not know
+//!   the format does not lead either, even if it knows all fields.
+//! - A new field or meaning belongs to a new format, and is written only while the cluster's record
+//!   has that format. A start writes the format of a cluster that it creates, and never changes
+//!   that of an existing one. An operator changes it, when all programs know the new format
+//!   ([`formats`](crate::formats)).
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -43,14 +45,14 @@ pub(crate) const CLUSTER: &str = "cluster";
 pub(crate) const IDS: &str = "ids";
 /// The key of the numbers of leases.
 pub(crate) const LEASE_IDS: &str = "lease-ids";
-/// What the keys of servers begin with.
+/// The begin of the keys of servers.
 pub(crate) const SERVERS: &str = "servers/";
-/// What the keys of tables begin with.
+/// The begin of the keys of tables.
 pub(crate) const TABLES: &str = "tables/";
-/// What the keys of leases begin with.
+/// The begin of the keys of leases.
 pub(crate) const LEASES: &str = "leases/";
 
-/// What the keys of coordinators begin with.
+/// The begin of the keys of coordinators.
 pub(crate) const COORDINATORS: &str = "coordinators/";
 
 /// The cluster.
@@ -61,25 +63,25 @@ pub(crate) struct ClusterRecord {
     pub(crate) format: Format,
     pub(crate) cluster: ClusterId,
     pub(crate) settings: Settings,
-    /// The number of a leadership is this plus the token of its lease. It is not 0 after the
-    /// metastore was an older copy: its tokens had been given before.
+    /// A leadership's number is this plus the token of its lease. It is not 0 after the metastore
+    /// was replaced by an older copy, whose next tokens had been granted before.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) leadership_base: u64,
-    /// The ids of masters, from and to, that were passed over then. Their logs may have
-    /// acknowledged updates.
+    /// The ids of masters, from and to, that were skipped then. Their logs may have acknowledged
+    /// updates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown_masters: Vec<(u64, u64)>,
 }
 
 impl ClusterRecord {
-    /// The record of a cluster that begins.
+    /// Returns the record of a new cluster.
     pub(crate) fn new(format: Format, cluster: ClusterId, settings: Settings) -> ClusterRecord {
         let unknown_masters = Vec::new();
         ClusterRecord { format, cluster, settings, leadership_base: 0, unknown_masters }
     }
 }
 
-/// The ids that are handed out next.
+/// The next ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ids {
     pub(crate) server: u64,
@@ -101,7 +103,7 @@ impl Default for Ids {
     }
 }
 
-/// Numbers of leases below this one may have been used.
+/// The numbers of leases below this one may be in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseIds {
     pub(crate) next: u64,
@@ -111,76 +113,76 @@ pub(crate) struct LeaseIds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerRecord {
     pub(crate) server: ServerId,
-    /// The nonce that it was registered with.
+    /// The nonce of its registration.
     pub(crate) registered: u64,
-    /// Where the ids of its logs come from, in all its lives. 0 before it has any.
+    /// The seed of its logs' ids, in all its generations. 0 before the first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) log_seed: u64,
-    /// The nonces of its latest lives, the present one last.
+    /// The nonces of its latest generations, the present one last.
     #[serde(default)]
     pub(crate) lives: Vec<u64>,
-    /// Which life this is; 0 before the first.
+    /// The number of this generation; 0 before the first.
     pub(crate) generation: u64,
     pub(crate) state: ServerState,
     #[serde(default)]
     pub(crate) host: String,
     #[serde(default)]
     pub(crate) rack: String,
-    /// The shards of the present life; none when it is down.
+    /// The shards of the present generation; none while it is down.
     #[serde(default)]
     pub(crate) shards: Vec<ShardRecord>,
-    /// The backup of this life, or of the last one.
+    /// The backup of this generation, or of the last one.
     #[serde(default)]
     pub(crate) backup: Option<BackupInfo>,
-    /// Masters of former lives that are not done with.
+    /// Masters of former generations with unfinished work.
     #[serde(default)]
     pub(crate) former: Vec<Former>,
-    /// It does not come again, and is forgotten when its former masters are done with.
+    /// It does not restart, and is forgotten when its former masters are finished.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) forgotten: bool,
-    /// The newest format that the program of its last life knows.
+    /// The newest format that the program of its last generation knows.
     #[serde(default)]
     pub(crate) newest_format: Format,
 }
 
-/// A shard in its server's present life.
+/// A shard in its server's present generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardRecord {
     pub(crate) master: MasterId,
     pub(crate) address: SocketAddr,
-    /// Heads that lost replicas.
+    /// Heads that lost replicas, with their epochs.
     #[serde(default)]
     pub(crate) epochs: Vec<(SegmentId, Epoch)>,
-    /// Of older segments it is not remembered: open replicas of these do not count.
+    /// Epochs of older segments are not remembered: open replicas of these do not count.
     #[serde(default)]
     pub(crate) floor: SegmentId,
 }
 
-/// A master that is gone.
+/// A former master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Former {
     pub(crate) master: MasterId,
-    /// Which shard of its server it was.
+    /// Its number among the shards of its server.
     pub(crate) shard: u32,
     #[serde(default)]
     pub(crate) epochs: Vec<(SegmentId, Epoch)>,
     /// Open replicas of older segments do not count.
     #[serde(default)]
     pub(crate) floor: SegmentId,
-    /// The recovery that its tablets were divided for last; 0 before the first.
+    /// The last recovery for which its tablets were divided; 0 before the first.
     #[serde(default)]
     pub(crate) recovery: u64,
-    /// Who rebuilds which of them, by the numbers of the partitions. Every backup that is used for it
-    /// had been fenced before this was written.
+    /// The recovery masters and their tablets, by the numbers of the partitions. Every backup that
+    /// this recovery uses had been fenced before this was written.
     #[serde(default)]
     pub(crate) parts: Vec<Part>,
-    /// It has no tablets any more: its replicas are freed.
+    /// It has no tablets any more: its replicas are being freed.
     #[serde(default)]
     pub(crate) freeing: bool,
-    /// Who takes its log back, or has: the log of that one may name its replicas.
+    /// The master that took its log back or is to. That master's log may name its replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) heir: Option<MasterId>,
-    /// None of its tablets is left to recover: what the heir frees of its replicas is freed.
+    /// None of its tablets remains to be recovered: the replicas that the heir frees are freed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) inherited: bool,
 }
@@ -193,7 +195,7 @@ fn is_false(it: &bool) -> bool {
     !it
 }
 
-/// What one master rebuilds of another one's tablets.
+/// A recovery master's part of a former master's tablets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) by: MasterId,
@@ -205,9 +207,9 @@ pub(crate) struct Part {
 pub(crate) struct TableRecord {
     pub(crate) id: TableId,
     pub(crate) name: String,
-    /// By their first hashes, without gaps.
+    /// Ordered by their first hashes, without gaps.
     pub(crate) tablets: Vec<TabletRecord>,
-    /// It is dropped: nobody sees it any more, but some shards may not know yet.
+    /// It is dropped: clients no longer see it, but some shards may not know yet.
     #[serde(default)]
     pub(crate) dropped: bool,
 }
@@ -218,26 +220,27 @@ pub(crate) struct TabletRecord {
     pub(crate) first: KeyHash,
     pub(crate) last: KeyHash,
     pub(crate) master: MasterId,
-    /// What was born before this segment of the master's log is of a former life of the tablet.
+    /// Entries born before this segment of the master's log belong to a former stay of the tablet
+    /// there.
     #[serde(default)]
     pub(crate) since: SegmentId,
-    /// The master has said that it has the tablet. Nobody is told where it is before, so a tablet
-    /// that was not taken is certainly empty.
+    /// The master has confirmed that it has the tablet. The map hides the tablet's address before
+    /// that, so a tablet that was not taken is certainly empty.
     #[serde(default)]
     pub(crate) taken: bool,
-    /// It is on its way.
+    /// Its migration, if it is moving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) migrating: Option<Migrating>,
 }
 
-/// A tablet's way to another master.
+/// A tablet's migration to another master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Migrating {
     /// Never used again.
     pub(crate) number: u64,
     pub(crate) from: MasterId,
     pub(crate) to: MasterId,
-    /// It is the new master's. What is left is to tell both.
+    /// It belongs to the new master. Only telling both masters remains.
     #[serde(default)]
     pub(crate) moved: bool,
 }
@@ -248,17 +251,17 @@ impl TabletRecord {
     }
 }
 
-/// A value of the metastore.
+/// Encodes a record as a value of the metastore.
 pub(crate) fn to_value<T: Serialize>(record: &T) -> Vec<u8> {
-    // Nothing here can fail to be written: no maps, no own serializers.
+    // Writing cannot fail here: the records have no maps and no serializers of their own.
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// What a value says; or what an operator should know about it. A value with a field that is not known here
-/// was written by a newer coordinator: who rewrites it would lose the field.
+/// Decodes a value, or returns a message for the operator. A newer coordinator wrote a value with a
+/// field that is unknown here: rewriting it would lose the field.
 pub(crate) fn of_value<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T, String> {
     let damaged = |error: serde_json::Error| {
-        format!("the value {key} in the metastore makes no sense ({error}); restore it from a copy")
+        format!("the value {key} in the metastore is malformed ({error}); restore it from a copy")
     };
     let mut unknown = None;
     let mut bytes = serde_json::Deserializer::from_slice(value);
@@ -274,7 +277,7 @@ pub(crate) fn of_value<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T
     }
 }
 
-/// Refuses a format that is newer than the newest one that this coordinator knows.
+/// Refuses a format newer than this coordinator knows.
 pub(crate) fn check_format(record: &ClusterRecord, newest: Format) -> Result<(), String> {
     let format = record.format;
     if format <= newest {
@@ -285,12 +288,12 @@ pub(crate) fn check_format(record: &ClusterRecord, newest: Format) -> Result<(),
     ))
 }
 
-/// The key of one of many things.
+/// Returns the key of one of many records.
 pub(crate) fn key_of(prefix: &str, id: u64) -> Result<Key, Error> {
     Key::new(format!("{prefix}{id}"))
 }
 
-/// The id in such a key.
+/// Returns the id in such a key.
 pub(crate) fn id_in(prefix: &str, key: &Key) -> Option<u64> {
     key.as_str().strip_prefix(prefix)?.parse().ok()
 }
@@ -299,7 +302,7 @@ pub(crate) fn id_in(prefix: &str, key: &Key) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What was written by one version is read by the next ones.
+    /// Later versions read the values of earlier ones.
     #[test]
     fn values_are_read_for_ever() {
         let key = Key::new("tables/3").expect("a good key");
@@ -320,7 +323,7 @@ mod tests {
         assert_eq!(to_value(&table), golden);
         assert_eq!(of_value(&key, golden), Ok(table));
         let server = br#"{"server":1,"registered":5,"generation":0,"state":"down"}"#;
-        let record: ServerRecord = of_value(&key, server).expect("all the rest has a default");
+        let record: ServerRecord = of_value(&key, server).expect("all other fields have a default");
         assert_eq!((record.server, record.former.len()), (ServerId(1), 0));
         let cluster = br#"{"format":1,"cluster":9,"settings":{"replicas":2,"min_replicas":1,"durability":"replicated","segment_bytes":8,"self_backup":false}}"#;
         let record: ClusterRecord = of_value(&key, cluster).expect("a record of this version");
@@ -331,7 +334,8 @@ mod tests {
         assert_eq!(id_in(SERVERS, &key), None);
     }
 
-    /// Such a cluster acknowledged no write with fewer copies, and an upgrade must not change that.
+    /// Such a cluster acknowledged no write with fewer replicas, and an upgrade must not change
+    /// that.
     #[test]
     fn a_cluster_without_min_replicas_in_its_record_still_wants_all_replicas() {
         let key = Key::new(CLUSTER).expect("a good key");
@@ -364,12 +368,12 @@ mod tests {
             assert!(refused.contains(field) && refused.contains("servers/1"), "{refused}");
         }
         let more = br#"{"server":1,"registered":5,"generation":0,"state":"down"} {}"#;
-        of_value::<ServerRecord>(&key, more).expect_err("there is more behind it");
+        of_value::<ServerRecord>(&key, more).expect_err("more text follows it");
         let cluster =
             br#"{"format":2,"cluster":9,"settings":{"replicas":3,"durability":"replicated",
             "segment_bytes":8,"self_backup":false}}"#;
         let record: ClusterRecord = of_value(&key, cluster).expect("all fields are known");
-        check_format(&record, Format(1)).expect_err("its format is not");
+        check_format(&record, Format(1)).expect_err("its format is unknown");
         check_format(&record, Format(2)).expect("this coordinator knows it");
         let first = br#"{"cluster":9,"settings":{"replicas":3,"durability":"replicated",
             "segment_bytes":8,"self_backup":false}}"#;

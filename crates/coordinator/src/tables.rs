@@ -1,13 +1,13 @@
 //! Tables and their tablets.
 //!
-//! A new table is written with tablets that nobody has *taken* yet; each master is told to take
-//! its own, and when it has said so that is written too. Only then anybody is told where the tablet
-//! is. So a tablet that was not taken has never been written to, and if its master goes another one
+//! A new table is written with tablets that no master has *taken* yet. Each master is told to take
+//! its own, and its confirmation is written too. The map shows a tablet's place only after that. So
+//! a tablet that was not taken has never been written to, and if its master crashes another one
 //! gets it, empty, without a recovery. (A master that has acknowledged `take tablets` can be
 //! recovered: its log has an open head with all its replicas.)
 //!
-//! A table that is dropped is gone for all at once, and its name is free; what is left of it is
-//! deleted when all masters have dropped their tablets or are gone.
+//! A dropped table is gone for all clients at once, and its name is free. Its record is deleted
+//! when all masters have dropped their tablets or have crashed.
 
 use crate::coordinator::Outcome;
 use crate::duties::{Duty, employ};
@@ -25,7 +25,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
 
-/// Where are the tablets?
+/// Answers a request for the map.
 pub(crate) fn map(reign: &Reign, message: &MapRequest) -> Outcome {
     let map = reign.cluster().map(message);
     map.map(|map| to_body(&map)).ok_or_else(|| Status::NoSuchTable.into())
@@ -35,8 +35,8 @@ fn is_good(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
-/// Makes a table. Answered when its masters have their tablets, or after a while all the same:
-/// once it is written down there is no way back.
+/// Creates a table. The answer comes when its masters have their tablets, but after a while in any
+/// case: once the table is written, it exists.
 pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
     if !is_good(&message.name) {
         return Err(Status::BadName.into());
@@ -74,8 +74,8 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
     Ok(to_body(&cluster.table_info(table)))
 }
 
-/// Does away with a table. Answered when its masters have dropped their tablets, or after a while
-/// all the same.
+/// Drops a table. The answer comes when its masters have dropped their tablets, but after a while
+/// in any case.
 pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome {
     let pen = reign.pen().await?;
     let named = reign.cluster().named(&message.name).cloned();
@@ -89,7 +89,7 @@ pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome
     Ok(to_body(&Empty {}))
 }
 
-/// Waits for a while until something is so of a table.
+/// Waits for a while until a table meets a condition.
 pub(crate) async fn wait_until_settled(
     reign: &Rc<Reign>,
     table: TableId,
@@ -107,13 +107,13 @@ pub(crate) async fn wait_until_settled(
     let _ = within(reign.sleep(reign.shared.options.patience), settled).await;
 }
 
-/// Makes two tablets of one, with the same master.
+/// Splits a tablet into two with the same master.
 pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
     let _pen = reign.pen().await?;
     let named = reign.cluster().named(&message.table).cloned();
     let old = named.ok_or(Status::NoSuchTable)?;
     if old.tablets.iter().any(|tablet| !tablet.taken) {
-        // What was told to a master to take is what it will say that it took.
+        // A master confirms exactly the tablets that it was told to take.
         return Err(Status::InProgress.into());
     }
     let is_there =
@@ -131,21 +131,21 @@ pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
     Ok(to_body(&cluster.table_info(table)))
 }
 
-/// What is to be done about a table next.
+/// The next step for a table.
 enum Step {
-    /// Nothing any more.
+    /// No work remains.
     Settled,
-    /// Nothing before something changes.
+    /// Wait for a change.
     Wait,
-    /// Tablets whose masters are gone go to others.
+    /// Give tablets of crashed masters to other masters.
     PlaceAnew,
-    /// Masters are told to take or to drop tablets.
+    /// Tell masters to take or to drop tablets.
     Tell(Opcode, BTreeMap<MasterId, (SocketAddr, Vec<TabletRange>)>),
-    /// Nothing is left of it.
+    /// All tablets are dropped: delete the table.
     Delete,
 }
 
-/// Duty: a table's tablets are taken by their masters; or dropped, if it is.
+/// Duty: has a table's tablets taken by their masters, or dropped with the table.
 pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
     let mut dropped = BTreeSet::new();
     let mut answers = Answers::default();
@@ -161,7 +161,8 @@ pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
             Step::PlaceAnew => {
                 let done = place_anew(reign, table, &answers.full).await;
                 if !done {
-                    // No other master has room either, so these are asked again: something may have been deleted.
+                    // No other master has room either, so these are asked again: clients may have
+                    // deleted objects.
                     answers.full.clear();
                 }
                 done
@@ -189,13 +190,13 @@ pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
     }
 }
 
-/// What masters answered that were told to take tablets.
+/// The refusals of masters that were told to take tablets.
 #[derive(Default)]
 struct Answers {
     /// Masters that refused tablets because they have no room, and certainly have none of them.
     full: BTreeSet<MasterId>,
-    /// Masters from which an answer was lost. They may have the tablets, or take them when a late message
-    /// arrives, so these tablets stay where they are.
+    /// Masters whose answer was lost. They may have the tablets, or take them when a delayed
+    /// message arrives, so these tablets stay there.
     unsure: BTreeSet<MasterId>,
 }
 
@@ -224,14 +225,14 @@ fn next_step(
     let cluster = reign.cluster();
     let Some(table) = cluster.table(id) else { return Step::Settled };
     let mut masters: BTreeMap<_, (SocketAddr, Vec<_>)> = BTreeMap::new();
-    // What moves comes to its end first, or is called off.
+    // Migrations end first, or are cancelled.
     let moves = table.tablets.iter().any(|tablet| tablet.migrating.is_some());
     let mut is_moving = false;
     for tablet in &table.tablets {
         let place = cluster.place(tablet.master);
         if !table.dropped && !tablet.taken && tablet.migrating.is_some() {
-            // Its former master is still to drop what it has given. If the tablet came back there before, that
-            // would be dropped.
+            // The tablet's former master must still drop it. If the tablet were placed there again
+            // before that, the new copy would be dropped.
             is_moving = true;
             continue;
         }
@@ -243,8 +244,8 @@ fn next_step(
             (true, Some(_)) if dropped.contains(&tablet.master) => continue,
             (_, Some(place)) => place,
             (true, None) => {
-                // Somebody may be rebuilding it. Whoever says that it has is told that it is not there
-                // any more, whether or not anything is left of the table by then.
+                // A recovery master may be rebuilding it. When it reports, it is told that the
+                // table no longer exists, even if the table's record is deleted by then.
                 continue;
             }
         };
@@ -261,7 +262,7 @@ fn next_step(
     }
 }
 
-/// Tells all of some masters; returns those that have done it.
+/// Tells all of some masters. Returns the masters that have done it.
 async fn tell(
     reign: &Rc<Reign>,
     opcode: Opcode,
@@ -285,7 +286,7 @@ async fn tell(
     told
 }
 
-/// Writes that masters have taken tablets; says whether that could be done.
+/// Writes that masters have taken tablets. Returns whether the write succeeded.
 async fn note_taken(
     reign: &Rc<Reign>,
     id: TableId,
@@ -299,7 +300,7 @@ async fn note_taken(
     for tablet in &mut table.tablets {
         let range = tablet.range(id);
         let has_it = told.get(&tablet.master).is_some_and(|it| it.contains(&range));
-        // One that is gone meanwhile has it no more.
+        // A master that has crashed since no longer has it.
         if has_it && reign.cluster().place(tablet.master).is_some() {
             tablet.taken = true;
         }
@@ -307,8 +308,8 @@ async fn note_taken(
     reign.put_table(table).await.is_ok()
 }
 
-/// Gives tablets that were not taken, and whose masters are gone or full, to others; says whether all of them
-/// have a place.
+/// Gives tablets that were not taken, and whose masters have crashed or are full, to other masters.
+/// Returns whether all of them have a place.
 async fn place_anew(reign: &Rc<Reign>, id: TableId, full: &BTreeSet<MasterId>) -> bool {
     let rooms = rooms::for_tablets(reign, full.len() + 1).await;
     let _pen = reign.pen_for_long().await;

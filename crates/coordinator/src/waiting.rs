@@ -1,4 +1,5 @@
-//! What the tasks of one thread wait for: a signal, a lock, the first of two things, all of many.
+//! Primitives for the tasks of one thread: a signal, a lock, the first of two futures, all of many
+//! futures.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use thunderhead_runtime::tasks::Sleep;
 
-/// Says that something may have changed. Who waits looks again.
+/// Signals that some state may have changed. Waiting tasks look again.
 #[derive(Default)]
 pub(crate) struct Signal {
     raised: Cell<u64>,
@@ -16,7 +17,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Wakes all that wait.
+    /// Wakes all waiting tasks.
     pub(crate) fn raise(&self) {
         self.raised.set(self.raised.get() + 1);
         for waker in std::mem::take(&mut *self.wakers.borrow_mut()).into_values() {
@@ -24,12 +25,13 @@ impl Signal {
         }
     }
 
-    /// To be asked for before looking: what is raised afterwards is not missed.
+    /// Returns the present count. A task reads it before it looks, so that it misses no later
+    /// signal.
     pub(crate) fn seen(&self) -> u64 {
         self.raised.get()
     }
 
-    /// Waits until it is raised, if it was not since.
+    /// Waits until the signal is raised after `seen`.
     pub(crate) fn after(&self, seen: u64) -> After<'_> {
         After { signal: self, seen, waiter: None }
     }
@@ -67,14 +69,15 @@ impl Drop for After<'_> {
     }
 }
 
-/// A lock that is held over waiting. Those who wait get it in the order in which they came, mostly.
+/// A lock that a task may hold while it waits. Waiting tasks get it mostly in the order in which
+/// they came.
 #[derive(Default)]
 pub(crate) struct Lock {
     held: Cell<bool>,
     freed: Signal,
 }
 
-/// Frees a lock when it goes.
+/// Frees a lock when it is dropped.
 pub(crate) struct Guard<'a>(&'a Lock);
 
 impl Lock {
@@ -97,7 +100,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// What comes of a future, unless a time comes first.
+/// Returns a future's result, unless the time limit comes first.
 pub(crate) async fn within<T>(limit: Sleep, future: impl Future<Output = T>) -> Option<T> {
     let (mut limit, mut future) = (pin!(limit), pin!(future));
     poll_fn(|context| match future.as_mut().poll(context) {
@@ -107,7 +110,7 @@ pub(crate) async fn within<T>(limit: Sleep, future: impl Future<Output = T>) -> 
     .await
 }
 
-/// What comes of all of some futures, in their order.
+/// Returns the results of all futures, in their order.
 pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
@@ -135,7 +138,7 @@ mod tests {
     use thunderhead_runtime::tasks::Tasks;
 
     #[test]
-    fn a_lock_goes_from_one_to_the_next_and_is_freed_by_who_is_dropped() {
+    fn a_lock_goes_to_the_next_task_and_is_freed_when_its_holder_is_dropped() {
         let tasks = Tasks::new(Alarm::sim(), Time(0));
         let (lock, log) = (Rc::new(Lock::default()), Rc::new(RefCell::new(Vec::new())));
         for number in 0..3 {
@@ -146,7 +149,7 @@ mod tests {
                     log.borrow_mut().push(number);
                     inside.sleep(Duration::from_nanos(100)).await;
                 };
-                // The first is dropped where it waits.
+                // The first is dropped while it waits.
                 let limit = if number == 0 { 10 } else { 1000 };
                 let _ = within(inside.sleep(Duration::from_nanos(limit)), held).await;
             });
@@ -156,7 +159,7 @@ mod tests {
         }
         assert_eq!(*log.borrow(), [0, 1, 2]);
         assert_eq!(tasks.count(), 0);
-        assert!(lock.freed.wakers.borrow().is_empty(), "who does not wait any more is forgotten");
+        assert!(lock.freed.wakers.borrow().is_empty(), "a dropped waiter is forgotten");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The same coordinator on a machine: sockets, threads and the embedded store in a file.
-#![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
+#![allow(clippy::print_stderr, reason = "a skipped test prints the reason")]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{Format, Status};
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Scrap(PathBuf);
 
 impl Scrap {
@@ -32,7 +32,7 @@ impl Drop for Scrap {
     }
 }
 
-/// A shard that does all it is told.
+/// A shard that obeys every command.
 struct Willing;
 
 impl Service for Willing {
@@ -52,7 +52,7 @@ fn coordinator(directory: &Path) -> (Node<Coordinator>, SocketAddr) {
     let mut world = os::world(directory).unwrap();
     let store = Embedded::open(&directory.join("metastore")).unwrap();
     let client = store.client(&mut *world.workers, world.alarm.clone()).unwrap();
-    // The shard here has no turns while it is not asked: it would be looked for.
+    // The shard here has no turns between requests, so probes would find it silent.
     let options = Options { probing: Probing::OFF, ..Options::default() };
     node(world, Coordinator::new(Box::new(client), options))
 }
@@ -64,7 +64,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// Asks until there is an answer that does not ask for patience.
+    /// Repeats a request while the answer says to wait.
     fn ask<T: serde::de::DeserializeOwned>(
         &mut self,
         opcode: Opcode,
@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// Asks and says what was answered within a few seconds.
+    /// Sends a request and returns the answer that comes within a few seconds.
     fn ask_once<T: serde::de::DeserializeOwned>(
         &mut self,
         opcode: Opcode,
@@ -106,7 +106,7 @@ impl Machine {
 }
 
 #[test]
-fn what_was_made_is_there_after_it_was_killed_and_started_again() {
+fn tables_outlast_a_kill_and_restart_of_the_coordinator() {
     let (files, other, third) = (Scrap::new("files"), Scrap::new("shard"), Scrap::new("caller"));
     let shard = node(os::world(&other.0).unwrap(), Willing);
     let world = os::world(&third.0).unwrap();
@@ -132,7 +132,7 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     let table: TableInfo = machine.ask(Opcode::CreateTable, &message);
     assert_eq!(table.tablets[0].address, Some(machine.shard.1));
     let before: Map = machine.ask(Opcode::Map, &MapRequest::default());
-    // Nobody says goodbye.
+    // Killed without a clean end.
     machine.coordinator = None;
     machine.coordinator = Some(coordinator(&files.0));
     let after: Map = machine.ask(Opcode::Map, &MapRequest::default());
@@ -143,7 +143,7 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     let message = CreateTable { name: "u".into(), server_span: 1 };
     let second: TableInfo = machine.ask(Opcode::CreateTable, &message);
     assert!(second.id > table.id);
-    // Once everything is said it wants a turn now and then, no more.
+    // Once all servers know everything, it needs only few turns.
     let (coordinator, _) = machine.coordinator.as_mut().unwrap();
     let clock = thunderhead_runtime::clock::Clock::os();
     let (mut turns, end) = (0, clock.now() + Duration::from_millis(1500));
@@ -155,19 +155,19 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     assert!(coordinator.deadline().is_some());
 }
 
-/// The file system of a child that has one of its own.
+/// The file system of a child process that has one of its own.
 const SMALL_DISK: &str = "THUNDERHEAD_COORDINATOR_TEST_DISK";
 
-/// A disk that is full for a moment costs nothing but that moment. The test needs a small file system, which it
-/// mounts in a name space of its own; only root may do that.
+/// A disk that was full for a while causes no other harm. The test needs a small file system, which
+/// it mounts in a name space of its own; only root may do that.
 #[test]
-fn a_disk_that_was_full_for_a_while_is_used_again() {
+fn a_coordinator_uses_its_disk_again_after_it_was_full() {
     if let Some(disk) = std::env::var_os(SMALL_DISK) {
         return fills_its_disk(Path::new(&disk));
     }
     let disk = Scrap::new("disk");
     std::fs::create_dir_all(&disk.0).unwrap();
-    let name = "a_disk_that_was_full_for_a_while_is_used_again";
+    let name = "a_coordinator_uses_its_disk_again_after_it_was_full";
     let mount =
         "mount -t tmpfs -o size=4m tmpfs \"$1\" || exit 77; exec \"$0\" --exact \"$2\" --nocapture";
     let child = std::process::Command::new("unshare")
@@ -211,12 +211,12 @@ fn fills_its_disk(disk: &Path) {
         let clock = thunderhead_runtime::clock::Clock::os();
         let end = clock.now() + Duration::from_secs(60);
         while !holds(machine) {
-            assert!(clock.now() < end, "in vain: {what}; {:?}", remarks(machine));
+            assert!(clock.now() < end, "did not happen: {what}; {:?}", remarks(machine));
         }
     };
     until("it leads", &mut machine, &mut |it| register(it).is_ok());
     for _ in 0..2 {
-        // Something else fills the disk, to the last byte.
+        // Other data fills the disk, to the last byte.
         let filler = disk.join("filler");
         let mut file = std::fs::File::options().create(true).append(true).open(&filler).unwrap();
         while std::io::Write::write(&mut file, &[1; 4096]).is_ok() {}
@@ -224,14 +224,14 @@ fn fills_its_disk(disk: &Path) {
         until("a write is refused", &mut machine, &mut |it| register(it).is_err());
         let said = remarks(&mut machine);
         assert!(said.iter().any(|it| it.contains("No space left")), "{said:?}");
-        // It leads on meanwhile, and tells what there is.
+        // It keeps the leadership, and answers requests for the map.
         machine.ask::<Map>(Opcode::Map, &MapRequest::default());
         drop(file);
         std::fs::remove_file(&filler).unwrap();
         until("the remark is gone", &mut machine, &mut |it| remarks(it).is_empty());
         until("a write is done", &mut machine, &mut |it| register(it).is_ok());
     }
-    // All of it is in the file.
+    // The file has all of it.
     let list: ClusterStatus = machine.ask(Opcode::ClusterStatus, &Empty {});
     machine.coordinator = None;
     machine.coordinator = Some(coordinator(disk));

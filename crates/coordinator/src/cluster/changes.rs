@@ -1,21 +1,22 @@
-//! When which tablets changed, so that a client that has a map is told only what is new.
+//! The versions in which tablets changed, so that a client with a map gets only the changes.
 //!
-//! Changes are counted by the leader, from 0 when its reign begins; nothing of it is written. A tablet
-//! that is not noted here has not changed in this reign. Together with the reign's first version a count
-//! is a version of the map (`cluster.rs`). A client that knows the map of another reign is told everything.
+//! The leader counts changes from 0 at the begin of its leadership; the counts are not recorded. A
+//! tablet without a count here has not changed under this leader. The leadership's first version
+//! plus a count is a version of the map (`cluster.rs`). A client with a map of another leadership
+//! gets the whole map.
 //!
-//! A tablet changes when its bounds, its master or its state change, and when its master gets a place or
-//! loses it. All tablets of a table have a number each, in the order of their hashes.
+//! A tablet changes when its bounds, its master or its state change, and when its master gets or
+//! loses a place. The tablets of a table are numbered in the order of their hashes.
 
 use crate::stored::{TableRecord, TabletRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_wire::{MasterId, TableId};
 
-/// When which tablets changed.
+/// The changes of all tables.
 #[derive(Default)]
 pub(crate) struct Changes {
     tables: BTreeMap<TableId, Table>,
-    /// When a table was dropped last.
+    /// The last drop of a table.
     last_drop: u64,
 }
 
@@ -24,12 +25,12 @@ pub(crate) struct Changes {
 struct Table {
     /// The latest change of any tablet, or of the table.
     latest: u64,
-    /// Of each tablet.
+    /// The latest change of each tablet.
     tablets: Vec<u64>,
 }
 
 impl Changes {
-    /// A record takes the place of another one.
+    /// Notes that a table's record is replaced.
     pub(crate) fn table_put(&mut self, old: Option<&TableRecord>, new: &TableRecord, count: u64) {
         if new.dropped {
             self.last_drop = count;
@@ -47,7 +48,7 @@ impl Changes {
         self.tables.insert(new.id, Table { latest: count, tablets });
     }
 
-    /// Masters have got places, or lost them.
+    /// Notes that masters have got or lost places.
     pub(crate) fn masters_moved<'a>(
         &mut self,
         tables: impl Iterator<Item = &'a TableRecord>,
@@ -68,36 +69,36 @@ impl Changes {
         }
     }
 
-    /// A table that was dropped is forgotten.
+    /// Forgets a dropped table.
     pub(crate) fn table_removed(&mut self, table: TableId) {
         self.tables.remove(&table);
     }
 
-    /// The latest change of a table.
+    /// Returns the latest change of a table.
     pub(crate) fn table(&self, table: TableId) -> u64 {
         self.tables.get(&table).map_or(0, |table| table.latest)
     }
 
-    /// The latest change of one of its tablets.
+    /// Returns the latest change of one of its tablets.
     pub(crate) fn tablet(&self, table: TableId, number: usize) -> u64 {
         let tablets = self.tables.get(&table).map_or(&[][..], |table| &table.tablets);
         tablets.get(number).copied().unwrap_or(0)
     }
 
-    /// How many tablets of a table have changed since; all where that is not known.
+    /// Returns how many tablets of a table have changed since a count, or all if there is no count.
     pub(crate) fn count(&self, table: &TableRecord, since: Option<u64>) -> usize {
         let Some(since) = since else { return table.tablets.len() };
         let tablets = self.tables.get(&table.id).map_or(&[][..], |table| &table.tablets);
         tablets.iter().filter(|change| **change > since).count()
     }
 
-    /// When a table was dropped last; 0 if none was.
+    /// Returns the last drop of a table, or 0 if there was none.
     pub(crate) fn last_drop(&self) -> u64 {
         self.last_drop
     }
 }
 
-/// Whether a client sees no difference, as long as the master keeps its place.
+/// Whether clients see the two records alike, as long as the master keeps its place.
 fn looks_same(old: &TabletRecord, new: &TabletRecord) -> bool {
     let seen = |it: &TabletRecord| (it.first, it.last, it.master, it.taken);
     seen(old) == seen(new)

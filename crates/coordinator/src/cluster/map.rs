@@ -1,4 +1,4 @@
-//! The map as the leader tells of it: a table, a page, or what has changed.
+//! The leader's answers about the map: a table, a page, or the changes.
 
 use super::Cluster;
 use crate::limits::{NAME_BYTES_MAX, TABLETS_MAX};
@@ -9,13 +9,13 @@ use thunderhead_wire::control::{
 };
 
 impl Cluster {
-    /// Where a table's tablets are, for all to know.
+    /// Returns a table's tablets with their places, for clients.
     pub(crate) fn table_info(&self, table: &TableRecord) -> TableInfo {
         self.table_news(table, 0)
     }
 
-    /// The tablets of a table that have changed since a version, for all to know; all of them where that
-    /// version is not one of this reign.
+    /// Returns the tablets of a table that have changed since a version, for clients. Returns all
+    /// if the version is of another leadership.
     fn table_news(&self, table: &TableRecord, since: u64) -> TableInfo {
         let told = self.changes_until(since);
         let is_new =
@@ -31,13 +31,13 @@ impl Cluster {
         TableInfo { id, name, tablets: tablets.collect(), since: told.map_or(0, |_| since) }
     }
 
-    /// How many changes of this reign a map of a version has; `None` for a version that is not of this
-    /// reign.
+    /// Returns how many changes of this leadership a version of the map includes, or `None` for a
+    /// version of another leadership.
     fn changes_until(&self, version: u64) -> Option<u64> {
         version.checked_sub(self.version_base).filter(|it| *it <= self.map_changes)
     }
 
-    /// Tables that are not dropped, from one on.
+    /// Returns the tables from one on that are not dropped.
     fn tables_from(&self, from: TableId) -> impl Iterator<Item = &TableRecord> {
         self.tables.range(from..).map(|(_, table)| table).filter(|table| !table.dropped)
     }
@@ -62,13 +62,13 @@ impl Cluster {
         Some(answer)
     }
 
-    /// The first page of the map.
+    /// Returns the first page of the map.
     pub(crate) fn first_page(&self) -> Map {
         self.map(&MapRequest::default()).unwrap_or_default()
     }
 
-    /// Everything that has changed since a version, if it fits into one page. All there is, where the version is not
-    /// of this reign, or a table was dropped since then.
+    /// Returns all changes since a version, if they fit into one page. Returns the whole map if the
+    /// version is of another leadership, or a table was dropped since then.
     fn news(&self, since: u64) -> Option<Map> {
         let told = self.changes_until(since).filter(|it| *it >= self.changes.last_drop());
         let since = told.map_or(0, |_| since);
@@ -77,7 +77,8 @@ impl Cluster {
         let mut filled = 0;
         let mut tables = Vec::new();
         for table in self.tables_from(TableId(0)).filter(changed) {
-            // Long before they are listed: a large cluster must not make long lists in vain.
+            // Counted before the tables are listed, so that a large cluster does not make long
+            // lists in vain.
             filled += bytes(table.name.len(), self.changes.count(table, told));
             if filled > MAP_PAGE_BYTES {
                 return None;
@@ -87,8 +88,8 @@ impl Cluster {
         Some(Map { version: self.map_version(), tables, since, ..Map::default() })
     }
 
-    /// What has changed of some tables, each since a version of its own. Those that exceed the page are
-    /// left out: the client asks for them again.
+    /// Returns the changes of some tables, each since a version of its own. Tables that exceed the
+    /// page are left out: the client asks for them again.
     fn news_of(&self, wanted: &[(TableId, u64)]) -> Map {
         let wanted = wanted.iter().take(MAP_TABLES_MAX);
         let is_there = |table: TableId| self.table(table).filter(|table| !table.dropped);
@@ -104,18 +105,19 @@ impl Cluster {
 /// Bytes of a table in a map at most, without its name and its tablets.
 const TABLE_BYTES: usize = 120;
 
-/// Bytes of a tablet in a map at most: three numbers of 20 digits, and an address of IPv6 with a scope.
+/// Bytes of a tablet in a map at most: three numbers of 20 digits, and an address of IPv6 with a
+/// scope.
 const TABLET_BYTES: usize = 160;
 
-// A page ends behind the table that exceeds it.
+// A page ends with the table that exceeds it.
 const _: () = assert!(MAP_PAGE_BYTES + bytes(NAME_BYTES_MAX, TABLETS_MAX) < 1 << 20);
 
-/// Bytes of a table in a map at most. Of a name's characters some have a backslash before them.
+/// Bytes of a table in a map at most. Some characters of a name are escaped with a backslash.
 const fn bytes(name: usize, tablets: usize) -> usize {
     TABLE_BYTES + 2 * name + TABLET_BYTES * tablets
 }
 
-/// As many of some tables as a page takes, at least one; and the first that is left.
+/// Returns as many of some tables as fit into a page, at least one, and the first remaining table.
 fn page(tables: impl Iterator<Item = (TableId, TableInfo)>) -> (Vec<TableInfo>, Option<TableId>) {
     let (mut filled, mut taken) = (0, Vec::new());
     for (id, table) in tables {
@@ -148,7 +150,8 @@ mod tests {
         map.tables.iter().map(|table| table.id.0).collect()
     }
 
-    /// A table of as many tablets as there may be, with the longest numbers and addresses that there are.
+    /// Makes a table with the highest number of tablets, and with the longest numbers and
+    /// addresses.
     fn longest(id: u64, cluster: &mut Cluster) {
         let mut long = server(9, &[u64::MAX]);
         let address = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_a_large_cluster_hears_of_its_own_tables_only() {
+    fn a_client_of_a_large_cluster_gets_changes_of_its_own_tables_only() {
         let mut cluster = cluster();
         for id in 1..=40 {
             cluster.put_server(server(id, &[id]));
@@ -221,9 +224,9 @@ mod tests {
         assert!(bytes < 300, "{bytes} bytes for one tablet that moved");
     }
 
-    /// What a client knows after it merged news; and what it would have to know.
+    /// A client that merges all changes has the same map as the cluster.
     #[test]
-    fn news_are_what_has_changed() {
+    fn merged_changes_equal_the_map() {
         for seed in 0..200 {
             let mut random = Random::from_seed(seed);
             let mut cluster = cluster();
@@ -289,7 +292,7 @@ mod tests {
             let nothing = cluster.map(&news(since, &[])).expect("news");
             assert!(nothing.tables.is_empty() && nothing.since == since);
             let other = cluster.map(&news(since + (1 << 30), &[])).expect("news");
-            assert_eq!(other.since, 0, "a version of a reign that this one does not know");
+            assert_eq!(other.since, 0, "a version of another leadership");
         }
     }
 }

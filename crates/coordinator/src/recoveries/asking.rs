@@ -1,12 +1,13 @@
-//! Asks backups what they have of a master that is gone, and what their open copies say.
+//! Asks backups for their replicas of a crashed master, and for the contents of open replicas.
 //!
-//! Every backup that is there is asked, each until it answers or its life is over; one that comes
-//! later is asked too. To ask is to fence: a backup that has answered takes nothing more from that
-//! master, so what it said stays true as long as it lives. (That goes for `HeadOf` and `BeginRecovery`,
-//! too, so it does not matter if it began another life before anybody knew.) Nothing is decided while a backup is silent,
-//! unless that lasts for [`SURVEY_GRACE`]; those that are known to be away are not waited for. (That
-//! is safe: see [`copies`](super::copies).) Where something is missing all are waited for that may
-//! still answer.
+//! Every backup that is up is asked, each until it answers or its generation ends. A backup that
+//! starts later is asked too. The question fences: a backup that has answered accepts no more data
+//! from that master, so its answer stays true as long as its generation lasts. (`HeadOf` and
+//! `BeginRecovery` fence too. So it does not matter if the backup began another generation before
+//! the coordinator knew.) No decision is made while a backup is silent, unless it is silent for
+//! [`SURVEY_GRACE`]. Backups that are known to be down are not waited for. (That is safe: see
+//! [`copies`](super::copies).) If segments are missing, all backups that may still answer are
+//! waited for.
 
 use super::survey::{Asked, Found, Heard, Question, Survey, Verdict};
 use crate::cluster::Storage;
@@ -20,27 +21,27 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Head, HeadOf, Inventory, InventoryOf, of_body};
 use thunderhead_wire::{MasterId, Next, ServerId};
 
-/// A survey that goes on.
+/// A survey in progress.
 pub(super) struct Surveying {
     crashed: MasterId,
     begun: Time,
     over: Cell<bool>,
     survey: RefCell<Survey>,
-    /// Who is asked, in which life.
+    /// The backups that are asked, with their generations.
     asked: RefCell<BTreeMap<ServerId, u64>>,
 }
 
-/// How far it is.
+/// The progress of a survey.
 pub(super) enum State {
-    /// Nothing follows before something is heard.
+    /// Wait for an answer.
     Wait,
-    /// The same, or before this time.
+    /// Wait for an answer or for this time.
     WaitUntil(Time),
-    /// It waits for backups that are silent, because this is missing.
+    /// It waits for silent backups, because this is missing.
     Lacks(String),
-    /// It is over.
+    /// The log is complete.
     Found(Found),
-    /// Nobody is left who could have what is missing.
+    /// No remaining backup could have the missing replicas.
     Failed(String),
 }
 
@@ -55,12 +56,12 @@ impl Surveying {
         })
     }
 
-    /// Nobody is asked any more.
+    /// Ends the survey: no further questions are sent.
     pub(super) fn end(&self) {
         self.over.set(true);
     }
 
-    /// Asks whoever is to be asked, and says how far it is.
+    /// Sends the questions that are due. Returns the progress.
     pub(super) fn look(self: &Rc<Self>, reign: &Rc<Reign>) -> State {
         let cluster = reign.cluster();
         let backups: Vec<Storage> = cluster.backups().collect();
@@ -106,7 +107,7 @@ impl Surveying {
                     }
                     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
                     let why = format!("{why}; no answer came from {}", names.join(", "));
-                    // Who is away is heard of when it comes again.
+                    // A backup that is down is asked when it restarts.
                     let may_answer = missing.iter().any(|it| lives.contains_key(it));
                     return if may_answer { State::Lacks(why) } else { State::Failed(why) };
                 }
@@ -114,7 +115,7 @@ impl Surveying {
         }
     }
 
-    /// Whether what a backup says in a life matters.
+    /// Whether an answer of a backup's generation matters.
     fn matters(&self, reign: &Reign, server: ServerId, generation: u64) -> bool {
         let lives = reign.cluster().backup(server).is_some_and(|it| it.generation == generation);
         lives && !self.over.get()
@@ -155,7 +156,8 @@ impl Surveying {
         let mut survey = self.survey.borrow_mut();
         let is_answer = !matches!(asked, Asked::Waits { .. });
         if let Some(heard) = survey.heard.get_mut(&question.server).filter(|_| is_answer) {
-            // It may have been in another life already, of which nobody knew.
+            // The backup may have been in another generation already, which the coordinator did not
+            // know.
             heard.at = now;
         }
         survey.asked.insert((question.segment, question.server), asked);
@@ -175,7 +177,7 @@ impl Surveying {
             let asked = match reign.call(address, Opcode::HeadOf, &message).await {
                 Ok(body) => match of_body::<Head>(&body) {
                     Some(head) => Asked::Said(head),
-                    None => Asked::Useless("its backup's answer makes no sense".into()),
+                    None => Asked::Useless("its backup's answer is malformed".into()),
                 },
                 Err(error) if is_for_good(&error) => Asked::Useless(error.to_string()),
                 Err(_) if reign.now() >= until => {
@@ -202,7 +204,7 @@ impl Surveying {
     }
 }
 
-/// Whether asking the same again gives the same.
+/// Whether a repetition of the same request gives the same result.
 pub(super) fn is_for_good(error: &CallError) -> bool {
     match error {
         CallError::Refused { status, .. } => status.next() != Next::Wait,

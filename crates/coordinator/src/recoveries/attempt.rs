@@ -1,5 +1,5 @@
-//! How the recovery of a master gets on, as far as a leader remembers it. Not written: a new leader
-//! tries anew, under another number.
+//! The progress of a master's recovery, in the leader's memory. It is not written: a new leader
+//! begins again, under another number.
 
 use super::asking::Surveying;
 use crate::limits::{RECOVERY_PAUSE_MAX, STUCK, TROUBLE_BYTES_MAX};
@@ -12,23 +12,23 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Replicas, TabletStatus};
 use thunderhead_wire::{MasterId, ServerId};
 
-/// The attempts at all masters that are gone.
+/// The attempts to recover former masters.
 pub(crate) type Attempts = RefCell<BTreeMap<MasterId, Attempt>>;
 
-/// How it gets on.
+/// The progress of a recovery.
 pub(crate) struct Attempt {
     pub(super) stage: Stage,
-    /// Since when it is being tried.
+    /// The begin of the first attempt.
     pub(super) since: Option<Time>,
-    /// How often in a row it failed.
+    /// The number of consecutive failures.
     failures: u32,
-    /// Which masters could not do it, and how often.
+    /// The masters that could not do it, and how often.
     pub(super) refused: BTreeMap<MasterId, u32>,
-    /// Why it failed last, or what it waits for.
+    /// The reason of the last failure, or the present obstacle.
     pub(super) trouble: Option<String>,
-    /// How long parts may take after another one has come to nothing.
+    /// How long parts may take after another part has failed.
     pub(super) patience: Duration,
-    /// When all backups were fenced whose copies are used for what was given out.
+    /// When all backups were fenced whose replicas the assigned parts use.
     pub(super) fenced: Option<Time>,
     /// Bytes of the log.
     pub(super) bytes: u64,
@@ -49,9 +49,9 @@ impl Default for Attempt {
     }
 }
 
-/// Where it is.
+/// The stage of an attempt.
 pub(super) enum Stage {
-    /// Nothing is done before this time, unless the list of servers changes from this version.
+    /// No work before this time, unless the server list changes from this version.
     Resting(Time, u64),
     Surveying(Rc<Surveying>),
     Rebuilding(Round),
@@ -63,44 +63,44 @@ impl Default for Stage {
     }
 }
 
-/// Partitions that are rebuilt.
+/// Partitions that are being rebuilt.
 pub(super) struct Round {
     pub(super) recovery: u64,
-    /// The log is taken back by the one to whom all of it was given.
+    /// One master takes the whole log back.
     pub(super) take_back: bool,
     /// In the order in which they are read.
     pub(super) segments: Vec<Replicas>,
-    /// Backups that have copies of them.
+    /// The backups with replicas of them.
     pub(super) backups: BTreeSet<ServerId>,
-    /// Those that know.
+    /// The backups that know the round.
     pub(super) told: Rc<RefCell<BTreeSet<ServerId>>>,
-    /// Those that will not read what they are to read, and why.
+    /// The backups that cannot read their segments, and why.
     pub(super) useless: BTreeMap<ServerId, String>,
-    /// When it was first seen that a part has come to nothing.
+    /// The time when a part was first seen to have failed.
     pub(super) failed_at: Option<Time>,
-    /// Masters are told then, though not all backups know.
+    /// From then on masters are told, even if not all backups know the round.
     pub(super) patience: Time,
-    /// What was heard of each partition.
+    /// The state of each partition.
     pub(super) parts: Vec<Told>,
-    /// How much there is of each, as far as the log says.
+    /// The size of each partition, by the log's statistics.
     pub(super) expected: Vec<Vec<TabletStatus>>,
     /// A master could not do its part.
     pub(super) is_troubled: bool,
 }
 
-/// What was heard of a partition.
+/// The state of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Its master is to be told, not before this time, and was so many times in vain.
+    /// Its master must be told, not before this time, after so many failed attempts.
     Due(Time, u32),
     /// It has begun.
     Begun,
-    /// Nothing comes of it any more.
+    /// No further report can come.
     Over,
 }
 
 impl Attempt {
-    /// It came to nothing; it is tried again after a pause, which grows.
+    /// Notes a failure. The next attempt follows after a pause, which grows.
     pub(super) fn fails(&mut self, reign: &Reign, trouble: String) {
         self.trouble = Some(shortened(trouble));
         self.failures += 1;
@@ -109,17 +109,23 @@ impl Attempt {
         self.goes_to(Stage::Resting(reign.now() + pause, reign.cluster().list_version()));
     }
 
-    /// These masters do not end their parts, and others wait to be divided anew.
+    /// Notes that these masters do not finish their parts while other tablets wait for a new round.
     pub(super) fn is_stuck(&mut self, reign: &Reign, masters: &[MasterId]) {
         for master in masters {
             *self.refused.entry(*master).or_default() += 1;
         }
         self.patience = self.patience.saturating_mul(2);
         let names: Vec<String> = masters.iter().take(8).map(ToString::to_string).collect();
-        self.fails(reign, format!("{} did not end in time what others wait for", names.join(", ")));
+        self.fails(
+            reign,
+            format!(
+                "{} did not finish in time, and the other tablets wait for it",
+                names.join(", ")
+            ),
+        );
     }
 
-    /// A backup was told what to read in a round, and said this against it.
+    /// Notes a backup's answer to its reading list of a round: its objection, if it has one.
     pub(super) fn backup_says(&mut self, recovery: u64, server: ServerId, useless: Option<String>) {
         let Stage::Rebuilding(round) = &mut self.stage else { return };
         if round.recovery != recovery {
@@ -134,17 +140,17 @@ impl Attempt {
         }
     }
 
-    /// What is left is begun anew, at once.
+    /// Begins the remainder again, at once.
     pub(super) fn begins_anew(&mut self) {
         self.goes_to(Stage::default());
     }
 
-    /// Others rebuild its tablets.
+    /// Begins a round.
     pub(super) fn begins(&mut self, round: Round) {
         self.goes_to(Stage::Rebuilding(round));
     }
 
-    /// Whether they do so under this number.
+    /// Whether the round of this number is in progress.
     pub(super) fn is_at(&self, recovery: u64) -> bool {
         matches!(&self.stage, Stage::Rebuilding(round) if round.recovery == recovery)
     }
@@ -155,12 +161,13 @@ impl Attempt {
         }
     }
 
-    /// Something was rebuilt.
+    /// Notes that a part was rebuilt.
     pub(super) fn succeeds(&mut self) {
         self.failures = 0;
     }
 
-    /// Nothing comes of a partition any more, for this reason if there is one; `by` could not do it.
+    /// Notes that no further report of a partition can come, with the reason if there is one; `by`
+    /// could not do it.
     pub(super) fn part_is_over(
         &mut self,
         (recovery, partition): (u64, usize),
@@ -181,7 +188,7 @@ impl Attempt {
         }
     }
 
-    /// What was heard of a partition, as long as the round lasts.
+    /// Returns the state of a partition, as long as the round lasts.
     pub(super) fn told(&mut self, recovery: u64, partition: usize) -> Option<&mut Told> {
         match &mut self.stage {
             Stage::Rebuilding(round) if round.recovery == recovery => {
@@ -200,7 +207,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Shortens what somebody says.
+/// Shortens a foreign text.
 pub(super) fn shortened(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TROUBLE_BYTES_MAX));
     text

@@ -1,15 +1,17 @@
-//! A round: tablets are divided, backups begin to read, masters to rebuild.
+//! A round: tablets are divided, backups begin to read, masters begin to rebuild.
 //!
-//! What is decided is written first: tablets that are split in the tables' records, who rebuilds what in
-//! that of the server that is gone. Then every backup that has a copy is told what to read, then
-//! masters what to rebuild. A backup that does not answer is not waited for long where others have what
-//! it has: its copies are named last, and it goes on being told, as is one that begins another life, as
-//! long as the round lasts. A master that has no time is asked again for a while; then it is another one's turn.
-//! One that is still at the same tablets, for it waits for the answer to an earlier report, is waited for
-//! longer: what it reported may be written in part, and that part is its own.
+//! Every decision is written first: split tablets in the tables' records, recovery masters and
+//! their tablets in the record of the crashed server. Then every backup with a replica is told
+//! which segments to read, then masters which tablets to rebuild. A silent backup is not waited for
+//! long if others have the same replicas: its replicas are named last. It is told again as long as
+//! the round lasts, and so is a backup that begins another generation. A busy master is asked again
+//! for a while; then another one is chosen. A master that still works on the same tablets, because
+//! it waits for the answer to an earlier report, is waited for longer: its report may be written in
+//! part, and that part belongs to it.
 //!
-//! When a part has come to nothing the others have [`STUCK`](crate::limits::STUCK) to end. Then all that is left is
-//! divided anew, under a number that takes the place of what still goes on; each time they have twice as long.
+//! When a part has failed, the others have [`STUCK`](crate::limits::STUCK) to finish. Then all
+//! remaining tablets are divided again, under a number that replaces the unfinished round. Each
+//! time the parts have twice as long.
 
 use super::Step;
 use super::asking::is_for_good;
@@ -34,39 +36,40 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{BeginRecovery, InventoryOf, Recover, Replicas, Taken};
 use thunderhead_wire::{Epoch, MasterId, ServerId, Status};
 
-/// Masters wait for so long for backups to be told.
+/// How long masters wait for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
 
-/// A master is told in vain so often before another one is chosen: some seconds.
+/// How often a master is told without success before another one is chosen: some seconds.
 const TOLD_MAX: u32 = 8;
 
-/// The same for one that still has to do with these tablets, mostly because it waits for the answer to
-/// its report of an earlier round: half a minute.
+/// The same for a master that still works on these tablets, mostly because it waits for the answer
+/// to its report of an earlier round: half a minute.
 const IN_PROGRESS_MAX: u32 = 40;
 
-/// What a master is told.
+/// A message to a recovery master.
 pub(super) struct Message {
     to: SocketAddr,
     recover: Recover,
 }
 
-/// Who could rebuild something.
+/// The candidates for recovery masters.
 struct Masters<'a> {
     /// The best first.
     all: &'a [MasterId],
-    /// The first one has the place of the one that is gone.
+    /// The first one has the number of the crashed master's shard.
     has_successor: bool,
-    /// How often they could not do it.
+    /// How often each could not do it.
     refused: &'a BTreeMap<MasterId, u32>,
-    /// How many parts they are at.
+    /// The number of parts that each has in progress.
     busy: BTreeMap<MasterId, usize>,
-    /// Bytes that they have room for, as far as they said so.
+    /// The bytes for which each has room, as far as reported.
     room: BTreeMap<MasterId, u64>,
 }
 
-/// Who rebuilds which part: those who have room, who refused least, who have least to do, the best
-/// first. The first part goes to the shard that has the place of the one that is gone, if it is there.
-/// If nobody seems to have room somebody is to try, for sizes are estimates.
+/// Chooses recovery masters for the parts. Masters with room come first, then those with the fewest
+/// refusals, then those with the least work, then the best. The first part goes to the shard with
+/// the number of the crashed one, if it is up. If no master seems to have room, one is chosen all
+/// the same, because sizes are estimates.
 fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bool) {
     let Masters { all, has_successor, refused, mut busy, mut room } = masters;
     let (mut chosen, mut have_room) = (Vec::with_capacity(parts.len()), true);
@@ -89,8 +92,8 @@ fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bo
     (chosen, have_room)
 }
 
-/// Bytes of what masters are to rebuild in other rounds and have not begun: they do not count it yet
-/// when they say how much room they have.
+/// Returns the bytes that masters must rebuild in other rounds and have not begun: their reports of
+/// free room do not include them yet.
 fn promised(reign: &Reign) -> BTreeMap<MasterId, u64> {
     let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
     let mut promised: BTreeMap<MasterId, u64> = BTreeMap::new();
@@ -106,7 +109,7 @@ fn promised(reign: &Reign) -> BTreeMap<MasterId, u64> {
     promised
 }
 
-/// Writes who is to rebuild what, and begins; says whether that could be done.
+/// Writes the recovery masters with their parts, and begins. Returns whether the writes succeeded.
 pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) -> bool {
     let (masters, successors) = {
         let cluster = reign.cluster();
@@ -149,7 +152,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         let moves = |it: &crate::stored::TabletRecord| {
             it.first <= at && at <= it.last && it.migrating.is_some()
         };
-        // What cannot be split is rebuilt in one piece.
+        // A tablet that cannot be split is rebuilt in one piece.
         let can = !table.tablets.iter().any(moves);
         let after = split(&table, at).filter(|_| can).unwrap_or(table);
         split_tables.insert(id, after);
@@ -184,12 +187,12 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let Some(former) = record.former.get_mut(number) else { return true };
     (former.recovery, former.parts) = (recovery, parts);
     former.heir = heir.or(former.heir);
-    // The end of the server's present life, or the next one, finds room too.
+    // The end of the server's present generation, or the next one, must fit too.
     let room = VALUE_BYTES_MAX - shards_of(&record) * SHARD_BYTES_MAX;
     let parts = fit(&mut record, number, room);
     if parts.is_empty() {
         drop(pen);
-        let why = format!("what is written of {} leaves no room for its parts", record.server);
+        let why = format!("the record of {} has no room for its parts", record.server);
         if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
             attempt.fails(reign, why);
         }
@@ -203,7 +206,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let take_back = heir.is_some();
     let Order { mut segments, reads } = order(&found.segments, &speeds, take_back);
     if !take_back {
-        // Who rebuilds need not know.
+        // Recovery masters need not know this.
         segments.iter_mut().for_each(|it| (it.closed, it.epoch) = (false, Epoch::default()));
     }
     let round = Round {
@@ -226,7 +229,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
         (attempt.fenced, attempt.bytes) = (Some(found.fenced), found.bytes());
         if !have_room {
-            let text = "no shard seems to have room for it: start a server, or delete something";
+            let text = "no shard seems to have room for it: start a server, or delete objects";
             attempt.trouble = Some(text.into());
         }
         attempt.begins(round);
@@ -243,8 +246,8 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     true
 }
 
-/// The parts of a former master for which its server's record has room. The others are left for the next
-/// round.
+/// Returns the parts of a former master that fit into its server's record. The others are left for
+/// the next round.
 fn fit(record: &mut ServerRecord, number: usize, room: usize) -> Vec<Part> {
     while to_value(record).len() > room {
         let parts = record.former.get_mut(number).map(|it| &mut it.parts);
@@ -261,7 +264,7 @@ fn begin_anew(reign: &Reign, crashed: MasterId) {
     }
 }
 
-/// Tells a backup what to read, in each of its lives, as long as the round lasts.
+/// Tells each generation of a backup which segments to read, as long as the round lasts.
 async fn keep_told(
     reign: Rc<Reign>,
     server: ServerId,
@@ -282,7 +285,7 @@ async fn keep_told(
             reign.changed.after(seen).await;
             continue;
         };
-        // In another life than it was surveyed in it is fenced anew.
+        // A generation that was not surveyed is fenced again.
         if fenced_in != Some(backup.generation) {
             let lineage = message.lineage.clone();
             let fence = InventoryOf { master: message.crashed, deposed: true, lineage };
@@ -305,7 +308,7 @@ async fn keep_told(
                 continue;
             }
         };
-        // Not before it begins another life is it told the same again.
+        // Within a generation it is told only once.
         (told_in, backoff) = (Some(backup.generation), Backoff::default());
         if useless.is_none() {
             told.borrow_mut().insert(server);
@@ -317,7 +320,7 @@ async fn keep_told(
     }
 }
 
-/// What is to be done next in a round; nothing more if it is over.
+/// Returns the next step of a round, or `None` if the round is over.
 pub(super) fn next(
     reign: &Reign,
     cluster: &Cluster,
@@ -361,7 +364,7 @@ pub(super) fn next(
         let why = others.find_map(|it| match round.useless.get(it) {
             Some(why) => Some(why.clone()),
             None if cluster.backup(*it).is_none() => {
-                Some(format!("the backup of {it} is gone, which was to be read"))
+                Some(format!("the backup of {it} has crashed, and its replicas are needed"))
             }
             None => None,
         });
@@ -399,13 +402,13 @@ pub(super) fn next(
     })
 }
 
-/// Whether of each segment there is a copy on a backup that was told.
+/// Whether a backup that was told has a replica of each segment.
 fn can_be_read(round: &Round) -> bool {
     let told = round.told.borrow();
     round.segments.iter().all(|it| it.at.iter().any(|(server, _)| told.contains(server)))
 }
 
-/// The segments, where backups that were not told come last.
+/// Returns the segments, with backups that were not told last.
 fn reachable_first(round: &Round) -> Vec<Replicas> {
     let told = round.told.borrow();
     let mut segments = round.segments.clone();
@@ -415,7 +418,7 @@ fn reachable_first(round: &Round) -> Vec<Replicas> {
     segments
 }
 
-/// Tells masters what to rebuild.
+/// Tells masters which tablets to rebuild.
 pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
     let calls = messages.into_iter().map(|message| async move {
         let answer = reign.call(message.to, Opcode::Recover, &message.recover).await;
@@ -426,7 +429,7 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
         let partition = partition as usize;
         let mut attempts = reign.attempts.borrow_mut();
         let Some(attempt) = attempts.get_mut(&crashed) else { continue };
-        // What it has reported meanwhile is newer than what it says here.
+        // A report that came in the meantime is newer than this answer.
         let Some(told @ Told::Due(..)) = attempt.told(recovery, partition) else { continue };
         let Told::Due(_, count) = *told else { continue };
         match answer {
@@ -443,7 +446,7 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
     }
 }
 
-/// How often a master that says so is told again.
+/// Returns how often a master with this answer is told again.
 fn most(error: &CallError) -> u32 {
     match error {
         CallError::Refused { status: Status::InProgress, .. } => IN_PROGRESS_MAX,
@@ -457,7 +460,7 @@ mod tests {
     use thunderhead_wire::{SegmentId, TableId, TabletRange};
 
     #[test]
-    fn parts_for_which_there_is_no_room_are_left_and_perhaps_all_are() {
+    fn parts_that_do_not_fit_are_left_for_later_rounds() {
         let former = br#"{"master":3,"shard":0,"recovery":1,"parts":[]}"#;
         let mut former: Former = serde_json::from_slice(former).unwrap();
         let taken = Taken { range: TabletRange::whole(TableId(1)), since: SegmentId::NONE };
@@ -469,11 +472,11 @@ mod tests {
         assert_eq!(fit(&mut record.clone(), 0, all).len(), 10);
         assert_eq!(fit(&mut record.clone(), 0, all - 1).len(), 9);
         assert_eq!(fit(&mut record.clone(), 0, 100).len(), 0);
-        assert_eq!(fit(&mut record, 7, all).len(), 0, "there is none");
+        assert_eq!(fit(&mut record, 7, all).len(), 0, "the record has no such master");
     }
 
     #[test]
-    fn parts_go_to_the_successor_then_to_who_has_least_to_do() {
+    fn parts_go_to_the_successor_then_to_the_master_with_the_least_work() {
         let masters: Vec<_> = (1..=4).map(MasterId).collect();
         let nobody = BTreeMap::new();
         let by = |count, masters: Masters<'_>| {
@@ -491,16 +494,16 @@ mod tests {
         let busy = BTreeMap::from([(MasterId(1), 2), (MasterId(3), 1)]);
         assert_eq!(by(3, Masters { busy: busy.clone(), ..all() }).0, [2, 4, 2]);
         assert_eq!(by(3, Masters { busy, has_successor: true, ..all() }).0, [1, 2, 4]);
-        // Who could not do it comes last, and is tried again when nobody is better.
+        // A master that could not do it comes last, and is chosen again if no other is better.
         let refused = BTreeMap::from([(MasterId(1), 1), (MasterId(2), 2)]);
         let two = Masters { all: &masters[..2], refused: &refused, ..all() };
         assert_eq!(by(1, two).0, [1]);
         assert_eq!(by(2, Masters { refused: &refused, has_successor: true, ..all() }).0, [3, 4]);
         assert!(by(2, Masters { all: &[], ..all() }).0.is_empty());
-        // Who has room comes first; room is used up.
+        // A master with room comes first, and each part uses room up.
         let room: BTreeMap<_, _> = masters.iter().copied().zip([5, 10, 25, 9]).collect();
         let short = Masters { room: room.clone(), has_successor: true, ..all() };
         assert_eq!(by(3, short), (vec![2, 3, 3], true));
-        assert!(!by(4, Masters { room, ..all() }).1, "somebody is to try");
+        assert!(!by(4, Masters { room, ..all() }).1, "one master is chosen all the same");
     }
 }

@@ -1,23 +1,23 @@
-//! Which copies of which segments there are, and which of them count.
+//! The known replicas of segments, and the rules by which they count.
 //!
-//! A closed replica is whole and counts. An open one counts if its epoch is at least the one that
-//! the coordinator has for its segment: an older one missed what was acknowledged later. An open one
-//! that counts holds everything of its segment that was acknowledged, whatever its length, so any
-//! one of them will do. Of segments that are older than all whose epochs are remembered (the floor)
-//! none counts that is open: it may have missed something, and the log has gone on long since.
+//! A closed replica is whole and counts. An open replica counts if its epoch is at least the
+//! coordinator's epoch for its segment: a replica with an older epoch missed later acknowledged
+//! updates. An open replica that counts holds all acknowledged entries of its segment, at any
+//! length, so any of them will do. Epochs are remembered only from a lowest segment on (the floor).
+//! No open replica of an older segment counts: it may have missed entries, and the log went on long
+//! ago.
 //!
-//! Where a closed copy is known, open ones of that segment are used last, and only such as are the same. A
-//! head is closed on one backup after the other, once all have all of it: so an open copy of the same
-//! length, whose epoch counts and is not below that of a closed one, has the same bytes. (Closed copies that were
-//! made later, from memory that may be compacted by then, have higher epochs than all that stayed
-//! open.) Without it a master that dies between two closings would leave one copy alone to be read, and that one
-//! may be damaged.
+//! If a closed replica of a segment is known, open ones are used last, and only if they are equal
+//! to it. A head is closed on one backup after the other, once all of them have all of it. So an
+//! open replica of the same length, whose epoch counts and is not below that of a closed one, has
+//! the same bytes. (Closed replicas that were made later, from memory that may have been compacted
+//! by then, have higher epochs than all that stayed open.) Without this rule a master that crashes
+//! between two closings would leave only one readable replica, and that one may be damaged.
 //!
-//! The log is what the last digest of the newest open head names. That an older head is open
-//! somewhere and its epoch counts means that its backup never acknowledged that it was closed; then
-//! nothing that came after it was acknowledged either. So it is safe to take the newest that is
-//! found, and to wait for backups that do not answer only for the sake of what is missing. (They are
-//! waited for a little all the same.)
+//! The last digest of the newest open head names the log. If an older head is open somewhere and
+//! its epoch counts, then its backup never acknowledged its closing, so no later entry was
+//! acknowledged either. So it is safe to take the newest head that is found, and to wait for silent
+//! backups only because of missing segments. (The survey waits for them a little all the same.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub(super) struct Copy {
     pub(super) epoch: Epoch,
 }
 
-/// All copies that are known.
+/// All known replicas that count.
 pub(super) struct Copies {
     floor: SegmentId,
     epochs: BTreeMap<SegmentId, Epoch>,
@@ -51,7 +51,7 @@ impl Copies {
         Copies { floor, epochs: highest, segments: BTreeMap::new() }
     }
 
-    /// A backup has told what it has.
+    /// Adds a backup's replicas.
     pub(super) fn add(&mut self, server: ServerId, address: SocketAddr, replicas: &[ReplicaInfo]) {
         for replica in replicas {
             let ReplicaInfo { segment, epoch, length, closed } = *replica;
@@ -64,7 +64,7 @@ impl Copies {
         }
     }
 
-    /// The copies of a segment to use, the best first; none where there are none.
+    /// Returns the usable replicas of a segment, the best first.
     pub(super) fn of(&self, segment: SegmentId) -> Vec<Copy> {
         let mut copies = self.segments.get(&segment).cloned().unwrap_or_default();
         let closed = copies.iter().filter(|copy| copy.closed);
@@ -77,17 +77,17 @@ impl Copies {
         copies
     }
 
-    /// Segments that are open wherever they are, the newest first.
+    /// Returns the segments of which all known replicas are open, the newest first.
     pub(super) fn open(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.segments.keys().rev().copied().filter(|id| self.is_open(*id))
     }
 
-    /// Whether a segment is open wherever it is.
+    /// Whether all known replicas of a segment are open.
     pub(super) fn is_open(&self, segment: SegmentId) -> bool {
         self.segments.get(&segment).is_some_and(|it| it.iter().all(|copy| !copy.closed))
     }
 
-    /// Which of these are nowhere.
+    /// Returns the segments without any replica.
     pub(super) fn missing(&self, segments: &[SegmentId]) -> BTreeSet<SegmentId> {
         segments.iter().copied().filter(|id| !self.segments.contains_key(id)).collect()
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_copies_that_count_are_used_and_the_best_first() {
+    fn only_replicas_that_count_are_used_and_the_best_first() {
         let mut copies =
             Copies::new(&[(SegmentId(3), Epoch(2)), (SegmentId(3), Epoch(1))], SegmentId(3));
         let at = |number| SocketAddr::from(([10, 0, 0, number], 1));
@@ -125,9 +125,9 @@ mod tests {
         assert_eq!(missing.into_iter().collect::<Vec<_>>(), [SegmentId(9)]);
     }
 
-    /// A master died after it had closed a head on one of its backups.
+    /// A master crashed after it had closed a head on one of its backups.
     #[test]
-    fn an_open_copy_that_is_the_same_as_a_closed_one_is_used_after_it() {
+    fn an_open_replica_equal_to_a_closed_one_is_used_after_it() {
         let servers = |epochs: &[(SegmentId, Epoch)], others: &[ReplicaInfo]| {
             let mut copies = Copies::new(epochs, SegmentId(1));
             for (number, replica) in (1..).zip(others) {
@@ -137,11 +137,11 @@ mod tests {
         };
         let (open, closed) = (replica(1, 1, 90, false), replica(1, 1, 90, true));
         assert_eq!(servers(&[], &[open, closed, open]), [2, 1, 3]);
-        // It was raised with others that were open, before it was to be closed.
+        // Its epoch was raised together with other open replicas, before the head was to be closed.
         assert_eq!(servers(&[], &[open, replica(1, 0, 90, true)]), [2, 1]);
         let raised = [(SegmentId(1), Epoch(2))];
-        assert_eq!(servers(&raised, &[open, closed]), [2], "it missed something");
-        // The closed one may have been made later, of what was left in memory.
+        assert_eq!(servers(&raised, &[open, closed]), [2], "it missed entries");
+        // The closed one may have been made later, from compacted memory.
         assert_eq!(servers(&[], &[open, replica(1, 2, 90, true)]), [2]);
         assert_eq!(servers(&[], &[open, replica(1, 1, 91, true)]), [2]);
         assert_eq!(servers(&[], &[open, replica(1, 1, 80, true)]), [2]);

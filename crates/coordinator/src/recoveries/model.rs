@@ -1,6 +1,6 @@
-//! What is decided of a recovery without asking anybody, for models of clusters that nobody has: who
-//! reads which segment and when, and who rebuilds what. It is what the coordinator does, not
-//! something like it.
+//! The decisions of a recovery without any messages, for models of clusters larger than any
+//! available one: which backup reads which segment and when, and which master rebuilds which
+//! tablets. The model calls the coordinator's own code.
 
 use super::copies::Copy;
 use super::{order, partitions};
@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use thunderhead_wire::control::{Replicas, TabletStatus, Taken};
 use thunderhead_wire::{Epoch, KeyHash, SegmentId, ServerId, TableId};
 
-/// A segment with its bytes and who has its replicas.
+/// A segment with its length and the backups of its replicas.
 pub type Placed = (SegmentId, u32, Vec<(ServerId, SocketAddr)>);
 
-/// The order in which segments of a log are read, by how many bytes a second each backup reads; the
-/// first that is named for a segment reads it. The log's head is the first of `log`.
+/// Returns the order in which segments of a log are read, by the bytes that each backup reads in a
+/// second. The first backup of a segment reads it. The log's head is the first element of `log`.
 #[must_use]
 pub fn reading_order(log: &[Placed], speeds: &BTreeMap<ServerId, u64>) -> Vec<Replicas> {
     let segments = log.iter().map(|(segment, length, at)| {
@@ -28,8 +28,7 @@ pub fn reading_order(log: &[Placed], speeds: &BTreeMap<ServerId, u64>) -> Vec<Re
     order::order(&segments, speeds, false).segments
 }
 
-/// Tablets divided among so many masters, by what the log's statistics say; each part is rebuilt by
-/// one.
+/// Divides tablets among so many masters, by the log's statistics. One master rebuilds each part.
 #[must_use]
 pub fn divided(
     tablets: &[Taken],

@@ -1,35 +1,35 @@
-//! Who reads which segment, and in which order.
+//! Decides which backup reads which segment, and in which order.
 //!
-//! Each segment is read unasked by one backup, chosen so that all disks are done at the same time:
-//! segments go one by one to whichever of its backups would be done with it first. In the order for
-//! masters the segments stand as they will be read, so that all backups work for them at once and
-//! they fetch what is there already. Other copies stand behind, for when the first one fails.
+//! Each segment is read in advance by one backup. The choice lets all disks finish at the same
+//! time: each segment in turn goes to the backup that would finish it first. Masters get the
+//! segments in the order in which they will be read, so that all backups work for them at once, and
+//! masters fetch segments that are ready. The other replicas follow, in case the first one fails.
 //!
-//! The head comes first, for it says which log it is; of a segment that is open the copies stay in
-//! the order of the survey, intact ones first. Open copies that are the same as closed ones stand behind
-//! them; a log that is taken back is not read from those, for the replicas that it is to have are closed.
+//! The head comes first, because it names the log. Replicas of an open segment stay in the order of
+//! the survey, intact ones first. Open replicas that equal closed ones come after them. A log that
+//! is taken back is not read from those, because the new log needs closed replicas.
 
 use super::copies::Copy;
 use std::collections::BTreeMap;
 use thunderhead_wire::control::Replicas;
 use thunderhead_wire::{SegmentId, ServerId};
 
-/// What a backup reads in a second if it does not know it itself.
+/// The assumed bytes a second of a backup that does not know its speed.
 const SPEED: u64 = 100 << 20;
 
-/// What opening one more segment takes, in bytes.
+/// The cost of opening one more segment, in bytes.
 const OVERHEAD: u64 = 64 << 10;
 
-/// What all read.
+/// The order for all readers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Order {
     /// For masters.
     pub(super) segments: Vec<Replicas>,
-    /// For each backup that has any copy.
+    /// For each backup with any replica.
     pub(super) reads: BTreeMap<ServerId, Vec<SegmentId>>,
 }
 
-/// Decides it, by how fast backups read.
+/// Decides the order, by the speed of the backups.
 pub(super) fn order(
     log: &[(SegmentId, Vec<Copy>)],
     speeds: &BTreeMap<ServerId, u64>,
@@ -83,7 +83,7 @@ mod tests {
     use thunderhead_wire::Epoch;
 
     #[test]
-    fn open_copies_that_are_the_same_come_last_and_not_where_a_log_is_taken_back() {
+    fn equal_open_replicas_come_last_and_are_not_used_for_taking_back() {
         let copy = |server: u8, closed| {
             let address = ([10, 0, 0, server], 1).into();
             let (server, epoch) = (ServerId(server.into()), Epoch::default());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn all_disks_are_done_at_about_the_same_time_and_nothing_is_left_out() {
+    fn all_disks_finish_at_about_the_same_time_and_read_every_segment() {
         for seed in 0..200 {
             let mut random = Random::from_seed(seed);
             let backups = random.within(2..9);
@@ -130,7 +130,7 @@ mod tests {
                 let given = order.segments.iter().find(|it| it.segment == *segment).unwrap();
                 assert_eq!(given.at.len(), copies.len());
                 assert!(copies.iter().all(|it| given.at.contains(&(it.server, it.address))));
-                // Who comes first reads it, and nobody else.
+                // Only the first backup of a segment reads it.
                 for (server, reads) in &order.reads {
                     assert_eq!(reads.contains(segment), *server == given.at[0].0);
                 }
@@ -147,7 +147,7 @@ mod tests {
             let all: u64 = order.reads.keys().map(|it| speeds[it] / SPEED).sum();
             if count > 200 && backups > 3 {
                 let fair = count as f64 / all as f64;
-                assert!(longest < fair * 1.6 + 2.0, "seed {seed}: {longest} where {fair} is fair");
+                assert!(longest < fair * 1.6 + 2.0, "seed {seed}: {longest}, and {fair} is fair");
             }
         }
     }

@@ -1,29 +1,29 @@
-//! How the tablets of a master that is gone are divided among those that rebuild them.
+//! Divides the tablets of a crashed master among recovery masters.
 //!
-//! A partition holds what one master rebuilds in about a second or two: no more than [`Parts::bytes`],
-//! where objects count for as much as replaying them takes. There are at least as many as there are
-//! masters that can take part, as long as each has [`Parts::least`] to do. Tablets that are larger than a
-//! partition are cut by hashes, which are uniform; small ones are put together.
+//! A partition has the tablets that one master rebuilds in about a second or two: no more than
+//! [`Parts::bytes`], where objects count by the time of their replay. There are at least as many
+//! partitions as masters that can take part, as long as each has [`Parts::least`] to do. Tablets
+//! larger than a partition are cut by hashes, which are uniform. Small tablets are packed together.
 //!
-//! What tablets hold is what the log's statistics say. What they do not mention is small, if they
-//! mention anything; else the log's bytes are spread evenly.
+//! The sizes of tablets come from the log's statistics. Tablets without statistics are small, if
+//! there are any statistics at all. Otherwise the log's bytes are spread evenly.
 //!
-//! Where the server that is gone has come again its own shards are preferred: only what is too much
-//! for one partition goes elsewhere. Where there is no other server nothing is divided, for all of it
-//! is rebuilt at one place whatever it is cut into.
+//! If the crashed server has restarted, its own shards are preferred: only tablets beyond one
+//! partition go elsewhere. If there is no other server, tablets are not divided, because one place
+//! rebuilds them all anyway.
 
 use crate::limits::TABLETS_MAX;
 use crate::options::Parts;
 use thunderhead_wire::control::{TabletStatus, Taken};
 use thunderhead_wire::{KeyHash, TableId, TabletRange};
 
-/// An object takes as long as so many bytes.
+/// One object takes as long as so many bytes.
 const OBJECT_BYTES: u64 = 178;
 
-/// Tablets of a partition: what is written of it, and told, stays short.
+/// The most tablets of a partition, so that its record and its messages stay short.
 const PART_TABLETS: usize = 256;
 
-/// How much there is to do for a tablet, in bytes.
+/// Returns the work for a tablet, in bytes.
 fn load(bytes: u64, objects: u64) -> u64 {
     bytes.max(objects.saturating_mul(OBJECT_BYTES))
 }
@@ -32,14 +32,14 @@ fn hashes(range: &TabletRange) -> u128 {
     u128::from(range.last.0.saturating_sub(range.first.0)) + 1
 }
 
-/// A part of something as large as a part of some hashes.
+/// Returns a share of a quantity, in proportion to a part of some hashes.
 fn share(of: u64, part: u128, whole: u128) -> u64 {
-    // Both are at most 2^64, so 32 bits of them suffice, and nothing overflows.
+    // Both are at most 2^64, so 32 bits of them suffice, and the product does not overflow.
     let (part, whole) = (part >> 16, (whole >> 16).max(1));
     u64::try_from((u128::from(of) * part / whole).min(u128::from(u64::MAX))).unwrap_or(u64::MAX)
 }
 
-/// How much there is to do for each tablet, by the statistics of a log of so many bytes.
+/// Returns the work for each tablet, by the statistics of a log of so many bytes.
 pub(super) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u64) -> Vec<u64> {
     if statistics.is_empty() {
         let all: u128 = tablets.iter().map(|it| hashes(&it.range) >> 16).sum();
@@ -50,7 +50,7 @@ pub(super) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u
     tablets.iter().map(of).collect()
 }
 
-/// How much there is of each tablet, by the statistics; nothing of what these do not mention.
+/// Returns the size of each tablet, by the statistics; nothing for tablets without statistics.
 pub(super) fn expected(tablets: &[Taken], statistics: &[TabletStatus]) -> Vec<TabletStatus> {
     let of = |taken: &Taken| TabletStatus {
         range: taken.range,
@@ -60,7 +60,8 @@ pub(super) fn expected(tablets: &[Taken], statistics: &[TabletStatus]) -> Vec<Ta
     tablets.iter().map(of).filter(|it| it.objects > 0).collect()
 }
 
-/// What a tablet has of something that statistics say of ranges, which is spread evenly in each.
+/// Returns a tablet's share of a quantity in the statistics, which is spread evenly over each
+/// range.
 fn sum_of_shares(
     taken: &Taken,
     statistics: &[TabletStatus],
@@ -76,7 +77,7 @@ fn sum_of_shares(
     })
 }
 
-/// How much a partition is to have where so many masters take part.
+/// Returns the size of a partition, if so many masters take part.
 pub(super) fn target(loads: &[u64], masters: usize, parts: Parts) -> u64 {
     let all = loads.iter().fold(0u64, |sum, it| sum.saturating_add(*it));
     let by_bytes = all.div_ceil(parts.bytes.max(1));
@@ -84,12 +85,12 @@ pub(super) fn target(loads: &[u64], masters: usize, parts: Parts) -> u64 {
     all.div_ceil(by_bytes.max(by_masters).max(1)).max(1)
 }
 
-/// Where tablets are to be cut so that none is larger than a partition is to be.
+/// Returns the hashes at which tablets must be cut so that none is larger than a partition.
 pub(super) fn cuts(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(TableId, KeyHash)> {
     let mut cuts = Vec::new();
     for (taken, load) in tablets.iter().zip(loads) {
         let TabletRange { table, first, .. } = taken.range;
-        // A little more than it is to be is no reason.
+        // A slightly larger tablet is not cut.
         if *load <= target.saturating_add(target / 8) {
             continue;
         }
@@ -106,7 +107,7 @@ pub(super) fn cuts(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(TableI
     cuts
 }
 
-/// Puts tablets together, into partitions of about so much each, the largest partition first.
+/// Packs tablets into partitions of about the target size, the largest partition first.
 pub(super) fn pack(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(u64, Vec<Taken>)> {
     let mut order: Vec<(u64, Taken)> = loads.iter().copied().zip(tablets.iter().copied()).collect();
     order.sort_by_key(|(load, it)| (std::cmp::Reverse(*load), it.range.table, it.range.first));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_not_divided_and_much_goes_to_all() {
+    fn small_tablets_stay_whole_and_large_ones_go_to_all_masters() {
         let tablet = taken(1, 0, u64::MAX);
         let parts = |bytes, masters| divided(&[tablet], &[status(&tablet, bytes)], masters).len();
         assert_eq!(parts(0, 9), 1);
@@ -167,13 +168,13 @@ mod tests {
         let many: Vec<_> = (0..1000).map(|table| taken(table, 0, u64::MAX)).collect();
         let parts = divided(&many, &[], 9);
         assert!(parts.iter().all(|it| it.len() <= PART_TABLETS) && parts.len() == 4);
-        // Objects count, too.
+        // Objects count too.
         let small = TabletStatus { range: tablet.range, objects: 9_000_000, bytes: 1 };
         assert_eq!(divided(&[tablet], &[small], 1).len(), 3);
     }
 
     #[test]
-    fn what_is_expected_of_parts_is_their_share() {
+    fn the_expected_size_of_a_part_is_its_share() {
         let half = taken(1, 0, u64::MAX / 2);
         let all = TabletStatus { range: TabletRange::whole(TableId(1)), objects: 1000, bytes: 64 };
         let found = expected(&[half, taken(2, 0, 9)], &[all]);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_hold_everything_once_and_none_too_much() {
+    fn partitions_have_every_hash_once_and_a_bounded_size() {
         for seed in 0..500 {
             let mut random = Random::from_seed(seed);
             let mut tablets = Vec::new();
@@ -209,7 +210,7 @@ mod tests {
             assert!(target <= PARTS.bytes.max(1), "seed {seed}");
             let all: u64 = before.iter().sum();
             let fewest = (all / PARTS.least).min(masters as u64).max(1);
-            // Hashes of a range that is very narrow cannot be cut as finely.
+            // Hashes of a very narrow range cannot be cut as finely.
             let are_wide = tablets.iter().all(|it| hashes(&it.range) > 1 << 40);
             if are_wide && !statistics.is_empty() {
                 assert!(parts.len() as u64 >= fewest, "seed {seed}: {} < {fewest}", parts.len());

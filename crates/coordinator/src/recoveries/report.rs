@@ -1,10 +1,10 @@
-//! What masters say of what they were told to rebuild.
+//! The reports of recovery masters about their parts.
 //!
-//! A report counts if it is of the recovery, the partition and the master that are written; or if what
-//! it says is written already, for its answer may have been lost. The answer says which of the
-//! tablets are not the master's: of tables that were dropped, or others' by now because no more than
-//! a part was written before somebody else was asked. A master that has none of them is refused,
-//! and throws away everything.
+//! A report counts if it matches the recorded recovery, partition and master, or if its result is
+//! recorded already, because the first answer may have been lost. The answer names the tablets that
+//! do not belong to the master: tablets of dropped tables, or tablets that another master got
+//! because the first report was written only in part. A master that has none of its tablets is
+//! refused, and drops all of them.
 
 use super::taking_back::is_no_heir;
 use crate::coordinator::{Outcome, Refusal};
@@ -17,7 +17,7 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Empty, Owned, Recovered, Tablets, Taken, to_body};
 use thunderhead_wire::{MasterId, Status, TabletRange};
 
-/// A shard has rebuilt tablets, or could not.
+/// Handles a shard's report that it has rebuilt tablets, or could not.
 pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome {
     let Recovered { crashed, recovery, partition, by, outcome, keeps } = message;
     let partition = partition as usize;
@@ -44,7 +44,7 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
         };
         if let Some(part) = part {
             if reign.now() < safe_from(reign, crashed) {
-                // It was given out anew while this one waited.
+                // The part was assigned again while this report waited.
                 continue;
             }
             write(reign, crashed, &part, taken).await?;
@@ -63,15 +63,16 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
     }
 }
 
-/// From when on nobody serves reads of the master that is gone, if anything is given out.
+/// Returns the time from which on no master serves reads of the crashed master's tablets, if parts
+/// are assigned.
 fn safe_from(reign: &Reign, crashed: MasterId) -> Time {
     let attempts = reign.attempts.borrow();
     let fenced = attempts.get(&crashed).and_then(|attempt| attempt.fenced);
-    // What a leader before gave out it gave out after the fencing.
+    // An earlier leader assigned its parts after the fencing.
     fenced.unwrap_or(reign.loaded()) + TAKE_OVER
 }
 
-/// What was given to a master in a recovery.
+/// Returns the part that a master has in a recovery.
 fn assigned(
     reign: &Reign,
     crashed: MasterId,
@@ -84,7 +85,7 @@ fn assigned(
     (!former.freeing && former.recovery == recovery && recovery > 0).then(|| part.clone())
 }
 
-/// Nothing more comes of a partition.
+/// Notes that no further report of a partition can come.
 fn is_over(
     reign: &Reign,
     crashed: MasterId,
@@ -101,7 +102,7 @@ fn is_over(
     reign.changed.raise();
 }
 
-/// Writes new owners, many tables at a time: each write waits for the metastore.
+/// Writes new owners, many tables at a time, because each write waits for the metastore.
 async fn write(
     reign: &Reign,
     crashed: MasterId,
@@ -112,8 +113,9 @@ async fn write(
     reign.put_tables(changed).await
 }
 
-/// A shard has tablets of tables that are not there any more. It was told so; if it does not heed
-/// that it is told to drop them some time later, unless the leader goes before.
+/// Tells a shard again that some of its tablets belong to tables that no longer exist. The answer
+/// to its report says so already. In case the shard missed that, this message follows some time
+/// later, unless the leader ends before.
 fn has_orphans(reign: &Rc<Reign>, by: MasterId, tablets: Vec<TabletRange>) {
     if tablets.is_empty() {
         return;

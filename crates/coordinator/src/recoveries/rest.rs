@@ -1,17 +1,19 @@
-//! What is left of logs that were taken back.
+//! The remaining replicas of logs that were taken back.
 //!
-//! A shard that has taken back the log of a former master needs its closed segments, as long as the
-//! cleaners have not cleaned them. Nobody needs the rest: what was open, what no digest named, and, where
-//! one that was to take it back went before it could, all of it. So the shard is asked which segments of
-//! former masters it still has, and backups are told to free all others. Once in a while it is asked
-//! again; when no backup has anything left, the former master is forgotten.
+//! A shard that has taken back the log of a former master needs the log's closed segments until its
+//! cleaners have cleaned them. The other replicas are not needed: replicas of open segments and of
+//! segments that no digest named, and all replicas if the heir crashed before it took the log back.
+//! So the coordinator asks the shard which segments of former masters it still has, and tells
+//! backups to free all others. It asks again at intervals. When no backup has such a replica any
+//! more, the former master is forgotten.
 //!
-//! **Why that is safe.** A shard takes back one log in its life, and says nothing before it is done with
-//! that. From then on it has fewer and fewer of those segments, and so have those who take its own log
-//! back. So what it does not have is of no use any more, however late a backup is told. (One in between that
-//! is forgotten leaves those before it to those behind it.) Between the
-//! former master and the shard there may be others, one the heir of the other: of none of them anything
-//! may be left to recover, for their own digests may name more.
+//! **Why that is safe.** A shard takes back only one log in its generation, and reports no segments
+//! before it has finished that. From then on it has fewer and fewer of those segments, and so has
+//! each later master that takes its own log back. So a segment that it does not have is never
+//! needed again, however late a backup learns it. (If a master in the middle of a lineage is
+//! forgotten, its predecessors go over to its successors.) Between the former master and the shard
+//! there may be other masters, each the heir of the one before. None of them may have tablets to
+//! recover, because their own digests may name more segments.
 
 use super::Step;
 use crate::cluster::Cluster;
@@ -26,20 +28,20 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{FreeRest, OfMaster, ServerState, ShardStatus, of_body};
 use thunderhead_wire::{MasterId, SegmentId, ServerId};
 
-/// How often a shard is asked, and one that is not done with taking back.
+/// How often a shard is asked, and how often a shard that has not finished taking back.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Of former masters that are inherited.
+/// The inherited replicas of former masters.
 #[derive(Default)]
 pub(crate) struct Rests(RefCell<BTreeMap<MasterId, Rest>>);
 
 struct Rest {
     heir: MasterId,
     asked: Time,
-    /// What it still has, if it says so.
+    /// The segments that the heir still has, once it reports them.
     keep: Option<Rc<Vec<SegmentId>>>,
-    /// How many replicas backups still had when they were told.
+    /// The number of replicas that each backup still had when it was told.
     left: BTreeMap<ServerId, u64>,
 }
 
@@ -49,8 +51,8 @@ impl Rest {
     }
 }
 
-/// The shard in whose log that of a former master is, if it is there and of nobody in between anything is
-/// left to recover.
+/// Returns the shard whose log includes that of a former master, if it is up and no master between
+/// them has tablets to recover.
 fn heir(cluster: &Cluster, former: &Former) -> Option<MasterId> {
     let (mut former, mut steps) = (former, 0);
     loop {
@@ -62,7 +64,7 @@ fn heir(cluster: &Cluster, former: &Former) -> Option<MasterId> {
     }
 }
 
-/// What is to be done about a master that is inherited.
+/// Returns the next step for an inherited former master.
 pub(super) fn next(reign: &Reign, cluster: &Cluster, former: &Former) -> Step {
     let Some(heir) = heir(cluster, former) else { return Step::Wait };
     let rests = reign.rests.0.borrow();
@@ -71,7 +73,8 @@ pub(super) fn next(reign: &Reign, cluster: &Cluster, former: &Former) -> Step {
         return Step::AskHeir(heir);
     };
     let Some(keep) = &rest.keep else { return Step::WaitUntil(rest.ask_at()) };
-    // A backup that is away may have what is needed. If nothing is, it frees what it has when it comes again.
+    // A backup that is down may have segments that are needed. If none is needed, it frees its
+    // replicas after its restart.
     let counts = |it: &&ServerRecord| {
         it.backup.is_some() && !it.forgotten && (it.state == ServerState::Up || !keep.is_empty())
     };
@@ -82,7 +85,7 @@ pub(super) fn next(reign: &Reign, cluster: &Cluster, former: &Former) -> Step {
     Step::WaitUntil(rest.ask_at())
 }
 
-/// Asks a shard which segments of former logs it has; says whether it has answered.
+/// Asks a shard which segments of former logs it has. Returns whether it has answered.
 pub(super) async fn ask(reign: &Rc<Reign>, master: MasterId, heir: MasterId) -> bool {
     let place = reign.cluster().place(heir).map(|place| place.address);
     let Some(address) = place else { return true };
@@ -98,12 +101,12 @@ pub(super) async fn ask(reign: &Rc<Reign>, master: MasterId, heir: MasterId) -> 
     true
 }
 
-/// A former master is done with.
+/// Drops all knowledge of a former master.
 pub(super) fn forget(reign: &Reign, master: MasterId) {
     reign.rests.0.borrow_mut().remove(&master);
 }
 
-/// What a backup is to be told next.
+/// Returns the next message to a backup.
 pub(crate) fn to_free(reign: &Reign, server: ServerId) -> Option<FreeRest> {
     let rests = reign.rests.0.borrow();
     let mut due = rests.iter().filter(|(_, rest)| !rest.left.contains_key(&server));
@@ -113,7 +116,7 @@ pub(crate) fn to_free(reign: &Reign, server: ServerId) -> Option<FreeRest> {
     })
 }
 
-/// A backup was told, and has so many replicas left.
+/// Notes that a backup was told, and how many replicas it has left.
 pub(crate) fn is_told(reign: &Reign, server: ServerId, told: &FreeRest, left: u64) {
     if let Some(rest) = reign.rests.0.borrow_mut().get_mut(&told.master)
         && rest.keep.as_deref() == Some(&told.keep)

@@ -1,20 +1,22 @@
-//! What a log consists of, by what backups say: plain data, no waiting.
+//! Finds the segments of a log from the backups' reports: plain data, no waiting.
 //!
-//! [`copies`](super::copies) says which copies count. Of the open segments that count the newest one
-//! whose copy holds a digest is the head, and the digest names the log. Backups are asked what their
-//! open copies say (`HeadOf`), for the head and for every other segment that is open wherever it is:
-//! copies whose end is torn are used only if no intact one is left, and those that are damaged elsewhere
-//! never. What does not answer for long is not used, if others do.
+//! [`copies`](super::copies) says which replicas count. Among the open segments that count, the
+//! newest one whose replica holds a digest is the head, and the digest names the log. Backups are
+//! asked for the contents of their open replicas (`HeadOf`), for the head and for every other
+//! segment without a closed replica. Replicas with a torn end are used only if no intact one is
+//! left, and replicas that are damaged elsewhere never. A replica whose backup is silent for long
+//! is not used, if there are others.
 //!
-//! **An open copy is used only if it is a head's.** Every head begins with a digest that names the head itself, and
-//! an open copy that counts has all of it. Survivors and side segments have none: while they are open they may be of
-//! any length, and no epoch is noted by which one that was left behind could be told from a whole one. A digest
-//! that counts names them only after all their replicas were closed, so there is a closed one to wait for.
+//! **An open replica is used only if it is a head's.** Every head begins with a digest that names
+//! the head itself, and an open replica that counts has all of it. Survivors and side segments have
+//! no digest. While they are open they may have any length, and no epoch distinguishes an abandoned
+//! replica from a whole one. A digest that counts names them only after all their replicas were
+//! closed, so there is a closed one to wait for.
 //!
-//! **A log that cannot be proved complete is not used**: a segment that the digest names and that
-//! is nowhere, or damaged in all copies, is what is missing. That no replica can be found at all is
-//! incomplete, too: a shard takes tablets only once its log's first head is durable, so a master that
-//! has tablets has a log.
+//! **A log that cannot be proved complete is not used.** It is incomplete if a segment that the
+//! digest names has no replica, or only damaged ones. It is also incomplete if no replica at all
+//! can be found: a shard takes tablets only once its log's first head is durable, so a master with
+//! tablets has a log.
 
 use super::copies::{Copies, Copy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,26 +25,27 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Head, ReplicaInfo, TabletStatus};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId};
 
-/// What a backup said, in which of its lives, and when.
+/// A backup's report, with its generation and time.
 pub(super) struct Heard {
     pub(super) generation: u64,
     pub(super) address: SocketAddr,
-    /// Its last answer came then. From then on it takes nothing more from the master that is gone.
+    /// The time of its last answer. From then on the backup accepts no more data from the crashed
+    /// master.
     pub(super) at: Time,
     pub(super) replicas: Vec<ReplicaInfo>,
 }
 
-/// What came of asking what an open copy says.
+/// The answer about an open replica.
 pub(super) enum Asked {
-    /// Nothing so far; whether it has been waited for already.
+    /// No answer yet; `long`: it was waited for long enough already.
     Waits { long: bool },
-    /// This.
+    /// The replica's contents.
     Said(Head),
-    /// It cannot be used.
+    /// The replica cannot be used.
     Useless(String),
 }
 
-/// An open copy that is asked what it says.
+/// An open replica whose contents are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) segment: SegmentId,
@@ -50,50 +53,50 @@ pub(super) struct Question {
     pub(super) address: SocketAddr,
 }
 
-/// A log that is complete.
+/// A complete log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The head, then all others, each with the copies that may be used, the best first.
+    /// The head, then all other segments, each with its usable replicas, the best first.
     pub(super) segments: Vec<(SegmentId, Vec<Copy>)>,
-    /// What its tablets held, as far as the log says.
+    /// The contents of its tablets, by the log's statistics.
     pub(super) statistics: Vec<TabletStatus>,
-    /// When the last backup whose copies are used was fenced.
+    /// When the last backup with a usable replica was fenced.
     pub(super) fenced: Time,
-    /// In which lives these were.
+    /// The generations of these backups.
     pub(super) lives: BTreeMap<ServerId, u64>,
 }
 
 impl Found {
-    /// Bytes of the whole log.
+    /// Returns the length of the whole log.
     pub(super) fn bytes(&self) -> u64 {
         let longest = |copies: &[Copy]| copies.iter().map(|it| u64::from(it.length)).max();
         self.segments.iter().filter_map(|(_, copies)| longest(copies)).sum()
     }
 }
 
-/// What follows from what is known.
+/// The conclusion from the reports so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// These are to be asked.
+    /// Send these questions.
     Ask(Vec<Question>),
-    /// Those that were asked may still answer.
+    /// Wait for answers.
     Wait,
-    /// All is there.
+    /// The log is complete.
     Complete(Found),
-    /// Something is missing, in words.
+    /// This is missing.
     Missing(String),
 }
 
-/// What is known of a log.
+/// The reports so far.
 #[derive(Default)]
 pub(super) struct Survey {
-    /// Open copies of older segments do not count.
+    /// Open replicas of older segments do not count.
     pub(super) floor: SegmentId,
     pub(super) heard: BTreeMap<ServerId, Heard>,
     pub(super) asked: BTreeMap<(SegmentId, ServerId), Asked>,
 }
 
-/// What is known of the copies of a segment that is open wherever it is.
+/// The state of a segment without a closed replica.
 enum Open {
     Ask(Vec<Question>),
     Wait,
@@ -102,7 +105,7 @@ enum Open {
 }
 
 impl Survey {
-    /// Forgets what a backup said in a life that is over.
+    /// Drops the reports of a generation that has ended.
     pub(super) fn forget(&mut self, server: ServerId) {
         self.heard.remove(&server);
         self.asked.retain(|(_, by), _| *by != server);
@@ -125,7 +128,7 @@ impl Survey {
                 None => to_ask.push(Question { segment, server, address }),
                 Some(Asked::Waits { long }) => {
                     wait |= !long;
-                    why.push(format!("{server} does not say what it has"));
+                    why.push(format!("{server} has not answered"));
                 }
                 Some(Asked::Said(head)) => {
                     let digest = head.digest.as_ref().filter(|it| it.contains(&segment));
@@ -159,7 +162,7 @@ impl Survey {
         }
     }
 
-    /// What follows for the log of a master.
+    /// Returns the conclusion for the log of a master.
     pub(super) fn verdict(&self, crashed: MasterId, epochs: &[(SegmentId, Epoch)]) -> Verdict {
         let copies = self.copies(epochs);
         if copies.is_empty() {
@@ -184,7 +187,7 @@ impl Survey {
         ))
     }
 
-    /// What follows where a digest says what there must be.
+    /// Returns the conclusion once a digest names the segments.
     fn all_of(
         &self,
         crashed: MasterId,
@@ -290,22 +293,27 @@ mod tests {
         assert_eq!(questions.iter().map(|it| it.segment.0).collect::<Vec<_>>(), [4]);
         say(&mut survey, 4, 2, Asked::Waits { long: false });
         assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait);
-        // One that has no digest is no head; the next one is asked everywhere at once.
+        // A segment without a digest is not a head. The next one is asked for at all backups at
+        // once.
         say(&mut survey, 4, 2, Asked::Said(Head::default()));
         let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else { panic!("the next one") };
         let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
         assert_eq!(asked, [(3, 1), (3, 2)]);
         say(&mut survey, 3, 1, torn(head(&[1, 3])));
         say(&mut survey, 3, 2, Asked::Waits { long: false });
-        assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait, "there may be an intact one");
+        assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait, "an intact replica may follow");
         say(&mut survey, 3, 2, Asked::Said(head(&[1, 2, 3])));
         let verdict = survey.verdict(GONE, &[]);
         assert_eq!(order(&verdict), [(3, vec![2]), (2, vec![2]), (1, vec![1])]);
         assert!(matches!(verdict, Verdict::Complete(Found { fenced: Time(2), .. })));
-        // A torn one if the other one stays silent, or is worse.
+        // A torn replica is used if the other one stays silent, or is worse.
         for other in [Asked::Waits { long: true }, Asked::Useless("a hole".into())] {
             say(&mut survey, 3, 2, other);
-            assert_eq!(order(&survey.verdict(GONE, &[])).len(), 2, "the digest of the torn one");
+            assert_eq!(
+                order(&survey.verdict(GONE, &[])).len(),
+                2,
+                "the digest of the torn replica"
+            );
         }
         say(&mut survey, 3, 1, Asked::Useless("burnt".into()));
         let missing = survey.verdict(GONE, &[]);
@@ -317,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn other_open_segments_are_asked_too_and_what_is_missing_is_named() {
+    fn other_open_segments_are_asked_for_and_missing_ones_are_named() {
         let mut survey = Survey::default();
         hear(&mut survey, 1, vec![replica(1, 0, false), replica(2, 1, false)]);
         hear(&mut survey, 2, vec![replica(1, 0, false), replica(2, 2, false)]);
         let epochs = [(SegmentId(2), Epoch(2))];
         let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the head") };
         let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
-        assert_eq!(asked, [(2, 2)], "the other copy has an older epoch");
+        assert_eq!(asked, [(2, 2)], "the other replica has an older epoch");
         say(&mut survey, 2, 2, Asked::Said(head(&[1, 2])));
         let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the other") };
         assert_eq!(questions.len(), 2);
@@ -343,7 +351,7 @@ mod tests {
             if why.contains("2 of its 4") && why.contains("segment 7, segment 8")),
             "{missing:?}"
         );
-        // What was said in another life does not count any more.
+        // Reports of another generation no longer count.
         survey.forget(ServerId(2));
         let missing = survey.verdict(GONE, &epochs);
         assert!(matches!(&missing, Verdict::Missing(why) if why.contains("segment 1 cannot")));
@@ -352,7 +360,7 @@ mod tests {
 
     /// A backup has a part of a survivor that was made again elsewhere.
     #[test]
-    fn an_open_copy_that_is_no_heads_is_not_used_and_a_closed_one_is_awaited() {
+    fn an_open_copy_that_is_not_a_heads_is_not_used_and_a_closed_one_is_awaited() {
         let mut survey = Survey::default();
         hear(&mut survey, 1, vec![replica(1, 0, false), replica(2, 0, false)]);
         say(&mut survey, 2, 1, Asked::Said(head(&[1, 2])));
@@ -367,10 +375,10 @@ mod tests {
         assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![1]), (1, vec![3])]);
     }
 
-    /// Whatever is said: what is found is complete, of copies that count, from backups that were
-    /// fenced before; and asking comes to an end.
+    /// For all answers, a found log is complete, from replicas that count, on backups that were
+    /// fenced before; and the questions come to an end.
     #[test]
-    fn what_is_found_is_complete_whoever_says_what() {
+    fn a_found_log_is_complete_for_all_answers() {
         let (mut complete, mut missing) = (0, 0);
         for seed in 0..3000 {
             let mut random = Random::from_seed(seed);
@@ -395,7 +403,7 @@ mod tests {
             let mut turns = 0;
             let verdict = loop {
                 turns += 1;
-                assert!(turns < 50, "seed {seed}: it asks for ever");
+                assert!(turns < 50, "seed {seed}: the questions never end");
                 let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else {
                     break survey.verdict(GONE, &epochs);
                 };
@@ -427,17 +435,22 @@ mod tests {
                 for copy in copies {
                     let (closed, epoch) = truth[&(segment.0, copy.server.0)];
                     let current = epochs[0].1.0 * u64::from(*segment == epochs[0].0);
-                    assert!(closed || epoch >= current, "seed {seed}: a copy that does not count");
+                    assert!(
+                        closed || epoch >= current,
+                        "seed {seed}: a replica that does not count"
+                    );
                     assert!(survey.heard[&copy.server].at <= found.fenced, "seed {seed}");
                     match survey.asked.get(&(*segment, copy.server)) {
-                        Some(Asked::Useless(_)) => panic!("seed {seed}: a damaged copy"),
+                        Some(Asked::Useless(_)) => panic!("seed {seed}: a damaged replica"),
                         Some(Asked::Said(head)) => _ = torn.insert(head.torn.is_some()),
-                        Some(Asked::Waits { .. }) => panic!("seed {seed}: one that is silent"),
-                        // All are of one length: an open one may be the same as a closed one.
-                        None => assert!(copies[0].closed, "seed {seed}: nobody asked"),
+                        Some(Asked::Waits { .. }) => {
+                            panic!("seed {seed}: a replica of a silent backup")
+                        }
+                        // All are of one length, so an open replica may equal a closed one.
+                        None => assert!(copies[0].closed, "seed {seed}: no question was sent"),
                     }
                 }
-                assert!(torn.len() < 2, "seed {seed}: torn ones beside intact ones");
+                assert!(torn.len() < 2, "seed {seed}: torn replicas beside intact ones");
             }
         }
         assert!(complete > 300 && missing > 300, "{complete} {missing}");

@@ -1,29 +1,32 @@
-//! Whether the former log of a shard is taken back as it is, and what is left to do then.
+//! Decides whether a shard takes back its former log, and tracks the heirs of logs.
 //!
-//! Where the server that is gone has come again, the shard in the place of the former one can adopt its
-//! log: its closed segments become part of the new log with the replicas that they have
-//! (`thunderhead_log::Rebuild::adopt`). Nothing is written to backups anew but the former head. One
-//! shard rebuilds everything then, where a recovery in parts would have all of them; so that is done
-//! where these have enough to do with what they lost themselves: when at least half as many former
-//! masters wait to be rebuilt as there are masters. That is so when all servers come again, and where
-//! there is one.
+//! If the crashed server has restarted, the shard with the number of the former one can adopt its
+//! log: the closed segments become part of the new log with their present replicas
+//! (`thunderhead_log::Rebuild::adopt`). Only the former head is written to backups again. One shard
+//! then rebuilds everything, while a recovery in parts would use all masters. So a log is taken
+//! back only if the masters have enough other work: if at least half as many former masters wait
+//! for a recovery as there are masters. That is so when all servers restart, and in a cluster of
+//! one.
 //!
 //! # The heir
 //!
-//! Before a shard is told it is written that it is the *heir* of the former master. From then on
+//! Before a shard is told to take a log back, the coordinator writes that it is the *heir* of the
+//! former master. From then on
 //!
-//! - the former master's replicas stay as long as the heir's log may be needed, for that may name them:
-//!   the heir is there, or has tablets that are to be recovered, or its own heir's may;
-//! - a recovery of the heir looks for replicas of the whole *lineage*: of those whose heir it was, and
-//!   theirs.
+//! - the former master's replicas stay as long as the heir's log may be needed, because that log
+//!   may name them: while the heir is up, or has tablets to recover, or the same holds for its own
+//!   heir;
+//! - a recovery of the heir looks for replicas of the whole *lineage*: of the masters whose heir it
+//!   was, and of theirs.
 //!
-//! An heir that could not do it, and whose log names nothing, is no heir any more: the recovery goes on
-//! in parts. One whose log does name something stays it, though it owns nothing of it.
+//! If an heir could not take the log back, and its log names no segment of it, it is the heir no
+//! longer: the recovery goes on in parts. If its log does name a segment, it stays the heir, even
+//! if it owns none of the tablets.
 //!
-//! Only when nothing of the former master's is left to recover are its replicas *inherited*: backups are
-//! told the lineage with the list of servers, and what the heir has freed is freed. Not before: where
-//! the heir owns only some of the tablets, for the leader went in the midst of writing it, the others are
-//! recovered from these replicas.
+//! The replicas are *inherited* only when no tablet of the former master remains to be recovered:
+//! backups get the lineage with the server list, and replicas that the heir frees are freed. Not
+//! before: if the heir owns only some of the tablets, because the leader crashed while it wrote the
+//! owners, the others are recovered from these replicas.
 
 use super::attempt::Attempt;
 use super::survey::Found;
@@ -36,18 +39,19 @@ use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::Taken;
 
-/// So long a lineage gets at most; then a recovery in parts makes an end of it.
+/// The longest lineage. After that a recovery in parts ends it.
 const LINEAGE_MAX: usize = 8;
 
-/// So many tablets are taken back at once at most: they are one partition.
+/// The most tablets that are taken back at once: they are one partition.
 const TABLETS_MAX: usize = 256;
 
-/// Those whose closed replicas are a master's, too: whose heir it is or was, and theirs.
+/// Returns the former masters whose closed replicas `master` owns too: those whose heir it is or
+/// was, and theirs.
 pub(crate) fn lineage(record: &ServerRecord, master: MasterId) -> Vec<MasterId> {
     trace(record, master, |_| true)
 }
 
-/// Those of them whose replicas it may free.
+/// Returns the former masters of the lineage whose replicas it may free.
 pub(crate) fn inherited(record: &ServerRecord, master: MasterId) -> Vec<MasterId> {
     trace(record, master, |former| former.inherited)
 }
@@ -69,9 +73,9 @@ fn trace(
     found
 }
 
-/// Whether the log of a master may still be needed that is the heir of another one.
+/// Whether the log of an heir may still be needed.
 pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
-    // An heir that is gone may have one itself, whose log names what this one's did.
+    // A crashed heir may have an heir itself, whose log names the same segments.
     let is_left = |former: &Former| {
         let has_tablets = cluster.has_to_recover(heir);
         !former.freeing && (has_tablets || former.heir.is_some_and(|it| is_needed(cluster, it)))
@@ -79,7 +83,7 @@ pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
     cluster.place(heir).is_some() || cluster.former(heir).is_some_and(is_left)
 }
 
-/// Who takes the log of a former master back, if anybody does.
+/// Returns the shard that takes the log of a former master back, if any.
 pub(super) fn who(
     cluster: &Cluster,
     former: &Former,
@@ -91,7 +95,7 @@ pub(super) fn who(
     let record = cluster.server_of_former(former.master)?;
     let by = record.shards.get(former.shard as usize)?.master;
     let is_first = |other: &Former| other.heir != Some(by);
-    // Room beside it for what the log needs to go on.
+    // Memory for the log, and some more for its further work.
     let bytes = found.bytes();
     let needed = bytes.saturating_add(bytes / 8);
     let has_room = rooms.get(&by).is_some_and(|room| needed <= room.memory_bytes);
@@ -109,7 +113,7 @@ pub(super) fn who(
     may.then_some(by)
 }
 
-/// A master could not take back the log of another one, and its own names nothing of it.
+/// Notes that a master could not take back a log, and that its own log names no segment of it.
 pub(super) async fn is_no_heir(
     reign: &Reign,
     crashed: MasterId,
@@ -130,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lineage_is_all_whose_heir_one_is_and_theirs() {
+    fn a_lineage_has_all_former_masters_up_to_the_heir() {
         let server = br#"{"server":1,"registered":5,"generation":1,"state":"down"}"#;
         let mut record: ServerRecord = serde_json::from_slice(server).expect("all has a default");
         for (master, heir, inherited) in [(1, 2, true), (2, 3, false), (4, 9, true), (5, 3, true)] {
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_an_heir_is_needed_as_long_as_its_own_heir_is_there() {
+    fn the_log_of_an_heir_is_needed_while_its_own_heir_is_up() {
         let settings = thunderhead_wire::control::Settings {
             replicas: 1,
             min_replicas: 1,

@@ -1,5 +1,5 @@
-//! What must not grow, not last and not be lost: former masters, servers that are gone, remarks that are over,
-//! fields of records that a newer coordinator wrote.
+//! State that must be bounded, must end or must not be lost: former masters, crashed servers,
+//! remarks about ended states, fields of records that a newer coordinator wrote.
 
 use crate::scenarios::{create, formers, map, status};
 use crate::world::{World, options, stored};
@@ -15,7 +15,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{ClusterId, Epoch, Format, MasterId, SegmentId, ServerId, Status};
 
-/// The value that the store has for a key.
+/// Returns the store's value of a key.
 fn value(world: &World, key: &str) -> serde_json::Value {
     match world.store.peek(&Ask::Get { key: Key::new(key).unwrap() }) {
         Answer::Value(Some(entry)) => serde_json::from_slice(&entry.value).unwrap(),
@@ -37,11 +37,11 @@ fn put(world: &World, key: &str, value: &serde_json::Value) {
 }
 
 #[test]
-fn a_server_that_crashes_again_and_again_is_remembered_in_bounds() {
+fn a_server_that_crashes_repeatedly_is_remembered_in_bounds() {
     let mut world = World::new(20, 1, 4, &options());
     world.until_all_are_there();
     create(&mut world, "t", 8).unwrap();
-    // One backup is away all the time.
+    // One backup is down all the time.
     let away = world.servers[3].0;
     let server = world.servers[3].1.borrow().known.unwrap().server;
     world.simulation.crash(away);
@@ -59,19 +59,19 @@ fn a_server_that_crashes_again_and_again_is_remembered_in_bounds() {
     assert!(most <= 8, "{most} former masters are remembered");
     world.until("all are recovered", |world| formers(world) == 0);
     assert_eq!(value(&world, &format!("servers/{number}"))["generation"], 121);
-    // Who was away frees what nobody knows any more, when it comes again.
+    // A backup that was down frees unknown masters' replicas when it restarts.
     let needed: BTreeSet<MasterId> = (0..3).flat_map(|it| world.masters(it)).collect();
     let kept = |world: &World| -> Vec<MasterId> {
         world.servers[3].1.borrow().replicas.keys().copied().collect()
     };
-    assert!(kept(&world).iter().any(|it| !needed.contains(it)), "it has something to free");
+    assert!(kept(&world).iter().any(|it| !needed.contains(it)), "it has replicas to free");
     world.simulation.start(away);
     world.until_all_are_there();
     world.until("it has freed them", |world| kept(world).iter().all(|it| needed.contains(it)));
 }
 
 #[test]
-fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
+fn a_server_is_forgotten_if_it_is_down_and_nothing_is_being_recovered() {
     let mut world = World::new(21, 2, 3, &options());
     world.until_all_are_there();
     create(&mut world, "t", 4).unwrap();
@@ -80,7 +80,7 @@ fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
     assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &forget), Err(Status::ServerIsUp));
     let nobody = ForgetServer { server: ServerId(77) };
     assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &nobody), Err(Status::NoSuchServer));
-    // Its replicas may be needed as long as anything is being recovered.
+    // Its replicas may be needed during any recovery.
     for (_, server) in &world.servers {
         server.borrow_mut().recovers_by_itself = false;
     }
@@ -101,7 +101,7 @@ fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
     world.until("it can be forgotten", |world| formers(world) == 0);
     assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}));
     world.change_leader();
-    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}), "once more");
+    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}), "a repetition");
     let seen = status(&mut world);
     assert_eq!(seen.servers.servers.len(), 2);
     assert_eq!(seen.remarks, [""; 0]);
@@ -150,7 +150,7 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
     let elsewhere = ([10, 0, 0, 99], 1).into();
     assert!(!register(&mut world, elsewhere).is_missing);
     // A server that does not answer may have restarted under another address.
-    // Something is left to do of its masters, for a backup does not answer.
+    // Its masters stay unfinished, because a backup does not answer.
     world.servers[2].1.borrow_mut().is_deaf = true;
     let host = world.servers[0].0;
     world.simulation.crash(host);
@@ -163,7 +163,7 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
     });
     let refused = register(&mut world, elsewhere);
     assert_eq!((refused.server, refused.is_missing), (servers[0], true));
-    // A forgotten server does not return, though its former masters are not done with.
+    // A forgotten server does not return, even if its former masters are unfinished.
     let forget = ForgetServer { server: servers[0] };
     assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}));
     assert_eq!(value(&world, &format!("servers/{}", servers[0].0))["forgotten"], true);
@@ -171,12 +171,12 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
 }
 
 #[test]
-fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_servers_have_followed() {
+fn a_leader_over_an_older_copy_leads_above_all_leaderships_that_servers_have_followed() {
     const FOLLOWED: u64 = 40;
     let mut world = World::new(28, 1, 2, &options());
     world.until_all_are_there();
     create(&mut world, "t", 1).unwrap();
-    // After the copy was made there were other leaders, under which a master had a log and clients
+    // After the copy was made there were other leaders. Under them a master had a log, and clients
     // had leases.
     let lost = MasterId(500);
     let replica =
@@ -187,7 +187,7 @@ fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_server
         server.replicas.insert(lost, vec![replica]);
     }
     let before: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
-    // The leader that was asked first may give its leadership up.
+    // The first leader that is asked may give its leadership up.
     let created = create(&mut world, "u", 2);
     assert!(matches!(created, Ok(_) | Err(Status::LeadershipLost)), "{created:?}");
     world.until("its tablets are taken", |world| {
@@ -221,7 +221,7 @@ fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_server
 }
 
 #[test]
-fn a_coordinator_that_founded_a_cluster_tells_of_servers_of_another_one() {
+fn a_coordinator_that_created_a_cluster_reports_servers_of_another_one() {
     let store = "/data/metastore".to_owned();
     let mut world = World::new(29, 2, 1, &Options { store, ..options() });
     world.until_all_are_there();
@@ -240,7 +240,7 @@ fn a_coordinator_that_founded_a_cluster_tells_of_servers_of_another_one() {
 }
 
 #[test]
-fn a_coordinator_of_an_existing_cluster_founds_none() {
+fn a_coordinator_of_an_existing_cluster_creates_none() {
     let only_existing = Options { existing: true, ..options() };
     let mut world = World::new(30, 1, 0, &only_existing);
     world.simulation.run_for(Duration::from_secs(30));
@@ -254,7 +254,7 @@ fn a_coordinator_of_an_existing_cluster_founds_none() {
 }
 
 #[test]
-fn a_server_without_storage_is_forgotten_with_its_life() {
+fn a_server_without_storage_is_forgotten_with_its_generation() {
     let mut world = World::new(22, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..105 {
@@ -277,7 +277,7 @@ fn a_server_without_storage_is_forgotten_with_its_life() {
 }
 
 #[test]
-fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
+fn servers_that_never_begin_a_generation_are_not_remembered_for_ever() {
     let mut world = World::new(23, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..1200 {
@@ -311,7 +311,7 @@ fn leases_are_bounded() {
 }
 
 #[test]
-fn what_the_status_says_of_the_metastore_ends_when_it_is_over() {
+fn the_remark_about_the_metastore_ends_with_its_cause() {
     let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
     let mut world = World::new(24, 1, 1, &options);
     world.until_all_are_there();
@@ -320,12 +320,12 @@ fn what_the_status_says_of_the_metastore_ends_when_it_is_over() {
     world.simulation.run_for(Duration::from_secs(3));
     assert!(world.handle().remarks()[0].contains("metastore"));
     world.store.start();
-    // Nobody wants to change anything.
+    // No client changes anything.
     world.until("the remark is gone", |world| world.handle().remarks().is_empty());
 }
 
 #[test]
-fn what_has_happened_is_told_for_a_while() {
+fn an_event_is_shown_for_a_while() {
     let mut world = World::new(25, 1, 2, &options());
     world.until_all_are_there();
     let host = world.servers[0].0;
@@ -345,7 +345,7 @@ fn what_has_happened_is_told_for_a_while() {
 }
 
 #[test]
-fn who_does_not_know_all_that_is_written_does_not_lead() {
+fn a_coordinator_that_does_not_know_every_field_does_not_lead() {
     let mut world = World::new(26, 1, 1, &options());
     world.until_all_are_there();
     create(&mut world, "t", 1).unwrap();
@@ -360,13 +360,13 @@ fn who_does_not_know_all_that_is_written_does_not_lead() {
         world.simulation.start(host);
         world.simulation.run_for(Duration::from_secs(5));
         assert_eq!(world.leader(), None);
-        // Others can have the leadership: it is nobody's most of the time.
+        // Other coordinators can have the leadership: it is free most of the time.
         let holder = Ask::Holder { lease: LeaseName::new("coordinator").unwrap() };
         assert_eq!(world.store.peek(&holder), Answer::Holder(None));
         let remarks = world.coordinators[0].handle.borrow().as_ref().unwrap().0.remarks();
         assert!(remarks[0].contains("upgrade"), "{remarks:?}");
         world.simulation.run_for(Duration::from_secs(30));
-        assert_eq!(value(&world, key), newer[number], "it is as it was");
+        assert_eq!(value(&world, key), newer[number], "the value is unchanged");
         put(&world, key, &good[number]);
         world.until("it leads", |world| world.leader().is_some());
         assert!(world.handle().remarks().is_empty());

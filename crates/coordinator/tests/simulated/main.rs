@@ -1,4 +1,4 @@
-//! Coordinators in the simulator, over a simulated store, among servers that do as they are told.
+//! Coordinators in the simulator, over a simulated store, among servers that obey commands.
 
 mod bounds;
 mod model;

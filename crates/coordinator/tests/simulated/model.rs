@@ -1,14 +1,14 @@
-//! Users who make, split and drop tables and open and close leases, each among names of its own,
-//! while leaders die, stand still and are cut off from a store that loses messages, and servers
-//! come and go. What was answered must hold, under every later leader:
+//! Users create, split and drop tables and open and close leases, each among its own names.
+//! Meanwhile leaders crash, stand still and are cut off from a store that loses messages, and
+//! servers crash and restart. Every answer must hold under every later leader:
 //!
-//! - a table is there from the answer to its making to the first attempt to drop it, under one id,
-//!   whole, with one owner for each tablet; one that was dropped does not come back;
+//! - a table exists from the answer to its creation to the first attempt to drop it, under one id,
+//!   whole, with one owner for each tablet; a dropped table does not return;
 //! - no id of a table, lease, server or master is given out twice;
-//! - a lease that was said to be over stays so, one that was not closed lasts;
+//! - a lease that was reported as over stays so, and a lease that was not closed lasts;
 //! - versions of the map do not go back;
-//! - replicas are freed only when no tablet is left (the servers look into the store);
-//! - when all is well again, everything unfinished gets done.
+//! - replicas are freed only when no tablet remains (the servers check the store);
+//! - after all faults have healed, all unfinished work is done.
 
 use crate::world::{Asker, World, options, stored};
 use std::cell::RefCell;
@@ -28,29 +28,29 @@ const USERS: usize = 3;
 const NAMES: u64 = 3;
 const FAULTS: Duration = Duration::from_secs(40);
 
-/// What a user knows of a name.
+/// A user's knowledge of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Absent,
     Present(TableId),
-    /// An attempt to make or to drop it may have succeeded.
+    /// An attempt to create or to drop it may have succeeded.
     Unknown,
 }
 
-/// What all users have seen.
+/// The observations of all users.
 #[derive(Default)]
 struct Seen {
     tables: BTreeMap<TableId, String>,
     leases: BTreeSet<u64>,
     ended: BTreeSet<u64>,
-    /// Attempts to close were made.
+    /// Leases for which attempts to close were made.
     closing: BTreeSet<u64>,
     known: BTreeMap<String, Known>,
     done: usize,
     unknown: usize,
     stops: bool,
     stopped: usize,
-    /// What happened, in order.
+    /// The events, in order.
     log: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl User {
             Ok(_) => seen.done += 1,
             Err(_) => seen.unknown += 1,
         }
-        answer.map(|body| of_body(&body).expect("an answer that makes sense"))
+        answer.map(|body| of_body(&body).expect("a well-formed answer"))
     }
 
     fn learn(&self, name: &str, known: Known) {
@@ -103,7 +103,7 @@ impl User {
                 self.learn(name, Known::Present(table.id));
             }
             Err(CallError::Refused { status: Status::TableExists, .. }) => {
-                assert_ne!(before, Known::Absent, "{name} is there, and nobody made it");
+                assert_ne!(before, Known::Absent, "{name} exists, and no user created it");
                 self.learn(name, before);
             }
             Err(CallError::Refused { status, .. }) if status != Status::LeadershipLost => {
@@ -123,7 +123,8 @@ impl User {
             }
             Err(CallError::Refused { status: Status::NoSuchTable, .. }) => {
                 assert!(!matches!(before, Known::Present(_)), "{name} was lost");
-                // One that is still being made has not come yet; its making is behind us.
+                // An unfinished creation has not written the table yet. It was sent before, so it
+                // will fail.
                 self.learn(name, Known::Absent);
             }
             Err(CallError::Refused { status, .. }) if status != Status::LeadershipLost => {
@@ -150,7 +151,7 @@ impl User {
         self.compare(&map, &before);
     }
 
-    /// Own names are as they are known: nobody else changes them meanwhile.
+    /// Own names must match the user's knowledge: no other user changes them.
     fn compare(&self, map: &Map, known: &BTreeMap<String, Known>) {
         let mut ids = BTreeSet::new();
         let mut names = BTreeMap::new();
@@ -196,8 +197,8 @@ impl User {
         let Ok(LeasesChecked { ended, .. }) = checked else { return };
         let ended: BTreeSet<u64> = ended.into_iter().collect();
         let mut seen = self.seen.borrow_mut();
-        assert!(before.is_subset(&ended), "a lease lives again");
-        assert!(ended.is_subset(&seen.closing), "a lease ended that nobody closed");
+        assert!(before.is_subset(&ended), "a lease that ended is open again");
+        assert!(ended.is_subset(&seen.closing), "a lease ended that no user closed");
         seen.ended.extend(ended);
     }
 
@@ -246,7 +247,7 @@ fn add_user(world: &mut World, number: usize, seen: &Shared, random: &mut Random
     });
 }
 
-/// Plans what goes wrong.
+/// Plans the faults.
 fn plan(world: &mut World, random: &mut Random) {
     let mut at = Duration::from_secs(2);
     let coordinators: Vec<_> = world.coordinators.clone();
@@ -284,7 +285,7 @@ fn plan(world: &mut World, random: &mut Random) {
                 it.after(length / 4, move |it| it.start(server));
             }),
             5 => simulation.at(at, move |it| it.pause(server, length)),
-            // A verdict on one that lives, and does not know it for a while.
+            // A verdict on a live server, which learns it only later.
             _ => simulation.at(at, move |it| {
                 let life = {
                     let known = known.borrow();
@@ -306,8 +307,8 @@ fn plan(world: &mut World, random: &mut Random) {
     }
 }
 
-/// Runs a seed; gives what tells it from others: its digest, what was done, what failed, how often
-/// the leader changed.
+/// Runs a seed. Returns values that differ between seeds: its digest, the number of successes, of
+/// failures and of leaders.
 fn run(seed: u64) -> (u64, usize, usize, u64) {
     let mut random = Random::from_seed(seed);
     let mut world = World::new(seed, 2, 3, &options());
@@ -321,7 +322,7 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
     world.store.set_faults(faults);
     plan(&mut world, &mut random);
     world.simulation.run_until(FAULTS);
-    // All is well again.
+    // All faults have healed.
     world.store.set_faults(Faults::none());
     world.store.start();
     for seat in world.coordinators.clone() {
@@ -333,7 +334,7 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
     seen.borrow_mut().stops = true;
     world.until("users stop", |_| seen.borrow().stopped == USERS);
     world.until_all_are_there();
-    world.until("somebody leads", |world| world.leader().is_some());
+    world.until("a coordinator leads", |world| world.leader().is_some());
     let is_settled = |world: &World| {
         let all = |name: &str| stored(&world.store, name);
         let of = |it: &serde_json::Value, what: &str| it[what].as_array().unwrap().clone();
@@ -343,7 +344,7 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
             && world.leader().is_some()
     };
     world.until(&format!("seed {seed}: all is done"), is_settled);
-    // The last one may not have heard yet that it has what it has rebuilt.
+    // The last master may not know yet that it owns its rebuilt tablets.
     world.until(&format!("seed {seed}: tablets are where the map says"), all_have_their_tablets);
     let map = world.handle().map().unwrap();
     let seen = seen.borrow();
@@ -355,7 +356,7 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
             Known::Unknown => {}
         }
     }
-    // Servers come as often as they were started, and every tablet is where the map says.
+    // Each start of a server gives new masters, and every tablet is where the map says.
     let mut masters = BTreeSet::new();
     for (_, server) in &world.servers {
         let server = server.borrow();
@@ -369,7 +370,7 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
     (world.simulation.digest(), done, unknown, terms)
 }
 
-/// Whether every tablet is there where the map says.
+/// Whether every tablet is where the map says.
 fn all_have_their_tablets(world: &World) -> bool {
     let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
     let mut tablets =
@@ -389,7 +390,7 @@ fn all_have_their_tablets(world: &World) -> bool {
 }
 
 #[test]
-fn what_was_answered_holds_under_every_later_leader() {
+fn answers_hold_under_every_later_leader() {
     let (mut done, mut failed, mut terms) = (0, 0, 0);
     let seeds = 120;
     for seed in 0..seeds {
@@ -398,14 +399,14 @@ fn what_was_answered_holds_under_every_later_leader() {
         failed += failed_here;
         terms += terms_here;
     }
-    // Or else this would prove nothing.
+    // Otherwise the test would prove nothing.
     let seeds = seeds as usize;
     assert!(done > 100 * seeds && failed > 20 * seeds, "{done} done, {failed} failed");
     assert!(terms > 3 * seeds as u64, "{terms} leaders");
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again() {
+fn a_seed_repeats_the_same_run() {
     for seed in [3, 17] {
         assert_eq!(run(seed), run(seed));
     }

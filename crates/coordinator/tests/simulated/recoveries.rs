@@ -1,6 +1,7 @@
-//! Recoveries in parts, in a calm simulation but for what each test breaks: who is asked, who is told
-//! what, what becomes of it when somebody goes in the midst. The servers check on their side that
-//! nobody is given a tablet that may still be read elsewhere, and that backups are told before masters.
+//! Recoveries in parts, in a calm simulation except for each test's own faults: which servers are
+//! asked and told, and the effect of crashes during the recovery. The servers check on their side
+//! that no master gets a tablet that may still be read elsewhere, and that backups are told before
+//! masters.
 
 use crate::scenarios::{create, held, map, mapped, status};
 use crate::world::{World, options, owners, stored};
@@ -14,7 +15,7 @@ use thunderhead_wire::{KeyHash, MasterId, SegmentId, ServerId, Status, TabletRan
 
 const MEGABYTES: u64 = 1 << 20;
 
-/// A world with a table on each shard of the first server, and perhaps more.
+/// Returns a world with a table on each shard of the first server, and perhaps more.
 fn world(seed: u64, coordinators: usize, servers: usize, table_bytes: u64) -> World {
     let mut world = World::new(seed, coordinators, servers, &options());
     world.until_all_are_there();
@@ -27,7 +28,7 @@ fn id(world: &World, number: usize) -> ServerId {
     world.servers[number].1.borrow().known.unwrap().server
 }
 
-/// The verdict on a server, which goes for good.
+/// Crashes a server for good, and declares the verdict.
 fn fell(world: &mut World, number: usize) {
     let (host, server) = world.servers[number].clone();
     world.simulation.crash(host);
@@ -36,7 +37,7 @@ fn fell(world: &mut World, number: usize) {
         (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
     };
     world.servers[number].1.borrow_mut().enlisted = None;
-    world.until("somebody leads", |world| world.leader().is_some());
+    world.until("a coordinator leads", |world| world.leader().is_some());
     assert!(world.handle().server_failed(server, generation));
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
         tablets.all(|it| it.address.is_some() && !former.contains(&it.master))
     });
     assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
-    world.until("masters know what they have", |world| {
+    world.until("masters know their tablets", |world| {
         let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
         let held = held(world);
         mapped(&map).iter().all(|(master, range)| {
@@ -59,7 +60,7 @@ pub(crate) fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
     });
 }
 
-/// What all were told to rebuild, each once.
+/// Returns all orders to rebuild, each once.
 fn told(world: &World) -> Vec<Recover> {
     let mut all: Vec<Recover> = Vec::new();
     for (_, server) in &world.servers {
@@ -75,9 +76,9 @@ fn told(world: &World) -> Vec<Recover> {
 }
 
 #[test]
-fn much_is_divided_among_all_and_tablets_that_are_too_large_are_split() {
+fn much_data_is_divided_among_all_masters_and_large_tablets_are_split() {
     let mut world = world(40, 1, 3, 0);
-    // Two tablets on the server that goes, of 64 and 2 x 64 megabytes.
+    // Two tablets on the crashed server, of 64 and 2 x 64 megabytes.
     world.common.table_bytes.set(6 * 64 * MEGABYTES);
     let former = world.masters(0);
     fell(&mut world, 0);
@@ -91,11 +92,11 @@ fn much_is_divided_among_all_and_tablets_that_are_too_large_are_split() {
         let numbers: BTreeSet<_> = of(*master).map(|it| it.recovery).collect();
         assert_eq!(numbers.len(), 1, "all at the first attempt");
     }
-    // Everybody has something to do.
+    // Every master has some work.
     let all: BTreeSet<_> = told.iter().map(|it| it.master).collect();
     assert_eq!(all.len(), 4);
     assert_eq!(mapped(&map(&mut world)).len(), 8);
-    // What is read by one backup is not read by another one.
+    // Each segment is read by only one backup.
     let reads = world.servers.iter().flat_map(|(_, it)| it.borrow().begun.clone());
     let mut seen = BTreeSet::new();
     for begun in reads {
@@ -107,7 +108,7 @@ fn much_is_divided_among_all_and_tablets_that_are_too_large_are_split() {
 }
 
 #[test]
-fn a_huge_tablet_is_rebuilt_in_pieces_of_half_a_gigabyte_though_few_are_left() {
+fn few_masters_rebuild_a_huge_tablet_in_pieces_of_half_a_gigabyte() {
     let mut world = world(41, 1, 2, 0);
     world.common.table_bytes.set(4 * 2048 * MEGABYTES);
     let former = world.masters(0);
@@ -119,7 +120,7 @@ fn a_huge_tablet_is_rebuilt_in_pieces_of_half_a_gigabyte_though_few_are_left() {
 }
 
 #[test]
-fn little_is_rebuilt_in_one_piece_and_where_it_was_if_that_comes_again() {
+fn a_small_tablet_is_rebuilt_whole_by_its_restarted_server() {
     let mut world = world(42, 1, 3, 8 * MEGABYTES);
     world.common.table_bytes.set(6 * 200 * MEGABYTES);
     let (host, former) = (world.servers[0].0, world.masters(0));
@@ -137,13 +138,15 @@ fn little_is_rebuilt_in_one_piece_and_where_it_was_if_that_comes_again() {
 }
 
 #[test]
-fn who_dies_in_the_midst_owns_nothing_of_it_and_the_others_get_on() {
+fn a_master_that_crashes_during_a_recovery_owns_none_of_its_part_and_the_others_go_on() {
     let mut world = world(43, 2, 4, 0);
     world.common.table_bytes.set(8 * 256 * MEGABYTES);
     world.servers[2].1.borrow_mut().recovers_by_itself = false;
     let (former, slow) = (world.masters(0), world.masters(2));
     fell(&mut world, 0);
-    world.until("the slow one is at it", |world| !world.servers[2].1.borrow().recovers.is_empty());
+    world.until("the slow master has begun", |world| {
+        !world.servers[2].1.borrow().recovers.is_empty()
+    });
     let left = |world: &World| {
         let map = world.handle().map().unwrap();
         map.tables[0].tablets.iter().filter(|it| it.address.is_none()).count()
@@ -165,7 +168,7 @@ fn who_dies_in_the_midst_owns_nothing_of_it_and_the_others_get_on() {
     until_all_are_somewhere(&mut world, &gone);
     let again: Vec<_> =
         told(&world).into_iter().filter(|it| !numbers.contains(&it.recovery)).collect();
-    // From the first log what it did not finish, from its own what it had.
+    // From the first log it gets the unfinished tablets, from its own log the others.
     let of_first: usize =
         again.iter().filter(|it| former.contains(&it.crashed)).map(|it| it.tablets.len()).sum();
     assert!(of_first >= waiting, "{of_first} of {waiting}");
@@ -173,7 +176,7 @@ fn who_dies_in_the_midst_owns_nothing_of_it_and_the_others_get_on() {
 }
 
 #[test]
-fn whenever_the_leader_dies_the_next_one_ends_it() {
+fn the_next_leader_finishes_a_recovery_whenever_the_leader_crashes() {
     let mut lasted = BTreeSet::new();
     for step in 0..40 {
         let mut world = world(100 + step, 2, 3, 6 * 64 * MEGABYTES);
@@ -183,7 +186,7 @@ fn whenever_the_leader_dies_the_next_one_ends_it() {
         world.simulation.run_for(Duration::from_millis(millis));
         lasted.insert(told(&world).len());
         world.change_leader();
-        // If it was not even written.
+        // If not even the verdict was written.
         assert!(world.handle().server_failed(id(&world, 0), 1));
         until_all_are_somewhere(&mut world, &former);
         assert_eq!(held(&world).len(), mapped(&map(&mut world)).len(), "step {step}");
@@ -197,15 +200,15 @@ fn whenever_the_leader_dies_the_next_one_ends_it() {
 }
 
 #[test]
-fn nobody_is_waited_for_who_is_known_to_be_away_and_who_is_silent_only_for_a_while() {
-    // The first server's log is on the first and the second one.
+fn a_recovery_does_not_wait_for_backups_that_are_down_and_only_shortly_for_silent_ones() {
+    // The log of the first server is on the first and the second server.
     let time = |seed, silent: bool| {
         let mut world = world(seed, 1, 4, 0);
         world.servers[2].1.borrow_mut().backup_is_deaf = silent;
         let former = world.masters(0);
         let begun = world.simulation.now();
         fell(&mut world, 0);
-        world.until("somebody is told", |world| !told(world).is_empty());
+        world.until("a master is told", |world| !told(world).is_empty());
         let took = world.simulation.now() - begun;
         until_all_are_somewhere(&mut world, &former);
         took
@@ -216,10 +219,11 @@ fn nobody_is_waited_for_who_is_known_to_be_away_and_who_is_silent_only_for_a_whi
 }
 
 #[test]
-fn what_is_missing_is_named_and_waited_for_and_used_when_it_comes() {
+fn missing_segments_are_named_and_used_as_soon_as_their_backup_restarts() {
     let mut world = world(46, 2, 3, 0);
     let former = [world.masters(0), world.masters(1)].concat();
-    // Both that have the first server's log. The third one has a copy of the second one's.
+    // Both servers with the first server's log. The third one has a replica of the second one's
+    // log.
     let first = world.masters(0);
     fell(&mut world, 0);
     fell(&mut world, 1);
@@ -235,7 +239,7 @@ fn what_is_missing_is_named_and_waited_for_and_used_when_it_comes() {
     }
     world.change_leader();
     world.simulation.run_for(Duration::from_secs(20));
-    // At once when it comes, however long the pause had grown.
+    // At the restart at once, however long the pause had grown.
     let (host, _) = world.servers[1];
     world.simulation.start(host);
     world.until_all_are_there_but(&[0]);
@@ -246,7 +250,7 @@ fn what_is_missing_is_named_and_waited_for_and_used_when_it_comes() {
 }
 
 #[test]
-fn nothing_is_given_out_before_reads_have_ended() {
+fn no_owner_is_written_before_reads_have_ended() {
     for (seed, changes) in [(47, false), (48, true)] {
         let mut world = world(seed, 2, 2, 0);
         let former = world.masters(0);
@@ -254,8 +258,9 @@ fn nothing_is_given_out_before_reads_have_ended() {
         world.servers[1].1.borrow_mut().recovers_by_itself = !changes;
         fell(&mut world, 0);
         if changes {
-            // A leader gives it out; the next one, who was not there, is told that it is done.
-            world.until("it is given out", |world| told(world).len() == 2);
+            // One leader assigns the parts. The next leader, which did not see that, gets the
+            // report.
+            world.until("the parts are assigned", |world| told(world).len() == 2);
             world.store.stop();
             let old = world.coordinators[world.leader().unwrap()].host;
             world.simulation.crash(old);
@@ -270,7 +275,7 @@ fn nothing_is_given_out_before_reads_have_ended() {
 }
 
 #[test]
-fn copies_of_heads_that_are_torn_are_used_only_where_no_other_is_left() {
+fn torn_replicas_of_heads_are_used_only_if_no_other_remains() {
     let mut world = world(49, 1, 3, 0);
     let (host, former) = (world.servers[0].0, world.masters(0));
     let digest = Some(vec![SegmentId(1), SegmentId(2)]);
@@ -286,7 +291,7 @@ fn copies_of_heads_that_are_torn_are_used_only_where_no_other_is_left() {
         assert_eq!(at, [id(&world, 1)]);
         assert_eq!(recover.segments[1].at.len(), 2);
     }
-    // A torn one is better than none.
+    // A torn replica is better than none.
     let torn = world.servers[0].1.borrow().heads[&former[0]].clone();
     let former = world.masters(1);
     for number in [1, 2] {
@@ -298,7 +303,7 @@ fn copies_of_heads_that_are_torn_are_used_only_where_no_other_is_left() {
 }
 
 #[test]
-fn a_master_that_has_no_time_is_asked_for_a_while_and_then_another_one() {
+fn a_busy_master_is_asked_for_a_while_and_then_another_one() {
     let mut world = world(50, 1, 3, 0);
     let former = world.masters(0);
     let busy = world.masters(1);
@@ -309,7 +314,7 @@ fn a_master_that_has_no_time_is_asked_for_a_while_and_then_another_one() {
 }
 
 #[test]
-fn a_master_that_is_still_at_an_earlier_round_is_waited_for() {
+fn a_recovery_waits_for_a_master_that_still_works_on_an_earlier_round() {
     let mut world = world(67, 1, 3, 0);
     let former = world.masters(0);
     for number in [1, 2] {
@@ -325,10 +330,11 @@ fn a_master_that_is_still_at_an_earlier_round_is_waited_for() {
     assert!(told(&world).iter().all(|it| it.recovery <= 2), "each at the first attempt");
 }
 
-/// The leader goes when of a part of two tables one is written: the next one gives the other out under
-/// another number, to the same master, which waits for the answer to its report all the time.
+/// The leader crashes when it has written one of a part's two tables. The next leader assigns the
+/// other table under another number, to the same master, which still waits for the answer to its
+/// report.
 #[test]
-fn a_part_that_is_half_written_when_the_leader_goes_ends_whole() {
+fn a_part_that_is_half_written_when_the_leader_crashes_is_finished() {
     let mut halves = 0;
     for seed in 120..130 {
         let mut world = world(seed, 2, 2, 0);
@@ -361,16 +367,17 @@ fn a_part_that_is_half_written_when_the_leader_goes_ends_whole() {
             former.iter().all(|it| server.freed.contains(it))
         });
     }
-    assert!(halves > 5, "{halves}: it did not go in the midst");
+    assert!(halves > 5, "{halves}: the crash did not hit a half-written part");
 }
 
 #[test]
-fn a_backup_that_goes_when_it_was_to_read_is_done_without() {
+fn a_recovery_goes_on_without_a_backup_that_crashes_before_it_reads() {
     for seed in 51..61 {
         let mut world = world(seed, 1, 4, 8 * 64 * MEGABYTES);
         let former = world.masters(0);
         let (host, server) = world.servers[1].clone();
-        // One of the two that have the log comes again at once, the other one is the one that is gone.
+        // One of the two backups with the log restarts at once. The other one belongs to the
+        // crashed server.
         fell(&mut world, 0);
         world.simulation.run_for(Duration::from_millis((seed - 51) * 4));
         world.simulation.crash(host);
@@ -383,7 +390,7 @@ fn a_backup_that_goes_when_it_was_to_read_is_done_without() {
 }
 
 #[test]
-fn a_backup_that_comes_again_in_the_midst_is_told_again() {
+fn a_backup_that_restarts_during_a_recovery_is_told_again() {
     let mut world = world(66, 1, 4, 8 * 64 * MEGABYTES);
     for (_, server) in &world.servers {
         server.borrow_mut().recovers_by_itself = false;
@@ -402,14 +409,14 @@ fn a_backup_that_comes_again_in_the_midst_is_told_again() {
 }
 
 #[test]
-fn a_backup_that_will_not_read_is_named_and_done_without_if_others_can() {
+fn a_backup_that_refuses_to_read_is_named_and_replaced_if_another_one_can_read() {
     for (seed, others) in [(68, false), (69, true)] {
         let mut world = world(seed, 1, 3, 0);
         let former = world.masters(0);
         let at_first = world.servers[0].0;
         world.servers[1].1.borrow_mut().does_not_read = Some(Status::Malformed);
         if others {
-            // The other backup that has it comes again.
+            // The other backup with the log restarts.
             world.simulation.crash(at_first);
             world.simulation.start(at_first);
             world.until_all_are_there();
@@ -430,7 +437,7 @@ fn a_backup_that_will_not_read_is_named_and_done_without_if_others_can() {
 }
 
 #[test]
-fn who_does_not_end_does_not_hold_up_what_another_one_left_for_ever() {
+fn a_master_that_never_finishes_does_not_block_another_masters_part_for_ever() {
     let mut world = world(39, 2, 4, 0);
     world.common.table_bytes.set(8 * 256 * MEGABYTES);
     for number in [2, 3] {
@@ -439,12 +446,12 @@ fn who_does_not_end_does_not_hold_up_what_another_one_left_for_ever() {
     let (former, stuck) = (world.masters(0), world.masters(3));
     fell(&mut world, 0);
     for number in [2, 3] {
-        world.until("it is at it", |world| !world.servers[number].1.borrow().recovers.is_empty());
+        world.until("it has begun", |world| !world.servers[number].1.borrow().recovers.is_empty());
     }
     world.simulation.run_for(Duration::from_secs(3));
     fell(&mut world, 2);
     let begun = world.simulation.now();
-    world.until("nothing is left of the first one", |world| {
+    world.until("the first master is finished", |world| {
         owners(&world.store).iter().all(|it| !former.contains(it))
     });
     let took = world.simulation.now() - begun;
@@ -456,17 +463,17 @@ fn who_does_not_end_does_not_hold_up_what_another_one_left_for_ever() {
     assert!(last.clone().count() > 0 && last.clone().all(|it| !stuck.contains(&it.master)));
 }
 
-/// A leader has given tablets out, and gives the leadership back before they are rebuilt; the next one
-/// cannot give them out anew, for a backup is silent.
+/// A leader has assigned parts, and gives the leadership back before they are rebuilt. The next
+/// leader cannot assign them again, because a backup is silent.
 #[test]
-fn a_leader_that_was_not_there_when_it_was_given_out_waits_as_long() {
+fn a_leader_that_did_not_assign_the_parts_waits_as_long() {
     let mut soonest = Duration::MAX;
     for seed in 70..90 {
         let mut world = world(seed, 2, 2, 0);
         let former = world.masters(0);
         world.servers[1].1.borrow_mut().recovers_by_itself = true;
         fell(&mut world, 0);
-        world.until("it is given out", |world| told(world).len() == 2);
+        world.until("the parts are assigned", |world| told(world).len() == 2);
         let begun = world.simulation.now();
         world.servers[1].1.borrow_mut().backup_is_deaf = true;
         world.handle().resign();
@@ -478,10 +485,10 @@ fn a_leader_that_was_not_there_when_it_was_given_out_waits_as_long() {
     assert!(soonest < Duration::from_millis(1500), "{soonest:?}: the next round did it");
 }
 
-/// What reports are worth: the first one, the same again, of another number, partition or master, and
-/// one that is only a part.
+/// The value of reports: the first one, a repetition, reports with another number, partition or
+/// master, and an incomplete one.
 #[test]
-fn a_report_counts_if_it_was_asked_for_or_is_written_already() {
+fn a_report_counts_if_it_was_requested_or_is_written_already() {
     let mut world = world(62, 2, 2, 0);
     world.common.table_bytes.set(4 * 64 * MEGABYTES);
     for (_, server) in &world.servers {
@@ -515,7 +522,7 @@ fn a_report_counts_if_it_was_asked_for_or_is_written_already() {
         Recovered { partition: 7, ..good.clone() },
         Recovered { partition: 1, by: first.master, ..good.clone() },
         Recovered { crashed: MasterId(77), ..good.clone() },
-        // What nobody asked it for.
+        // A report that was not requested.
         report(&first, taken(&second)),
     ];
     let mut before = owners(&world.store);
@@ -526,20 +533,20 @@ fn a_report_counts_if_it_was_asked_for_or_is_written_already() {
     assert_eq!(say(&mut world, &good), Ok(vec![]));
     before = owners(&world.store);
     assert!(before.contains(&first.master));
-    assert_eq!(say(&mut world, &good), Ok(vec![]), "the same again");
+    assert_eq!(say(&mut world, &good), Ok(vec![]), "a repetition");
     world.change_leader();
-    assert_eq!(say(&mut world, &good), Ok(vec![]), "and to another leader");
-    // The rest was given out anew, under another number: the old one is worth nothing.
-    world.until("the rest is told anew", |world| told(world).len() > 4);
+    assert_eq!(say(&mut world, &good), Ok(vec![]), "a repetition to another leader");
+    // The remainder was assigned again, under another number: a report with the old number is void.
+    world.until("the remainder is assigned again", |world| told(world).len() > 4);
     assert_eq!(say(&mut world, &report(&second, taken(&second))), Err(Status::BadRange));
-    // With what is its already it keeps that, and is told what is not.
+    // A report with tablets that it owns already keeps these, and the answer names the others.
     let both = [taken(&first), taken(&second)].concat();
     let others: Vec<_> = second.tablets.iter().map(|it| it.range).collect();
     assert_eq!(say(&mut world, &report(&first, both)), Ok(others));
 }
 
 #[test]
-fn a_table_that_is_split_or_dropped_meanwhile_does_no_harm() {
+fn a_table_that_is_split_or_dropped_during_a_recovery_does_no_harm() {
     for (seed, drops) in [(63, false), (64, true)] {
         let mut world = world(seed, 2, 3, 0);
         create(&mut world, "u", 6).unwrap();
@@ -563,7 +570,7 @@ fn a_table_that_is_split_or_dropped_meanwhile_does_no_harm() {
 }
 
 #[test]
-fn who_has_room_rebuilds_and_an_operator_reads_that_nobody_has() {
+fn masters_with_room_rebuild_and_the_status_says_if_none_has_room() {
     let mut world = world(65, 1, 4, 0);
     world.common.table_bytes.set(8 * 64 * MEGABYTES);
     let (former, small) = (world.masters(0), [world.masters(1), world.masters(3)].concat());
@@ -580,7 +587,7 @@ fn who_has_room_rebuilds_and_an_operator_reads_that_nobody_has() {
         world.servers[number].1.borrow_mut().recovers_by_itself = true;
     }
     let seen = |world: &World| world.handle().recoveries().unwrap();
-    world.until("it is said", |world| {
+    world.until("the status says so", |world| {
         seen(world).iter().any(|it| it.trouble.as_ref().is_some_and(|it| it.contains("room")))
     });
     until_all_are_somewhere(&mut world, &former);
@@ -596,7 +603,7 @@ fn a_recovery_counts_the_room_that_others_are_about_to_take() {
     for (number, room) in [(1, ROOM), (3, ROOM), (5, 30 * ROOM), (7, 30 * ROOM)] {
         world.servers[number].1.borrow_mut().memory_bytes = room;
     }
-    // Masters begin nothing, so none of them counts what it will get.
+    // Masters begin no part, so none of them counts its future data.
     for (_, server) in &world.servers {
         server.borrow_mut().refuses = Some(Status::Busy);
     }
@@ -617,7 +624,7 @@ fn a_recovery_counts_the_room_that_others_are_about_to_take() {
         };
         formers.map(parts).collect()
     };
-    world.until("all is given", |world| {
+    world.until("all parts are assigned", |world| {
         let given = given(world);
         given.len() == 8 && given.iter().all(|parts| !parts.is_empty())
     });

@@ -1,4 +1,4 @@
-//! One thing at a time, in a calm simulation.
+//! Single events in a calm simulation.
 
 use crate::world::{World, options, owners, settings, stored};
 use std::collections::BTreeSet;
@@ -42,13 +42,13 @@ fn ended(world: &mut World, leases: &[u64]) -> Vec<u64> {
     world.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
 }
 
-/// How many former masters the store remembers.
+/// Returns how many former masters the store remembers.
 pub(crate) fn formers(world: &World) -> usize {
     let servers = stored(&world.store, "servers");
     servers.iter().map(|it| it["former"].as_array().unwrap().len()).sum()
 }
 
-/// Which masters have which tablets, by what they were told.
+/// Returns the tablets of each master, by the commands to it.
 pub(crate) fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
     let mut held = BTreeSet::new();
     for (_, server) in &world.servers {
@@ -63,7 +63,7 @@ pub(crate) fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
     held
 }
 
-/// Which masters have which tablets, by the map.
+/// Returns the tablets of each master, by the map.
 pub(crate) fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
     let of = |table: &TableInfo| {
         let (table, tablets) = (table.id, table.tablets.clone());
@@ -74,13 +74,13 @@ pub(crate) fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
     map.tables.iter().flat_map(of).collect()
 }
 
-/// The servers that have a table's tablets.
+/// Returns the servers with a table's tablets.
 fn servers_of(table: &TableInfo) -> BTreeSet<std::net::IpAddr> {
     table.tablets.iter().filter_map(|it| Some(it.address?.ip())).collect()
 }
 
 #[test]
-fn tablets_go_to_shards_with_room_whether_or_not_full_ones_say_so() {
+fn tablets_go_to_shards_with_room_even_if_full_ones_do_not_report_it() {
     for hides in [false, true] {
         let mut world = World::new(1, 1, 3, &options());
         world.until_all_are_there();
@@ -100,7 +100,7 @@ fn tablets_go_to_shards_with_room_whether_or_not_full_ones_say_so() {
             assert_eq!(servers.len(), 1, "it is served: {table:?}");
             assert!(!servers.contains(&full));
         }
-        // All of them are full now: nothing is made of which nobody could serve a tablet.
+        // All of them are full now: no table is made that no master could serve.
         for (_, server) in &world.servers {
             (server.borrow_mut().is_full, server.borrow_mut().hides_its_room) = (true, false);
         }
@@ -135,7 +135,7 @@ fn tables_come_are_found_and_go() {
     assert_eq!(drop_table(&mut world, "users"), Ok(Empty {}));
     assert_eq!(drop_table(&mut world, "users"), Err(Status::NoSuchTable));
     assert!(held(&world).is_empty());
-    assert!(stored(&world.store, "tables").is_empty(), "nothing is left of it");
+    assert!(stored(&world.store, "tables").is_empty(), "its record is deleted");
     let later = map(&mut world);
     assert!(later.version > all.version && later.tables.is_empty());
     let again = create(&mut world, "users", 1).unwrap();
@@ -143,7 +143,7 @@ fn tables_come_are_found_and_go() {
 }
 
 #[test]
-fn a_table_is_split_and_only_the_coordinator_knows() {
+fn only_the_coordinator_knows_that_a_table_is_split() {
     let mut world = World::new(2, 2, 1, &options());
     world.until_all_are_there();
     let table = create(&mut world, "t", 1).unwrap();
@@ -164,7 +164,7 @@ fn a_table_is_split_and_only_the_coordinator_knows() {
 }
 
 #[test]
-fn ids_are_never_used_twice_whoever_leads() {
+fn ids_are_never_used_twice_by_any_leader() {
     let mut world = World::new(3, 2, 1, &options());
     world.until_all_are_there();
     let (mut tables, mut leases, mut masters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -203,15 +203,15 @@ fn ids_are_never_used_twice_whoever_leads() {
         world.until_all_are_there();
     }
     let leases: Vec<u64> = leases.into_iter().collect();
-    assert!(ended(&mut world, &leases).is_empty(), "all last");
+    assert!(ended(&mut world, &leases).is_empty(), "all are open");
 }
 
 #[test]
-fn what_is_unfinished_is_done_by_the_next_leader() {
+fn the_next_leader_finishes_all_unfinished_work() {
     let mut world = World::new(4, 2, 2, &options());
     world.until_all_are_there();
     world.servers[0].1.borrow_mut().is_deaf = true;
-    // Answered though a shard has not heard of it; it has no address there yet.
+    // The answer comes although one shard does not know yet; its tablet has no address yet.
     let table = create(&mut world, "t", 2).unwrap();
     let addresses =
         |table: &TableInfo| table.tablets.iter().filter(|it| it.address.is_some()).count();
@@ -222,7 +222,7 @@ fn what_is_unfinished_is_done_by_the_next_leader() {
         world.handle().map().is_some_and(|map| addresses(&map.tables[0]) == 2)
     });
     assert_eq!(held(&world), mapped(&map(&mut world)));
-    // The same with a table that is dropped.
+    // The same with a dropped table.
     world.servers[1].1.borrow_mut().is_deaf = true;
     drop_table(&mut world, "t").unwrap();
     assert!(map(&mut world).tables.is_empty());
@@ -230,11 +230,11 @@ fn what_is_unfinished_is_done_by_the_next_leader() {
     world.change_leader();
     world.servers[1].1.borrow_mut().is_deaf = false;
     world.until("it is dropped", |world| held(world).is_empty());
-    world.until("nothing is left", |world| stored(&world.store, "tables").is_empty());
+    world.until("the record is deleted", |world| stored(&world.store, "tables").is_empty());
 }
 
 #[test]
-fn a_server_that_comes_again_recovers_its_tablets() {
+fn a_restarted_server_recovers_its_tablets() {
     let mut world = World::new(5, 2, 2, &options());
     world.until_all_are_there();
     create(&mut world, "t", 4).unwrap();
@@ -259,7 +259,7 @@ fn a_server_that_comes_again_recovers_its_tablets() {
         let map = world.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some())
     });
-    // By the shard that has the same place in the server.
+    // By the shard with the same number in the server.
     let now = world.masters(0);
     let recovers = world.servers[0].1.borrow().recovers.clone();
     assert_eq!(recovers.len(), 2);
@@ -282,14 +282,14 @@ fn a_server_that_comes_again_recovers_its_tablets() {
         .map(|it| it["since"].as_u64().unwrap())
         .collect();
     assert_eq!(since.iter().filter(|it| **it == 7).count(), nowhere.len());
-    // The list was told to all.
+    // All servers got the list.
     let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
     world.until("it is told", |world| world.servers.iter().all(|(_, it)| it.borrow().list == list));
     assert_eq!(list.servers.iter().map(|it| it.generation).max(), Some(2));
 }
 
 #[test]
-fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
+fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let mut world = World::new(6, 2, 3, &options());
     world.until_all_are_there();
     let table = create(&mut world, "t", 6).unwrap();
@@ -306,10 +306,10 @@ fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
         let state = if info.server == server { ServerState::Down } else { ServerState::Up };
         assert_eq!(info.state, state);
     }
-    // It cannot free what it has, and nobody waits for that.
+    // It cannot free its replicas, and no other work waits for that.
     world.until("they are forgotten", |world| formers(world) == 0);
     world.change_leader();
-    // What a master that is gone says does not count.
+    // Reports of a crashed master do not count.
     let by = former[0];
     let ranges = table.tablets.iter().map(|it| TabletRange {
         table: table.id,
@@ -339,7 +339,7 @@ fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
     };
     assert_eq!(world.ask::<Empty>(Opcode::Recovered, &other), Err(Status::BadRange));
     assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
-    // A verdict on a former life does nothing.
+    // A verdict on a former generation has no effect.
     world.simulation.crash(host);
     world.simulation.start(host);
     world.until_all_are_there();
@@ -352,7 +352,7 @@ fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
 }
 
 #[test]
-fn a_recovery_that_fails_or_whose_master_goes_is_given_to_another() {
+fn a_part_goes_to_another_master_if_it_fails_or_its_master_crashes() {
     let mut world = World::new(7, 2, 2, &options());
     world.until_all_are_there();
     create(&mut world, "t", 4).unwrap();
@@ -362,20 +362,20 @@ fn a_recovery_that_fails_or_whose_master_goes_is_given_to_another() {
     let (host, former) = (world.servers[0].0, world.masters(0));
     world.simulation.crash(host);
     world.simulation.start(host);
-    world.until("it was tried by both servers", |world| {
+    world.until("both servers tried it", |world| {
         world.servers.iter().all(|(_, it)| !it.borrow().recovers.is_empty())
     });
     let seen = status(&mut world);
     assert_eq!(seen.recoveries.len(), 2);
     assert_eq!(seen.recoveries[0].trouble.as_deref(), Some("replicas are missing"));
     assert!(world.servers.iter().all(|(_, it)| it.borrow().freed.is_empty()));
-    // One is at it, and goes; a new leader finds out.
+    // A master has begun, and crashes; a new leader finds that out.
     for (_, server) in &world.servers {
         let mut server = server.borrow_mut();
         (server.trouble, server.recovers_by_itself) = (None, false);
         server.recovers.clear();
     }
-    world.until("somebody is at it", |world| {
+    world.until("a master has begun", |world| {
         world.servers.iter().map(|(_, it)| it.borrow().recovers.len()).sum::<usize>() >= 2
     });
     world.change_leader();
@@ -397,7 +397,7 @@ fn a_recovery_that_fails_or_whose_master_goes_is_given_to_another() {
 }
 
 #[test]
-fn a_shard_keeps_what_it_has_rebuilt_though_another_table_was_dropped_meanwhile() {
+fn a_shard_keeps_its_rebuilt_tablets_even_if_another_table_was_dropped_meanwhile() {
     let mut world = World::new(16, 1, 2, &options());
     world.until_all_are_there();
     for name in ["kept", "dropped"] {
@@ -410,14 +410,14 @@ fn a_shard_keeps_what_it_has_rebuilt_though_another_table_was_dropped_meanwhile(
     world.simulation.crash(host);
     world.simulation.start(host);
     world.until_all_are_there();
-    world.until("somebody is at it", |world| world.servers[0].1.borrow().recovers.len() == 2);
+    world.until("a master has begun", |world| world.servers[0].1.borrow().recovers.len() == 2);
     let Recover { master, crashed, recovery, partition, tablets, .. } =
         world.servers[0].1.borrow().recovers[0].clone();
     let kept = map(&mut world).tables[0].id;
     let of_kept: Vec<_> = tablets.iter().filter(|it| it.range.table == kept).copied().collect();
     assert!(of_kept.len() < tablets.len());
-    // A leader writes one of the tables, and no more; then the other one is dropped, but not all
-    // shards have heard of it.
+    // A leader writes only one of the tables. Then the other one is dropped, and not all shards
+    // know it.
     let report = |taken| Recovered {
         keeps: false,
         crashed,
@@ -429,13 +429,13 @@ fn a_shard_keeps_what_it_has_rebuilt_though_another_table_was_dropped_meanwhile(
     world.ask::<Empty>(Opcode::Recovered, &report(of_kept)).unwrap();
     world.servers[1].1.borrow_mut().is_deaf = true;
     drop_table(&mut world, "dropped").unwrap();
-    // The shard goes on reporting what it has. It must not be told to throw it away.
+    // The shard still reports all its tablets. It must not be told to drop them.
     let dropped: Vec<_> = tablets.iter().map(|it| it.range).filter(|it| it.table != kept).collect();
     let answer: Owned = world.ask(Opcode::Recovered, &report(tablets.clone())).unwrap();
     assert_eq!(answer.not_yours, dropped);
     let has = tablets.iter().map(|it| it.range).collect();
     world.servers[0].1.borrow_mut().tablets.insert(master, has);
-    world.until("it drops what nobody wants", |world| {
+    world.until("it drops the tablets of the dropped table", |world| {
         world.servers[0].1.borrow().tablets[&master].iter().all(|it| it.table == kept)
     });
 }
@@ -460,7 +460,7 @@ fn a_tablet_that_was_not_taken_needs_no_recovery() {
 }
 
 #[test]
-fn a_cache_begins_anew_where_a_master_is_gone() {
+fn without_replicas_the_tablets_of_a_crashed_master_begin_empty() {
     let settings = Settings { replicas: 0, ..settings() };
     let mut world = World::new(17, 2, 2, &Options { settings, ..options() });
     world.until_all_are_there();
@@ -477,17 +477,17 @@ fn a_cache_begins_anew_where_a_master_is_gone() {
     assert_eq!(held(&world), mapped(&map(&mut world)));
 }
 
-/// A server without storage does not know who it was. Nobody says that its former self is gone, but
-/// for the address.
+/// A server without storage does not keep its identity. Only its address shows that its former
+/// generation is over.
 #[test]
-fn who_takes_a_servers_place_ends_it() {
+fn a_server_that_takes_anothers_address_ends_its_generation() {
     let settings = Settings { replicas: 0, ..settings() };
     let mut world = World::new(18, 1, 2, &Options { settings, ..options() });
     world.until_all_are_there();
     create(&mut world, "t", 2).unwrap();
     let (host, former) = (world.servers[0].0, world.masters(0));
     world.simulation.crash(host);
-    // It registers anew.
+    // It registers again.
     world.servers[0].1.borrow_mut().known = None;
     world.simulation.start(host);
     world.until_all_are_there();
@@ -502,7 +502,7 @@ fn who_takes_a_servers_place_ends_it() {
 }
 
 #[test]
-fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
+fn a_generation_begins_once_and_a_former_one_does_not_return() {
     let mut world = World::new(9, 2, 1, &options());
     world.until_all_are_there();
     let known = world.servers[0].1.borrow().known.unwrap();
@@ -548,7 +548,7 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     assert_eq!(refused, Err(Status::NoSuchServer));
     let registered: Registered = world.ask(Opcode::Register, &register(known)).unwrap();
     assert_eq!((registered.server, registered.settings), (known.server, settings()));
-    // In the place of a storage that is not there a new one is not begun without being asked for.
+    // At the place of a missing storage, a new one begins only on request.
     let placed = |nonce| {
         let at = SocketAddr::from(([10, 0, 0, 99], 7071));
         let backup = BackupInfo { address: at, read_bytes_per_second: 0, place: 55 };
@@ -574,13 +574,13 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
 }
 
 #[test]
-fn leases_end_when_nothing_is_heard_or_when_they_are_closed() {
+fn leases_end_without_renewal_or_when_they_are_closed() {
     let options = Options { lease_ttl: Duration::from_secs(10), ..options() };
     let mut world = World::new(10, 2, 0, &options);
     let (kept, silent, closed) = (open(&mut world), open(&mut world), open(&mut world));
     assert_eq!(kept.ttl_ms, 10_000);
     let all = [kept.lease, silent.lease, closed.lease, 1, u64::MAX];
-    assert_eq!(ended(&mut world, &all), [1, u64::MAX], "these never were");
+    assert_eq!(ended(&mut world, &all), [1, u64::MAX], "these were never opened");
     let close = Lease { lease: closed.lease };
     assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
     assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
@@ -603,7 +603,7 @@ fn leases_end_when_nothing_is_heard_or_when_they_are_closed() {
 }
 
 #[test]
-fn without_its_metastore_it_changes_nothing_and_still_tells_where_tablets_are() {
+fn without_its_metastore_a_leader_changes_nothing_and_still_answers_for_the_map() {
     let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
     let mut world = World::new(11, 2, 1, &options);
     world.until_all_are_there();
@@ -612,7 +612,7 @@ fn without_its_metastore_it_changes_nothing_and_still_tells_where_tablets_are() 
     assert_eq!(create(&mut world, "u", 1), Err(Status::MetastoreUnavailable));
     assert_eq!(map(&mut world).tables.len(), 1);
     assert!(world.handle().remarks()[0].contains("metastore"));
-    // One that was begun before it came back is done after.
+    // A request that began before the store returned is done after that.
     let begun = world.begin(Opcode::CreateTable, &CreateTable { name: "v".into(), server_span: 1 });
     world.simulation.run_for(Duration::from_secs(1));
     world.store.start();
@@ -622,7 +622,7 @@ fn without_its_metastore_it_changes_nothing_and_still_tells_where_tablets_are() 
 }
 
 #[test]
-fn bad_requests_are_refused_and_nothing_else_happens() {
+fn bad_requests_are_refused_without_any_effect() {
     let mut world = World::new(12, 1, 1, &options());
     assert_eq!(create(&mut World::new(13, 1, 0, &options()), "t", 1), Err(Status::NoServers));
     world.until_all_are_there();
@@ -688,7 +688,7 @@ fn bad_requests_are_refused_and_nothing_else_happens() {
 }
 
 #[test]
-fn a_cluster_keeps_the_settings_that_it_was_made_with() {
+fn a_cluster_keeps_the_settings_of_its_creation() {
     let mut world = World::new(14, 1, 0, &options());
     let made = status(&mut world);
     let other = Options { settings: Settings { replicas: 9, ..settings() }, ..options() };
@@ -722,7 +722,7 @@ fn a_cluster_keeps_the_settings_that_it_was_made_with() {
 }
 
 #[test]
-fn who_has_nothing_to_do_hardly_has_a_turn() {
+fn idle_processes_have_few_turns() {
     let mut world = World::new(15, 2, 3, &options());
     world.until_all_are_there();
     create(&mut world, "t", 4).unwrap();
@@ -742,7 +742,7 @@ fn a_coordinator_that_stood_still_leads_again_at_once() {
     let mut world = World::new(19, 1, 1, &options());
     world.until_all_are_there();
     create(&mut world, "t", 1).unwrap();
-    // Just longer than the lease, and much longer: renewals are under way or not.
+    // Just longer than the lease, and much longer: with and without renewals in flight.
     for pause in [1_800, 2_100, 2_600, 10_000].map(Duration::from_millis) {
         let host = world.coordinators[0].host;
         world.simulation.pause(host, pause);

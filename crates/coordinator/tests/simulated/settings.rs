@@ -1,4 +1,4 @@
-//! Settings that change while the cluster runs, and the coordinator's word for a master.
+//! Changes of settings in a running cluster, and the confirmation of masters.
 
 use crate::scenarios::status;
 use crate::world::{World, options};
@@ -17,7 +17,7 @@ fn change(world: &mut World, min_replicas: u32) -> Result<u32, Status> {
 }
 
 #[test]
-fn min_replicas_is_written_and_told_to_all_servers_and_outlasts_the_leader() {
+fn min_replicas_reaches_all_servers_and_outlasts_the_leader() {
     let mut world = World::new(31, 2, 3, &options());
     world.until_all_are_there();
     assert_eq!(change(&mut world, 2), Ok(2));
@@ -28,12 +28,16 @@ fn min_replicas_is_written_and_told_to_all_servers_and_outlasts_the_leader() {
     world.change_leader();
     world.until("another one leads", |world| world.leader().is_some());
     let now = status(&mut world);
-    assert_eq!((now.settings.min_replicas, now.remarks), (2, Vec::new()), "it is no contradiction");
+    assert_eq!(
+        (now.settings.min_replicas, now.remarks),
+        (2, Vec::new()),
+        "the changed setting is not reported as a difference"
+    );
     assert_eq!(change(&mut world, 1), Ok(1));
     world.until("all are told", |world| all_know(world, 1));
     let version = status(&mut world).servers.version;
     assert_eq!(change(&mut world, 1), Ok(1));
-    assert_eq!(status(&mut world).servers.version, version, "nothing has changed");
+    assert_eq!(status(&mut world).servers.version, version, "a repetition changes nothing");
     for wrong in [0, 3] {
         assert_eq!(change(&mut world, wrong), Err(Status::BadSetting), "of 2 replicas");
     }
@@ -48,7 +52,7 @@ fn a_master_is_confirmed_until_the_verdict() {
     assert_eq!(confirm(&mut world), Ok(Empty {}));
     let server = world.servers[0].1.borrow().known.unwrap().server;
     assert!(world.handle().server_failed(server, 1));
-    world.until("it is given up", |world| {
+    world.until("it is declared crashed", |world| {
         let list = world.handle().servers().unwrap();
         let own = list.servers.iter().find(|it| it.server == server);
         own.is_none_or(|own| !own.shards.iter().any(|it| it.master == master))
@@ -64,7 +68,7 @@ fn switch(world: &mut World, format: Format) -> Result<SettingsChanged, Status> 
     world.ask(Opcode::ChangeSettings, &message)
 }
 
-/// A cluster of the old format, of which all coordinators know the new one.
+/// Returns a cluster of the old format whose coordinators all know the new one.
 fn begun(seed: u64, coordinators: usize, servers: usize) -> World {
     let mut world = World::new(seed, coordinators, servers, &options());
     world.until_all_are_there();
@@ -99,7 +103,7 @@ fn replace_server(world: &mut World, number: usize, newest: Format) {
 #[test]
 fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     let mut world = begun(33, 2, 3);
-    // In the order of their ids, as they are answered.
+    // In the order of their ids, as in the answer.
     world.servers.sort_by_key(|(_, it)| it.borrow().known.unwrap().server);
     let ids: Vec<_> =
         world.servers.iter().map(|(_, it)| it.borrow().known.unwrap().server).collect();
@@ -109,7 +113,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     replace_server(&mut world, 0, NEW);
     replace_server(&mut world, 1, NEW);
     assert_eq!(switch(&mut world, NEW).unwrap().lacking, [server(2)]);
-    // One that is down would be shut out.
+    // A server that is down would be shut out.
     let (last, _) = world.servers[2];
     world.simulation.crash(last);
     assert!(world.handle().server_failed(ids[2], 1));
@@ -117,7 +121,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     let changed = switch(&mut world, NEW).unwrap();
     assert_eq!((changed.format, changed.lacking), (OLD, vec![server(2)]));
     replace_server(&mut world, 2, NEW);
-    // A coordinator that stands by is asked, too.
+    // A coordinator that stands by counts too.
     let stands_by = 1 - world.leader().unwrap();
     replace_coordinator(&mut world, stands_by, OLD);
     world.simulation.run_for(Duration::from_secs(1));
@@ -128,7 +132,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     let now = status(&mut world);
     let known = now.programs.iter().map(|it| it.newest.0);
     assert_eq!((now.format, known.sum::<u32>()), (OLD, 2 + 2 + 2 + 2 + 1), "{:?}", now.programs);
-    // It is gone for good: it is not waited for.
+    // A coordinator that is gone for good does not count.
     world.simulation.crash(world.coordinators[stands_by].host);
     world.simulation.run_for(Duration::from_secs(60));
     let changed = switch(&mut world, NEW).unwrap();
@@ -136,7 +140,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     world.until("all are told", |world| {
         world.servers.iter().all(|(_, it)| it.borrow().list.format == NEW)
     });
-    assert_eq!(switch(&mut world, NEW).unwrap().format, NEW, "nothing changes");
+    assert_eq!(switch(&mut world, NEW).unwrap().format, NEW, "a repetition changes nothing");
     assert_eq!(switch(&mut world, OLD), Err(Status::BadSetting), "it never goes back");
     let lacking = switch(&mut world, Format(3)).unwrap().lacking;
     assert_eq!(lacking.len(), 4, "the leader does not know it either: {lacking:?}");
@@ -146,17 +150,17 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
 fn programs_that_do_not_know_the_format_are_refused() {
     let newest = Options { newest_format: NEW, ..options() };
     let mut world = World::new(34, 2, 2, &newest);
-    world.until("somebody leads", |world| world.leader().is_some());
+    world.until("a coordinator leads", |world| world.leader().is_some());
     world.simulation.run_for(Duration::from_secs(1));
     let refused = |world: &World| world.servers[0].1.borrow().refused;
     let old = CallError::Refused { status: Status::OldProgram, hint: 0, detail: 0 };
-    assert_eq!(refused(&world), Some(old), "the cluster was made with the new one");
+    assert_eq!(refused(&world), Some(old), "the cluster was created with the new format");
     for server in 0..2 {
         replace_server(&mut world, server, NEW);
     }
     assert!(world.servers.iter().all(|(_, it)| it.borrow().enlisted.is_some()));
     assert_eq!(status(&mut world).format, NEW);
-    // The old one never leads, and says why.
+    // The old coordinator never leads, and reports why.
     let leader = world.leader().unwrap();
     replace_coordinator(&mut world, 1 - leader, OLD);
     world.simulation.crash(world.coordinators[leader].host);

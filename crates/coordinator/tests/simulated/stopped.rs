@@ -1,4 +1,4 @@
-//! A leader that is stopped between a reading of the clock and what it does by that reading.
+//! A leader that is stopped between a reading of the clock and the decision by that reading.
 
 use crate::scenarios::{create, drop_table, map};
 use crate::world::{World, options};
@@ -9,8 +9,9 @@ use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{CreateTable, MapRequest, to_body};
 
-/// What one coordinator says, whether it leads or not: a host that asks it again and again. As long as it decides
-/// something, the next question follows at once, so that one is under way most of the time.
+/// Returns the answers of one coordinator, leading or not: a host asks it repeatedly. While the
+/// coordinator's answers are decisions, the next question follows at once, so that one is in flight
+/// most of the time.
 fn asks_only(world: &mut World, coordinator: usize, asked: (Opcode, Vec<u8>)) -> Rc<RefCell<Said>> {
     let to = world.addresses()[coordinator];
     let said: Rc<RefCell<Said>> = Rc::default();
@@ -36,7 +37,7 @@ fn asks_only(world: &mut World, coordinator: usize, asked: (Opcode, Vec<u8>)) ->
 
 type Said = Vec<Result<Vec<u8>, CallError>>;
 
-/// Whether an answer is one of a leader.
+/// Whether an answer is a leader's.
 fn is_decided(said: &Result<Vec<u8>, CallError>) -> bool {
     match said {
         Ok(_) => true,
@@ -46,18 +47,18 @@ fn is_decided(said: &Result<Vec<u8>, CallError>) -> bool {
 }
 
 #[test]
-fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_out_of_its_former_leadership() {
-    // One is answered at once, the other by a task that needs no write for it.
+fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_under_its_former_leadership() {
+    // One request is answered at once, the other by a task that needs no write for it.
     let create = CreateTable { name: "old".into(), server_span: 1 };
     let asked =
         [(Opcode::Map, to_body(&MapRequest::default())), (Opcode::CreateTable, to_body(&create))];
-    // Of the tasks some are asking masters when the leader is stopped, and end when it goes on.
+    // Some of the tasks are asking masters when the leader is stopped, and end when it goes on.
     let cases = (16..24).flat_map(|seed| asked.clone().map(|(opcode, body)| (seed, opcode, body)));
     for (seed, opcode, body) in cases {
         let mut world = World::new(seed, 2, 2, &options());
         world.until_all_are_there();
         self::create(&mut world, "old", 1).unwrap();
-        let old = world.leader().expect("somebody leads");
+        let old = world.leader().expect("a coordinator leads");
         let said = asks_only(&mut world, old, (opcode, body));
         world.simulation.run_for(Duration::from_millis(100));
         assert!(said.borrow().iter().all(is_decided), "it leads: {:?}", said.borrow());
@@ -65,10 +66,10 @@ fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_out_of_its_former_
         let stops_for = options().leadership_ttl * 6;
         world.simulation.stop_behind_the_clock(host, stops_for);
         world.until("another one leads", |world| world.leader().is_some_and(|it| it != old));
-        // The user finds the new leader by this, and asks nothing twice after it.
+        // The user finds the new leader by this, and repeats no question after it.
         map(&mut world);
         drop_table(&mut world, "old").unwrap();
-        // The last answers of its leadership may have been on their way until here.
+        // The last answers of the leadership may have been in flight until here.
         said.borrow_mut().clear();
         world.simulation.run_for(stops_for);
         let said = said.borrow();

@@ -1,4 +1,4 @@
-//! Logs that are taken back: who does so, and what becomes of the replicas.
+//! Logs that are taken back: by which shard, and the fate of the replicas.
 
 use crate::recoveries::until_all_are_somewhere;
 use crate::scenarios::create;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use thunderhead_wire::control::ReplicaInfo;
 use thunderhead_wire::{MasterId, SegmentId};
 
-/// Two servers with tablets have come again, and their shards were told to take their logs back.
+/// Returns a world in which two servers with tablets have restarted, and their shards were told to
+/// take their logs back.
 fn all_have_come_again(seed: u64) -> (World, Vec<MasterId>) {
     let mut world = World::new(seed, 1, 2, &options());
     world.until_all_are_there();
@@ -35,13 +36,13 @@ fn lineages(world: &World) -> usize {
 }
 
 #[test]
-fn what_a_shard_does_not_need_of_the_log_that_it_took_back_is_freed() {
+fn unneeded_replicas_of_a_log_that_was_taken_back_are_freed() {
     let (mut world, former) = all_have_come_again(70);
     for (_, server) in &world.servers {
         let server = server.borrow();
         assert!(!server.recovers.is_empty() && server.recovers.iter().all(|it| it.take_back));
     }
-    // While nobody says what is needed everything stays.
+    // All replicas stay until the shard reports its segments.
     world.simulation.run_for(Duration::from_secs(100));
     assert_eq!(lineages(&world), 4);
     let two = |of: &MasterId| replicas(&world, *of).iter().all(|it| it.len() == 2);
@@ -53,7 +54,7 @@ fn what_a_shard_does_not_need_of_the_log_that_it_took_back_is_freed() {
         }
     };
     say(&world, vec![SegmentId(1)]);
-    world.until("what was open is freed", |world| {
+    world.until("open replicas are freed", |world| {
         let closed = |of: &MasterId| {
             let found = replicas(world, *of);
             found.len() == 2 && found.iter().all(|it| it.len() == 1 && it[0].closed)
@@ -61,23 +62,24 @@ fn what_a_shard_does_not_need_of_the_log_that_it_took_back_is_freed() {
         former.iter().all(closed)
     });
     world.simulation.run_for(Duration::from_secs(100));
-    assert_eq!(lineages(&world), 4, "something is left");
+    assert_eq!(lineages(&world), 4, "some replicas remain");
 
-    // A leader that comes knows nothing of what was freed.
+    // A new leader does not know which replicas were freed.
     world.change_leader();
-    world.until("somebody leads", |world| world.leader().is_some());
+    world.until("a coordinator leads", |world| world.leader().is_some());
     say(&world, Vec::new());
     world.until("all is freed", |world| {
         let is_gone = |of: &MasterId| replicas(world, *of).iter().all(Vec::is_empty);
         former.iter().all(is_gone)
     });
-    world.until("nobody has a lineage", |world| world.leader().is_some() && lineages(world) == 0);
+    world
+        .until("no master has a lineage", |world| world.leader().is_some() && lineages(world) == 0);
 }
 
 #[test]
-fn what_was_to_be_taken_back_by_a_shard_that_is_gone_does_not_stay_for_ever() {
+fn replicas_do_not_stay_for_ever_if_their_heir_crashes() {
     let (mut world, mut former) = all_have_come_again(71);
-    // All go once more: the heirs of the first ones have heirs themselves.
+    // All servers crash once more: the heirs of the first masters have heirs themselves.
     former.extend((0..2).flat_map(|number| world.masters(number)));
     for (host, server) in world.servers.clone() {
         world.simulation.crash(host);
@@ -86,15 +88,15 @@ fn what_was_to_be_taken_back_by_a_shard_that_is_gone_does_not_stay_for_ever() {
         world.simulation.start(host);
     }
     until_all_are_somewhere(&mut world, &former);
-    world.until("nothing is left of any of them", |world| {
+    world.until("all former masters are finished", |world| {
         let is_gone = |of: &MasterId| replicas(world, *of).iter().all(Vec::is_empty);
         former.iter().all(is_gone)
     });
-    world.until("nobody has a lineage", |world| lineages(world) == 0);
+    world.until("no master has a lineage", |world| lineages(world) == 0);
 }
 
 #[test]
-fn what_is_needed_of_the_first_life_stays_though_nothing_is_left_of_the_second() {
+fn needed_replicas_of_the_first_generation_stay_after_the_second_is_finished() {
     let (mut world, former) = all_have_come_again(73);
     let second: Vec<MasterId> = (0..2).flat_map(|number| world.masters(number)).collect();
     for (host, server) in world.servers.clone() {
@@ -120,14 +122,14 @@ fn what_is_needed_of_the_first_life_stays_though_nothing_is_left_of_the_second()
 }
 
 #[test]
-fn a_backup_that_is_away_is_told_when_it_comes_again() {
+fn a_backup_that_was_down_is_told_when_it_restarts() {
     let (mut world, former) = all_have_come_again(72);
     for (number, (_, server)) in world.servers.iter().enumerate() {
         let mut server = server.borrow_mut();
         (server.backup_is_deaf, server.inherited) = (number == 1, Some(Vec::new()));
     }
     world.simulation.run_for(Duration::from_secs(100));
-    assert_eq!(lineages(&world), 4, "it may have something that is needed");
+    assert_eq!(lineages(&world), 4, "it may have replicas that are needed");
     world.servers[1].1.borrow_mut().backup_is_deaf = false;
     world.until("all is freed", |world| {
         let is_gone = |of: &MasterId| replicas(world, *of).iter().all(Vec::is_empty);

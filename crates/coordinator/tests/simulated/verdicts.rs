@@ -1,4 +1,4 @@
-//! Who is given up, how soon, and who is not.
+//! Verdicts: which servers are declared crashed, how soon, and which are not.
 
 use crate::world::{World, options};
 use std::collections::BTreeSet;
@@ -17,18 +17,18 @@ fn watchful() -> Options {
 fn world(seed: u64, coordinators: usize, servers: usize, options: &Options) -> World {
     let mut world = World::new(seed, coordinators, servers, options);
     world.until_all_are_there();
-    // So that the probes of the beginning are over.
+    // So that the first probes are over.
     world.simulation.run_for(Duration::from_millis(500));
     world
 }
 
-/// A server's id and present life.
+/// Returns a server's id and present generation.
 fn id(world: &World, server: usize) -> (ServerId, u64) {
     let server = world.servers[server].1.borrow();
     (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
 }
 
-/// Which servers are down, by the leader; none while nobody leads.
+/// Returns the servers that are down by the leader's list, or none while there is no leader.
 fn down(world: &World) -> Vec<ServerId> {
     if world.leader().is_none() {
         return Vec::new();
@@ -37,10 +37,10 @@ fn down(world: &World) -> Vec<ServerId> {
     servers.iter().filter(|it| it.state == ServerState::Down).map(|it| it.server).collect()
 }
 
-/// How long it takes until so many are down.
+/// Returns the time until so many servers are down.
 fn until_down(world: &mut World, count: usize) -> Duration {
     let begin = world.simulation.now();
-    world.until("they are given up", |world| down(world).len() == count);
+    world.until("they are declared crashed", |world| down(world).len() == count);
     world.simulation.now() - begin
 }
 
@@ -51,31 +51,31 @@ fn remarks(world: &mut World) -> String {
 }
 
 #[test]
-fn a_server_whose_process_died_is_given_up_and_its_tablets_come_back() {
+fn a_server_whose_process_crashed_is_declared_crashed_and_its_tablets_recover() {
     let mut world = world(1, 1, 3, &watchful());
     let table = CreateTable { name: "t".into(), server_span: 6 };
     world.ask::<TableInfo>(Opcode::CreateTable, &table).unwrap();
     let (server, _) = id(&world, 1);
     world.simulation.crash(world.servers[1].0);
     let took = until_down(&mut world, 1);
-    // The coordinator asks alone here: each of three is asked within five intervals.
+    // Only the coordinator probes here: each of three servers is probed within five intervals.
     assert!(took < Duration::from_millis(700), "{took:?}");
     assert_eq!(down(&world), [server]);
     let said = remarks(&mut world);
-    assert!(said.contains("nobody listens") && said.contains("was given up"), "{said}");
+    assert!(said.contains("no process listens") && said.contains("was declared crashed"), "{said}");
     world.until("all is served again", |world| {
         let map = world.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|tablet| tablet.address.is_some())
     });
-    // It comes again.
+    // It restarts.
     let host = world.servers[1].0;
     world.simulation.start(host);
-    world.until("it is there again", |world| down(world).is_empty());
+    world.until("it is up again", |world| down(world).is_empty());
     assert_eq!(remarks(&mut world), "");
 }
 
 #[test]
-fn a_server_that_is_silent_is_given_up_a_little_later() {
+fn a_silent_server_is_declared_crashed_a_little_later() {
     let mut world = world(2, 1, 3, &watchful());
     world.servers[0].1.borrow_mut().is_deaf = true;
     let took = until_down(&mut world, 1);
@@ -87,17 +87,17 @@ fn a_server_that_is_silent_is_given_up_a_little_later() {
 }
 
 #[test]
-fn a_report_is_looked_into_at_once() {
-    // The coordinator itself asks hardly ever.
+fn a_report_is_checked_at_once() {
+    // The coordinator itself probes hardly ever.
     let probing = Probing { interval: Duration::from_secs(3600), ..Probing::default() };
     let mut world = world(3, 1, 3, &Options { probing, ..watchful() });
     let ((server, generation), by) = (id(&world, 0), id(&world, 1));
     let suspect = |by| Suspect { server, generation, by, why: "no answer".into() };
-    // It is there.
+    // The server is up.
     world.ask::<Empty>(Opcode::Suspect, &suspect(by)).unwrap();
     world.simulation.run_for(Duration::from_secs(2));
     assert_eq!(down(&world), []);
-    // It is not.
+    // The server is down.
     world.simulation.crash(world.servers[0].0);
     world.simulation.run_for(Duration::from_secs(2));
     assert_eq!(down(&world), []);
@@ -106,7 +106,7 @@ fn a_report_is_looked_into_at_once() {
     assert!(took < Duration::from_millis(100), "{took:?}");
     let said = remarks(&mut world);
     assert!(said.contains(&format!("{} says: no answer", by.0)), "{said}");
-    // Who was given up itself is told so.
+    // A reporting server that was declared crashed learns that.
     let (server, generation) = by;
     let by = id(&world, 0);
     let late = Suspect { server, generation, by, why: String::new() };
@@ -116,19 +116,19 @@ fn a_report_is_looked_into_at_once() {
 }
 
 #[test]
-fn many_that_die_together_are_given_up_together() {
+fn servers_that_crash_together_are_declared_crashed_together() {
     let mut world = world(4, 1, 9, &watchful());
     for server in 3..9 {
         world.simulation.crash(world.servers[server].0);
     }
     let first = until_down(&mut world, 1);
     let all = first + until_down(&mut world, 6);
-    // Each is asked within seventeen intervals, by the coordinator alone.
+    // Each is probed within seventeen intervals, by the coordinator alone.
     assert!(all < Duration::from_millis(2300), "{first:?} {all:?}");
 }
 
 #[test]
-fn a_coordinator_that_stood_still_gives_nobody_up() {
+fn a_coordinator_that_stood_still_declares_no_server_crashed() {
     for seed in 5..15 {
         let mut world = world(seed, 1, 4, &watchful());
         let host = world.coordinators[0].host;
@@ -143,7 +143,7 @@ fn a_coordinator_that_stood_still_gives_nobody_up() {
 }
 
 #[test]
-fn a_coordinator_that_is_cut_off_gives_nobody_up_and_says_so() {
+fn a_coordinator_that_is_cut_off_declares_no_server_crashed_and_says_why() {
     let mut world = world(15, 1, 3, &watchful());
     let at = |host| world.simulation.address(host);
     let here = at(world.coordinators[0].host);
@@ -158,16 +158,16 @@ fn a_coordinator_that_is_cut_off_gives_nobody_up_and_says_so() {
     world.simulation.run_for(Duration::from_secs(10));
     assert_eq!(down(&world), []);
     let said = remarks(&mut world);
-    assert!(said.contains("is not given up: no other server answers"), "{said}");
+    assert!(said.contains("is not declared crashed: no other server answers"), "{said}");
     set(&world, Link::default());
     world.simulation.run_for(Duration::from_secs(30));
     assert_eq!(down(&world), []);
     assert_eq!(remarks(&mut world), "");
 }
 
-/// It hears the server on its own machine, and nobody else.
+/// The coordinator hears only the server on its own machine.
 #[test]
-fn one_server_that_is_heard_is_not_enough_to_give_up_all_others() {
+fn one_answering_server_is_not_enough_to_declare_all_others_crashed() {
     for seed in 27..32 {
         let mut world = world(seed, 1, 5, &watchful());
         let here = world.simulation.address(world.coordinators[0].host);
@@ -195,7 +195,7 @@ fn one_server_that_is_heard_is_not_enough_to_give_up_all_others() {
 }
 
 #[test]
-fn two_of_five_that_fall_silent_together_are_given_up() {
+fn two_of_five_servers_that_fall_silent_together_are_declared_crashed() {
     for seed in 32..37 {
         let mut world = world(seed, 1, 5, &watchful());
         for number in [1, 3] {
@@ -210,7 +210,7 @@ fn two_of_five_that_fall_silent_together_are_given_up() {
 }
 
 #[test]
-fn where_answers_have_more_time_a_verdict_takes_longer() {
+fn a_verdict_takes_longer_if_probes_have_more_time() {
     let probing = Probing { timeout: Duration::from_millis(600), ..Probing::default() };
     let mut world = world(37, 1, 3, &Options { probing, ..watchful() });
     world.servers[0].1.borrow_mut().is_deaf = true;
@@ -220,7 +220,7 @@ fn where_answers_have_more_time_a_verdict_takes_longer() {
 }
 
 #[test]
-fn the_only_server_is_not_given_up_for_its_silence() {
+fn the_only_server_is_not_declared_crashed_for_its_silence() {
     let mut world = world(16, 1, 1, &watchful());
     world.servers[0].1.borrow_mut().is_deaf = true;
     world.simulation.run_for(Duration::from_secs(5));
@@ -229,24 +229,24 @@ fn the_only_server_is_not_given_up_for_its_silence() {
     world.simulation.crash(world.servers[0].0);
     world.simulation.run_for(Duration::from_secs(5));
     assert_eq!(down(&world), []);
-    // Another one comes, and then it can be told.
+    // Another server starts, and then the coordinator can decide.
     world.add_server(2);
     let took = until_down(&mut world, 1);
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
-fn a_new_leader_gives_up_who_died_under_the_old_one() {
+fn a_new_leader_declares_a_server_crashed_that_crashed_under_the_old_one() {
     for seed in 17..22 {
         let mut world =
             world(seed, 2, 3, &Options { leadership_ttl: Duration::from_secs(1), ..watchful() });
         let (server, _) = id(&world, 2);
         world.servers[2].1.borrow_mut().is_deaf = true;
-        // In the midst of the check.
+        // During the check.
         world.simulation.run_for(Duration::from_millis(60 * (seed - 16)));
         let old = world.coordinators[world.leader().unwrap()].host;
         world.simulation.crash(old);
-        world.until("it is given up", |world| down(world) == [server]);
+        world.until("it is declared crashed", |world| down(world) == [server]);
         assert!(world.simulation.is_running(old) || world.leader().is_some());
         world.simulation.start(old);
         world.simulation.run_for(Duration::from_secs(5));
@@ -255,10 +255,10 @@ fn a_new_leader_gives_up_who_died_under_the_old_one() {
 }
 
 #[test]
-fn slow_networks_and_slow_starts_are_no_silence() {
+fn slow_networks_and_slow_starts_do_not_count_as_silence() {
     for seed in 22..26 {
         let mut world = World::new(seed, 1, 3, &watchful());
-        // Answers to all that is asked are late; those to the first requests of servers, too.
+        // All answers are late, even those to the servers' first requests.
         let link = Link {
             delay: Duration::from_millis(30),
             jitter: Duration::from_millis(5),
@@ -274,7 +274,7 @@ fn slow_networks_and_slow_starts_are_no_silence() {
 }
 
 #[test]
-fn with_probes_switched_off_nobody_is_given_up() {
+fn with_probes_switched_off_no_server_is_declared_crashed() {
     let mut world = world(26, 1, 2, &options());
     let ((server, generation), by) = (id(&world, 0), id(&world, 1));
     world.simulation.crash(world.servers[0].0);
@@ -285,13 +285,13 @@ fn with_probes_switched_off_nobody_is_given_up() {
 }
 
 #[test]
-fn a_coordinator_without_descriptors_gives_nobody_up_that_it_cannot_ask() {
+fn a_coordinator_without_descriptors_declares_no_server_crashed_that_it_cannot_probe() {
     for seed in 60..65 {
         let mut world = world(seed, 1, 4, &watchful());
         let network = world.simulation.network().clone();
         let coordinator = world.simulation.address(world.coordinators[0].host);
         let server = world.simulation.address(world.servers[1].0);
-        // Its connections to all others stay, so there are witnesses enough.
+        // Its connections to all others stay, so there are enough witnesses.
         network.set_exhausted(coordinator, true);
         network.break_connections(coordinator, server);
         world.simulation.run_for(Duration::from_secs(5));
@@ -301,7 +301,7 @@ fn a_coordinator_without_descriptors_gives_nobody_up_that_it_cannot_ask() {
         network.set_exhausted(coordinator, false);
         world.simulation.run_for(Duration::from_secs(1));
         assert_eq!(remarks(&mut world), "", "seed {seed}");
-        // A server that is really gone is noticed again.
+        // A crashed server is noticed again.
         world.simulation.crash(world.servers[1].0);
         until_down(&mut world, 1);
     }

@@ -43,13 +43,13 @@ pub(crate) fn options() -> Options {
     Options {
         settings: settings(),
         leadership_ttl: Duration::from_secs(2),
-        // Servers that are silent for long belong to most of what is tried here.
+        // Most tests here have servers that are silent for long.
         probing: Probing::OFF,
         ..Options::default()
     }
 }
 
-/// What a coordinator's host shows.
+/// The test's view of a coordinator's host.
 #[derive(Clone)]
 pub(crate) struct Seat {
     pub(crate) host: HostId,
@@ -57,52 +57,52 @@ pub(crate) struct Seat {
     pub(crate) newest: Rc<Cell<Format>>,
 }
 
-/// What a server keeps and does.
+/// A server's state and behaviour.
 #[derive(Default)]
 pub(crate) struct Server {
-    /// What outlasts its process.
+    /// Its identity, which outlasts its process.
     pub(crate) known: Option<Known>,
-    /// Its present life.
+    /// Its present generation.
     pub(crate) enlisted: Option<Enlisted>,
-    /// The tablets that its masters have, of all lives.
+    /// The tablets of its masters, of all generations.
     pub(crate) tablets: BTreeMap<MasterId, BTreeSet<TabletRange>>,
-    /// What it was told to recover: who crashed, and by whom.
+    /// The orders to recover that it got.
     pub(crate) recovers: Vec<Recover>,
-    /// What it was told to read.
+    /// The reading lists that it got.
     pub(crate) begun: Vec<BeginRecovery>,
     /// Its replicas. They outlast its process.
     pub(crate) replicas: BTreeMap<MasterId, Vec<ReplicaInfo>>,
-    /// What it says of heads instead of what is so.
+    /// Its answers about heads in place of the true ones.
     pub(crate) heads: BTreeMap<MasterId, Result<Head, Status>>,
-    /// Since when it takes nothing more from masters, in this life, in the world's time.
+    /// When it was fenced against masters, in this generation, by the world's time.
     pub(crate) fenced_at: BTreeMap<MasterId, u64>,
-    /// Its backup answers nothing.
+    /// Its backup does not answer.
     pub(crate) backup_is_deaf: bool,
-    /// The memory of each of its shards; 0 if it does not say so.
+    /// The memory of each of its shards; 0 if it does not report it.
     pub(crate) memory_bytes: u64,
     /// Its shards refuse tablets.
     pub(crate) is_full: bool,
-    /// Its shards do not say that they are full.
+    /// Its shards do not report that they are full.
     pub(crate) hides_its_room: bool,
-    /// What its shards say that they still need of former logs.
+    /// The segments of former logs that its shards report as needed.
     pub(crate) inherited: Option<Vec<SegmentId>>,
-    /// What its backup says instead of beginning to read.
+    /// Its backup's answer to a reading list, if it refuses.
     pub(crate) does_not_read: Option<Status>,
-    /// What it says instead of beginning a recovery.
+    /// Its answer to an order to recover, if it refuses.
     pub(crate) refuses: Option<Status>,
-    /// What it reports as rebuilt and has no answer for: nothing is begun that overlaps it.
+    /// Its reports of rebuilt tablets without an answer: it begins no part that overlaps them.
     pub(crate) telling: BTreeMap<(MasterId, u64, u32), Vec<TabletRange>>,
-    /// What it has freed.
+    /// The masters whose replicas it has freed.
     pub(crate) freed: BTreeSet<MasterId>,
-    /// The newest list it was told.
+    /// The newest server list that it got.
     pub(crate) list: ServerList,
-    /// It reports that it has recovered, by itself.
+    /// It reports success by itself.
     pub(crate) recovers_by_itself: bool,
-    /// What it reports instead.
+    /// It reports this trouble instead.
     pub(crate) trouble: Option<String>,
-    /// It answers nothing that it is told.
+    /// It answers no command.
     pub(crate) is_deaf: bool,
-    /// Where its storage is; 0 if it does not say.
+    /// The place of its storage; 0 if it does not report it.
     pub(crate) place: u64,
     /// The number of the latest leadership that it follows.
     pub(crate) follows: u64,
@@ -112,7 +112,7 @@ pub(crate) struct Server {
 
 pub(crate) type Shared = Rc<RefCell<Server>>;
 
-/// What all servers of a world know.
+/// The state that all servers of a world share.
 #[derive(Clone, Default)]
 pub(crate) struct Common {
     pub(crate) servers: Rc<RefCell<Vec<Shared>>>,
@@ -122,8 +122,8 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// A master of a server has a log, as the first to do so: one whole segment and a head, there and
-    /// on the next server.
+    /// Gives a master a log, if it is the first call: one whole segment and a head, on its server
+    /// and the next one.
     fn begin_log(&self, server: usize, master: MasterId) {
         let servers = self.servers.borrow();
         for number in [server, (server + 1) % servers.len()] {
@@ -139,7 +139,7 @@ impl Common {
         }
     }
 
-    /// What the head of a log says.
+    /// Returns the contents of the head of a log.
     fn head(&self, master: MasterId) -> Head {
         let mut statistics = Vec::new();
         for server in &*self.servers.borrow() {
@@ -152,15 +152,15 @@ impl Common {
         Head { digest: Some(vec![SegmentId(1), SegmentId(2)]), statistics, torn: None }
     }
 
-    /// When the first of those backups was fenced that have a master's head; then nobody confirms its
-    /// reads any more. Nothing if all of them are in other lives by now.
+    /// Returns when the first backup with a master's head was fenced. From then on no backup
+    /// confirms the master's reads. Returns 0 if all of them are in other generations by now.
     fn fenced_at(&self, master: MasterId) -> u64 {
         let servers = self.servers.borrow();
         let times = servers.iter().filter_map(|it| it.borrow().fenced_at.get(&master).copied());
         times.min().unwrap_or(0)
     }
 
-    /// Masters are told of what backups were told before.
+    /// Checks that masters are told only after the backups.
     fn check(&self, message: &Recover) {
         let servers = self.servers.borrow();
         let is_told = |server: &ServerId| {
@@ -190,7 +190,7 @@ pub(crate) struct World {
     user: Rc<RefCell<User>>,
 }
 
-/// Asks coordinators, one after the other, until one of them has an answer.
+/// Sends a request to coordinators, one after the other, until one of them answers.
 #[derive(Clone)]
 pub(crate) struct Asker {
     pub(crate) tasks: Tasks,
@@ -244,7 +244,7 @@ impl Asker {
     }
 }
 
-/// What somebody asks from outside of the simulation.
+/// A user's requests from outside of the simulation.
 #[derive(Default)]
 struct User {
     wanted: VecDeque<(u64, Opcode, Vec<u8>)>,
@@ -270,7 +270,7 @@ async fn be_asked(asker: Asker, user: Rc<RefCell<User>>) {
     }
 }
 
-/// The masters that have tablets which may have been written to, by the store.
+/// Returns the masters with tablets that may have been written to, by the store.
 pub(crate) fn owners(store: &SimStore) -> BTreeSet<MasterId> {
     let mut owners = BTreeSet::new();
     for table in stored(store, "tables") {
@@ -286,7 +286,7 @@ pub(crate) fn owners(store: &SimStore) -> BTreeSet<MasterId> {
     owners
 }
 
-/// What the store holds below a name.
+/// Returns the store's values below a name.
 pub(crate) fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
     let mut after: Option<Key> = None;
     let mut values = Vec::new();
@@ -350,7 +350,7 @@ impl World {
         world
     }
 
-    /// The user does not look whether anything is wanted any more.
+    /// Stops the user from looking for new requests.
     pub(crate) fn rest(&self) {
         self.user.borrow_mut().rests = true;
     }
@@ -377,7 +377,7 @@ impl World {
     pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
         let end = self.simulation.now() + Duration::from_secs(60);
         while !holds(self) {
-            assert!(self.simulation.now() < end, "in vain: {what}");
+            assert!(self.simulation.now() < end, "did not happen: {what}");
             self.simulation.run_for(Duration::from_millis(5));
         }
     }
@@ -394,7 +394,7 @@ impl World {
         });
     }
 
-    /// Asks something without waiting for the answer.
+    /// Sends a request without waiting for the answer.
     pub(crate) fn begin(&mut self, opcode: Opcode, message: &impl Serialize) -> u64 {
         self.begin_raw(opcode, to_body(message))
     }
@@ -411,7 +411,7 @@ impl World {
         self.user.borrow().answers.get(&number).cloned()
     }
 
-    /// Asks something and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(crate) fn ask<T: DeserializeOwned>(
         &mut self,
         opcode: Opcode,
@@ -428,7 +428,7 @@ impl World {
         let number = self.begin_raw(opcode, body);
         self.until("an answer", |world| world.answer(number).is_some());
         match self.answer(number) {
-            Some(Ok(body)) => Ok(of_body(&body).expect("an answer that makes sense")),
+            Some(Ok(body)) => Ok(of_body(&body).expect("a well-formed answer")),
             Some(Err(CallError::Refused { status, .. })) => Err(status),
             other => panic!("{opcode}: {other:?}"),
         }
@@ -443,13 +443,13 @@ impl World {
     }
 
     pub(crate) fn handle(&self) -> Handle {
-        let leader = self.leader().expect("somebody leads");
+        let leader = self.leader().expect("a coordinator leads");
         self.coordinators[leader].handle.borrow().as_ref().unwrap().0.clone()
     }
 
-    /// Kills the leader and starts it again much later; somebody else leads then.
+    /// Kills the leader and starts it again much later; another coordinator leads then.
     pub(crate) fn change_leader(&mut self) {
-        self.until("somebody leads", |world| world.leader().is_some());
+        self.until("a coordinator leads", |world| world.leader().is_some());
         let old = self.coordinators[self.leader().unwrap()].host;
         self.simulation.crash(old);
         self.simulation.after(Duration::from_secs(8), move |it| it.start(old));

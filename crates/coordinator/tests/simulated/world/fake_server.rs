@@ -29,7 +29,7 @@ pub(super) struct FakeServer {
     host: String,
     asker: Option<Asker>,
     store: SimStore,
-    /// What it enlists with.
+    /// The nonce of its enlistment.
     nonce: u64,
 }
 
@@ -85,12 +85,12 @@ impl FakeServer {
         if is_here { Presence::Here } else { Presence::Other }
     }
 
-    /// Takes nothing more from a master.
+    /// Accepts nothing more from a master.
     fn fence(&self, server: &mut Server, master: MasterId) {
         server.fenced_at.entry(master).or_insert(self.common.truth.get());
     }
 
-    /// What its backup answers.
+    /// Answers for its backup.
     fn back_up(&self, context: &mut Context<'_>, request: &Request<'_>) {
         let mut server = self.shared.borrow_mut();
         if server.backup_is_deaf {
@@ -135,7 +135,7 @@ impl FakeServer {
         }
     }
 
-    /// Why a recovery is not begun.
+    /// Returns why it does not begin a part, if so.
     fn hinders(&self, message: &Recover) -> Option<Status> {
         let server = self.shared.borrow();
         let key = (message.master, message.recovery, message.partition);
@@ -200,7 +200,7 @@ async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
     shared.borrow_mut().refused = registered.as_ref().err().copied();
     let Ok(body) = registered else { return };
     let Registered { cluster, server, is_missing, .. } = of_body(&body).unwrap();
-    assert!(!is_missing, "it is taken for {server}");
+    assert!(!is_missing, "the coordinator takes it for {server}");
     shared.borrow_mut().known = Some(Known { cluster, server });
     let enlist = Enlist { cluster, server, nonce: random[1], ..enlist };
     let body = asker.ask(Opcode::Enlist, to_body(&enlist), FOR_EVER).await.expect("enlisted");
@@ -242,7 +242,8 @@ impl Service for FakeServer {
             return;
         }
         if request.opcode.is_command() {
-            let (leadership, body) = Leadership::split(request.body).expect("it says who it is");
+            let (leadership, body) =
+                Leadership::split(request.body).expect("a command names its leadership");
             let own = self.shared.borrow().known.map(|it| it.cluster);
             assert!(own.is_none_or(|own| own == leadership.cluster()) && leadership.token() > 0);
             request.body = body;
@@ -342,7 +343,7 @@ impl Service for FakeServer {
                 if server.backup_is_deaf {
                     return;
                 }
-                // Few at a time, so that there are several pages.
+                // Few in each answer, so that there are several pages.
                 let here = server.replicas.iter().filter(|(_, it)| !it.is_empty());
                 let behind = here.map(|(master, _)| *master).filter(|it| *it > after);
                 let masters: Vec<MasterId> = behind.take(3).collect();
