@@ -1,5 +1,5 @@
-//! Servers that die, stand still, are cut off or slow: who is given up, how soon, and that nothing is
-//! lost by it.
+//! Failure detection: servers crash, pause, are cut off or slow. The tests check which are declared
+//! crashed, how soon, and that nothing is lost.
 
 use crate::scenario::plan::{Extras, Plan};
 use crate::scenario::user::User;
@@ -16,7 +16,7 @@ use thunderhead_wire::control::{ServerState, Settings};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A calm cluster of four, whose users have done their work.
+/// Returns a calm cluster of four servers, whose users have done their work.
 fn worked(seed: u64, shards: usize) -> World {
     let mut world = begun(seed, shards);
     world.add_users();
@@ -60,17 +60,17 @@ pub(crate) fn begun_with(seed: u64, servers: usize, shards: usize) -> World {
     world
 }
 
-/// Who is down, by whoever leads.
+/// Returns the servers that are down, by the leading coordinator's list.
 pub(crate) fn down(world: &World) -> Vec<ServerId> {
     let list = world.known().map(|(_, list)| list.servers).unwrap_or_default();
     list.iter().filter(|it| it.state == ServerState::Down).map(|it| it.server).collect()
 }
 
-/// Runs until something holds, and says how long that took.
-pub(crate) fn took(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) -> Duration {
+/// Runs until a condition holds, and returns how long that took.
+pub(crate) fn took(world: &mut World, label: &str, holds: impl Fn(&World) -> bool) -> Duration {
     let begin = world.simulation.now();
     while !holds(world) {
-        assert!(world.simulation.now() - begin < PATIENCE, "{what}: {}", world.describe());
+        assert!(world.simulation.now() - begin < PATIENCE, "{label}: {}", world.describe());
         world.run_for(Duration::from_millis(2));
     }
     world.simulation.now() - begin
@@ -82,7 +82,7 @@ pub(crate) fn is_served(world: &World) -> bool {
     })
 }
 
-/// Everything is read again, and judged.
+/// Reads everything again, and judges the history.
 pub(crate) fn nothing_is_lost(world: &mut World) {
     world.add_user("last", |user| user.look_back(Duration::from_secs(20)));
     assert!(world.until(PATIENCE, |world| world.seeing.seen.borrow().working == 0));
@@ -91,48 +91,48 @@ pub(crate) fn nothing_is_lost(world: &mut World) {
     assert_eq!(linearizability::check(&seen.history), Ok(()));
 }
 
-/// Nobody has ever been given up.
+/// Whether no server was ever declared crashed.
 fn all_are_in_their_first_life(world: &World) -> bool {
-    let (_, list) = world.known().expect("somebody leads");
+    let (_, list) = world.known().expect("a coordinator leads");
     list.servers.iter().all(|it| it.generation == 1 && it.state == ServerState::Up)
 }
 
 #[test]
-fn a_server_that_is_killed_is_given_up_within_half_a_second_and_others_take_its_tablets() {
+fn a_killed_server_is_declared_crashed_within_half_a_second_and_others_take_its_tablets() {
     for seed in 0..6 {
         let mut world = worked(seed, 1 + seed as usize % 2);
-        let (server, _) = world.identity(1).expect("it is there");
+        let (server, _) = world.identity(1).expect("the server has enlisted");
         world.stop(1, Duration::from_secs(3600));
-        let verdict = took(&mut world, "it is given up", |world| down(world) == [server]);
+        let verdict = took(&mut world, "the verdict", |world| down(world) == [server]);
         assert!(verdict < Duration::from_millis(500), "seed {seed}: {verdict:?}");
         took(&mut world, "its tablets are served again", is_served);
-        assert_eq!(down(&world), [server], "nobody else is given up");
+        assert_eq!(down(&world), [server], "no other server is declared crashed");
         nothing_is_lost(&mut world);
     }
 }
 
 #[test]
-fn a_server_that_stood_still_learns_that_it_was_given_up_and_lives_again() {
+fn a_paused_server_learns_that_it_was_declared_crashed_and_begins_a_new_generation() {
     for seed in 10..14 {
         let mut world = worked(seed, 1 + seed as usize % 2);
-        let (server, _) = world.identity(2).expect("it is there");
+        let (server, _) = world.identity(2).expect("the server has enlisted");
         for host in world.hosts(2) {
             world.simulation.pause(host, Duration::from_secs(4));
         }
-        let verdict = took(&mut world, "it is given up", |world| down(world) == [server]);
+        let verdict = took(&mut world, "the verdict", |world| down(world) == [server]);
         assert!(verdict > Duration::from_millis(250), "seed {seed}: {verdict:?}");
         assert!(verdict < Duration::from_millis(900), "seed {seed}: {verdict:?}");
         took(&mut world, "its tablets are served again", is_served);
         world.run_for(Duration::from_secs(4));
-        took(&mut world, "it is there again", World::is_whole);
-        assert_eq!(world.given_up, 1, "it has learnt it by itself");
+        took(&mut world, "the server is back", World::is_whole);
+        assert_eq!(world.given_up, 1, "the server learned the verdict by itself");
         assert_eq!(world.identity(2), Some((server, 2)));
         nothing_is_lost(&mut world);
     }
 }
 
 #[test]
-fn a_server_that_only_one_other_cannot_reach_is_not_given_up() {
+fn a_server_that_only_one_other_server_cannot_reach_is_not_declared_crashed() {
     let mut world = begun(20, 1);
     world.add_users();
     let at = |number: usize| world.simulation.address(world.hosts(number)[0]);
@@ -146,7 +146,7 @@ fn a_server_that_only_one_other_cannot_reach_is_not_given_up() {
 }
 
 #[test]
-fn a_server_that_is_slow_and_busy_is_not_given_up() {
+fn a_slow_and_busy_server_is_not_declared_crashed() {
     let mut world = begun(21, 2);
     let slow = world.simulation.address(world.hosts(1)[0]);
     for number in [0, 2, 3] {
@@ -164,28 +164,28 @@ fn a_server_that_is_slow_and_busy_is_not_given_up() {
 }
 
 #[test]
-fn a_server_dies_while_the_leader_does() {
+fn a_server_that_crashes_together_with_the_leader_is_recovered() {
     for seed in 30..33 {
         let mut world = worked(seed, 1);
-        let (server, _) = world.identity(0).expect("it is there");
+        let (server, _) = world.identity(0).expect("the server has enlisted");
         let leader = world.leader_host();
         world.simulation.restart_after(leader, Duration::from_secs(10));
         world.simulation.crash(leader);
         world.stop(0, Duration::from_secs(20));
-        took(&mut world, "it is given up", |world| down(world) == [server]);
+        took(&mut world, "the verdict", |world| down(world) == [server]);
         took(&mut world, "its tablets are served again", is_served);
-        took(&mut world, "it is there again", World::is_whole);
+        took(&mut world, "the server is back", World::is_whole);
         nothing_is_lost(&mut world);
     }
 }
 
 #[test]
-fn the_only_server_learns_that_it_was_given_up() {
+fn the_only_server_learns_that_it_was_declared_crashed() {
     let mut world = begun_with(40, 1, 1);
-    let (server, generation) = world.identity(0).expect("it is there");
+    let (server, generation) = world.identity(0).expect("the server has enlisted");
     assert!(world.give_up(server, generation));
-    took(&mut world, "it is given up", |world| down(world) == [server]);
-    took(&mut world, "it is there again", World::is_whole);
+    took(&mut world, "the verdict", |world| down(world) == [server]);
+    took(&mut world, "the server is back", World::is_whole);
     assert_eq!((world.given_up, world.identity(0)), (1, Some((server, 2))));
     nothing_is_lost(&mut world);
 }

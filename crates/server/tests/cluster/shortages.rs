@@ -55,7 +55,8 @@ fn a_recovery_waits_for_the_replicas_that_min_replicas_is_raised_to() {
     nothing_is_lost(&mut world);
 }
 
-/// A master whose head has lost a replica, and may not go on without it, asks for a coordinator's word all the time.
+/// A master whose head has lost a replica, and may not go on without it, asks for a coordinator's
+/// word all the time.
 #[test]
 fn masters_that_need_a_coordinators_word_go_on_after_ten_minutes_without_one() {
     let mut world = begun_with(70, 3, 1);

@@ -2,23 +2,22 @@
 //! their backups, users.
 //!
 //! ```text
-//!  calm: everybody starts, tables are made ─► faults, users work ─► calm: users end, all is read
+//!  calm: all start, tables are created ─► faults, users work ─► calm: users end, all is read
 //! ```
 //!
-//! What must hold:
+//! The rules that must hold:
 //!
-//! - what users saw is linearizable for each object, each update once, also after everything was
-//!   read again in the end: nothing that was acknowledged is lost;
-//! - walks tell of each object that nobody changes once;
-//! - tables are whole, and there until they are dropped;
-//! - when nothing is wrong any more, everything is served again before long, and everybody comes to
-//!   an end;
-//! - then each segment gets all its replicas, as many as there are servers for;
-//! - no server fails.
+//! - The history of the users is linearizable for each object, with each update once, also after
+//!   everything is read again at the end: no acknowledged update is lost.
+//! - A walk lists each stable object once.
+//! - Tables are whole, and exist until they are dropped.
+//! - When the faults end, everything is served again within a limit, and all users end.
+//! - Then each segment gets all its replicas, as many as there are servers for.
+//! - No server fails.
 //!
-//! Processes die at any moment (in the midst of a turn, at an operation of their disk), servers
-//! also with the power where the cluster's durability outlasts that. All of them are started again:
-//! what becomes of servers that do not come back is not looked at here.
+//! Processes crash at any moment: during a turn, or at an operation of their disk. Servers also
+//! lose power, if the cluster's durability survives that. All of them restart: this scenario does
+//! not test servers that never come back.
 
 mod client;
 mod clusters;
@@ -35,60 +34,59 @@ use thunderhead_runtime::Random;
 use thunderhead_simulator::linearizability::{self, Outcome, Violation};
 use world::World;
 
-/// How long the cluster has to begin.
+/// The longest time for the cluster to begin.
 const BEGINNING: Duration = Duration::from_secs(30);
 
-/// How long everything has to be as it should once nothing is wrong any more: longer than anything
-/// waits.
+/// The longest time from the end of the faults until a step is done. It is longer than any wait.
 const HEALING: Duration = Duration::from_secs(60);
 
-/// What a seed led to.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes {
-    /// The same for the same run.
+    /// The digest of the run: equal runs have equal digests.
     pub(crate) digest: u64,
-    /// Operations on objects.
+    /// The number of operations on objects.
     pub(crate) operations: usize,
-    /// Of these, answered.
+    /// The number of those operations that were answered.
     pub(crate) answered: usize,
-    /// Why the run is not right, if it is not.
+    /// The violated rules, if there are any.
     pub(crate) failure: Option<String>,
-    /// What happened, in words, if that was asked for.
+    /// The events of the run as text, if that was requested.
     pub(crate) trace: Vec<String>,
-    /// Virtual time.
+    /// The virtual time at the end.
     pub(crate) virtual_time: Duration,
-    /// Turns of all hosts.
+    /// The number of turns of all hosts.
     pub(crate) turns: u64,
-    /// What it came to.
+    /// The counts of events.
     pub(crate) met: Met,
 }
 
-/// What a run came to. A swarm that never meets one of them tests less than it says.
+/// The counts of a run's events. A swarm with a count of 0 tests less than it claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met {
     /// Servers that were killed.
     pub(crate) restarts: u64,
-    /// Servers that learnt that they were given up.
+    /// Servers that learned that they were declared crashed.
     pub(crate) given_up: u64,
     /// Servers that ended in order.
     pub(crate) left: u64,
-    /// Walks that came to their end.
+    /// Walks that were completed.
     pub(crate) walks: u64,
-    /// Tables that users made for themselves.
+    /// Tables that users created for themselves.
     pub(crate) made: u64,
     /// Tablets that were split.
     pub(crate) splits: u64,
     /// Tablets that were moved.
     pub(crate) migrations: u64,
-    /// Bits that turned over in replicas.
+    /// Bits that flipped in replicas.
     pub(crate) rotted: u64,
-    /// Shards that took back the log of their former life.
+    /// Shards that took back the log of their former generation.
     pub(crate) taken_back: u64,
     /// Changes of `min_replicas`.
     pub(crate) changes: u64,
     /// Runs in which a disk hung for good.
     pub(crate) hung: u64,
-    /// Keys that the judge gave up on.
+    /// Keys that were too complex for the judge.
     pub(crate) not_judged: u64,
 }
 

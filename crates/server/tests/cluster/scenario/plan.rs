@@ -1,4 +1,4 @@
-//! What a seed's scenario is made of.
+//! The parameters of a scenario, drawn from its seed.
 
 use std::time::Duration;
 use thunderhead_coordinator::Parts;
@@ -12,107 +12,112 @@ use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::swarm;
 use thunderhead_wire::control::Settings;
 
-/// How long lasts at most what may cost a server its life.
+/// The longest duration of a fault for which a server may be declared crashed.
 pub(crate) const LIFE_LASTS_MAX: Duration = Duration::from_secs(3);
 
-/// What a scenario has beside what its seed draws.
+/// The options of a scenario that its seed does not draw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     /// Users move tablets.
     pub(crate) migrations: bool,
-    /// Coordinators give up servers: such that do not answer, and such that live. Faults of all kinds
-    /// last long enough for that.
+    /// Coordinators declare servers crashed, some of which still run. Faults of all kinds last long
+    /// enough for that.
     pub(crate) verdicts: bool,
-    /// Another scenario: servers with much to do are asked to end, again and again.
+    /// Another scenario: busy servers are asked to end, again and again.
     pub(crate) leaving: bool,
-    /// Another scenario: little is wrong but one [`Scene`], again and again.
+    /// Another scenario: one [`Scene`] again and again, with few other faults.
     pub(crate) scenes: bool,
-    /// Another scenario: two clusters whose addresses change hands (`clusters.rs`).
+    /// Another scenario: two clusters that exchange addresses (`clusters.rs`).
     pub(crate) clusters: bool,
 }
 
-/// What takes many things in a certain order, which chance alone hardly ever brings about.
+/// Many events in a certain order, which chance alone hardly ever produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
-    /// Masters hear late what their backups confirm, and are given up.
+    /// Masters get the answers of their backups late, and are declared crashed.
     LateWords,
-    /// All backups of a head are restarted, and its master dies while it makes replicas in the place of those.
+    /// All backups of a head are restarted, and its master crashes while it replaces their
+    /// replicas.
     BegunAnew,
-    /// The power goes in the midst of rounds of all backups.
+    /// All backups lose power during rounds.
     TornRounds,
-    /// Segments are replicated anew from memory while a head is not durable, and its master dies.
+    /// Segments are replicated again from memory while a head is not durable, and its master
+    /// crashes.
     CopiedEarly,
-    /// The network holds updates of a tablet until that has moved away and back again.
+    /// The network holds updates of a tablet until the tablet has moved away and back again.
     HeldUpdates,
-    /// A master goes on without a server that is away; that one comes back, and is soon the only one there.
+    /// A master goes on without a server that is away. That server comes back, and is soon the only
+    /// one that is up.
     LeftBehind,
-    /// A backup that has parts of survivors is given up, and comes again before they are freed there; then their
-    /// master dies, and others are silent.
+    /// A backup with parts of survivors is declared crashed, and restarts before they are freed
+    /// there. Then their master crashes, and other servers are silent.
     PartsLeft,
     /// `min_replicas` is raised and lowered while a server is away and its tablets are recovered.
     ChangedDemand,
     /// The disk of one server hangs for good, and the server lives on.
     HungDisk,
-    /// No coordinator answers for long, and masters that have lost a replica need a coordinator's word.
+    /// No coordinator answers for long, and masters that have lost a replica need a coordinator's
+    /// word.
     NoCoordinator,
 }
 
-/// So many as the servers can keep, or fewer.
+/// Draws `min_replicas`: at most as many as the servers can keep.
 fn drawn_min_replicas(random: &mut Random, servers: usize, replicas: u32) -> u32 {
     let most = u64::from(replicas).min(servers.saturating_sub(1).max(1) as u64);
     random.within(1..most + 1) as u32
 }
 
-/// What a seed's scenario is made of.
+/// The parameters of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) servers: usize,
-    /// Of each server.
+    /// The number of shards of each server.
     pub(crate) shards: usize,
     pub(crate) users: usize,
     pub(crate) settings: Settings,
-    /// Of each shard.
+    /// The memory of each shard.
     pub(crate) memory_bytes: usize,
     pub(crate) buffers: u32,
-    /// Of a message to a backup at most.
+    /// The longest message to a backup.
     pub(crate) message_bytes: u32,
     pub(crate) link: Link,
     pub(crate) disk: DiskModel,
     pub(crate) scheduling: Scheduling,
     pub(crate) metastore: Faults,
-    /// Objects that nobody changes.
+    /// The number of objects that no user changes.
     pub(crate) stable: u64,
-    /// What each user asks for.
+    /// The number of operations of each user.
     pub(crate) operations: u64,
-    /// How long users think.
+    /// The mean pause of a user between operations.
     pub(crate) thinks: Duration,
-    /// How long there are faults.
+    /// The duration of the phase with faults.
     pub(crate) trouble: Duration,
-    /// How long what happens to somebody lasts at most.
+    /// The longest duration of one fault.
     pub(crate) lasts_max: Duration,
-    /// How often something happens to somebody, on average.
+    /// The mean time between faults.
     pub(crate) trouble_every: Duration,
     pub(crate) leadership_ttl: Duration,
     pub(crate) lease_ttl: Duration,
     pub(crate) migrations: bool,
-    /// One table has one tablet, which gets large.
+    /// One table has a single tablet, which becomes large.
     pub(crate) is_narrow_whole: bool,
     pub(crate) verdicts: bool,
-    /// Servers that do not answer are given up.
+    /// The times of the probes among servers.
     pub(crate) probing: Probing,
-    /// The server whose disk fails and rots, where others have everything that it has.
+    /// The server whose disk fails and rots. Other servers have replicas of all its segments.
     pub(crate) weak: Option<usize>,
-    /// All that happens is that all servers are asked to end.
+    /// The only fault is that all servers are asked to end.
     pub(crate) only_leaves: bool,
-    /// How much of what users do is to overwrite much, so that heads change and cleaners work.
+    /// The share of users' work that overwrites much, so that heads change and cleaners work.
     pub(crate) churn: f64,
-    /// Mostly this is what happens.
+    /// The most frequent fault.
     pub(crate) scene: Option<Scene>,
-    /// How recoveries are divided. Small parts, so that what is rebuilt is divided here, too.
+    /// The sizes of the parts of a recovery. They are small, so that recoveries are divided here,
+    /// too.
     pub(crate) parts: Parts,
 }
 
-/// Small ones, so that what is rebuilt in a small cluster is divided, too.
+/// Small parts, so that the recoveries of a small cluster are divided, too.
 const PARTS: Parts = Parts { least: 4 << 10, bytes: 64 << 10 };
 
 impl Plan {
@@ -149,7 +154,7 @@ impl Plan {
         };
         let operations = random.within(25..60);
         let trouble = Duration::from_millis(random.within(2000..10_000));
-        // Others have everything that it has.
+        // Other servers have replicas of all its segments.
         let may_be_weak = extras.verdicts && settings.min_replicas > 1;
         let weak = may_be_weak.then(|| random.below(servers as u64) as usize);
         Plan {
@@ -158,12 +163,13 @@ impl Plan {
             users: random.within(1..4) as usize,
             memory_bytes: segment_bytes as usize * random.within(12..24) as usize,
             buffers: match random.within(10..24) as u32 {
-                // Fewer than there are open heads.
+                // There are fewer buffers than open heads.
                 few if few % 4 == 3 => few / 3,
                 enough => enough,
             },
             settings,
-            // Mostly fewer than a segment has, so that its replicas are open for longer than a message takes.
+            // Messages are mostly shorter than a segment, so that its replicas stay open for
+            // several messages.
             message_bytes: match random.chance(0.3) {
                 true => MESSAGE_BYTES,
                 false => random.magnitude(1 << 10..32 << 10) as u32,
@@ -192,8 +198,8 @@ impl Plan {
         }
     }
 
-    /// The same, mostly with small segments of which many are filled: what is hard about a log is where
-    /// it goes on to another head, and what cleaners do.
+    /// Mostly makes segments small, so that many are filled: new heads and cleaners are the hard
+    /// parts of a log.
     pub(crate) fn with_churn(self, random: &mut Random) -> Plan {
         if random.chance(0.3) {
             return self;
@@ -209,12 +215,12 @@ impl Plan {
         }
     }
 
-    /// Servers with much to do that are asked to end again and again, all at once; nothing else is
-    /// wrong.
+    /// Draws a plan with busy servers that are asked to end again and again, all at once, without
+    /// other faults.
     pub(crate) fn that_leaves(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras::default());
         let servers = if random.chance(0.7) { 1 } else { 3 };
-        // Where others watch, a server that ends says so, and its tablets are taken over meanwhile.
+        // With probes, a server that ends says so, and its tablets are taken over meanwhile.
         let is_watched = servers == 3 && plan.settings.replicas > 1;
         let settings = Settings {
             replicas: if is_watched { 2 } else { 1 },
@@ -243,7 +249,7 @@ impl Plan {
         }
     }
 
-    /// Servers whose network and disks work, and one scene, again and again.
+    /// Draws a plan with one scene again and again, and with networks and disks that work well.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
         let scene = match random.below(18) {
@@ -260,15 +266,16 @@ impl Plan {
         };
         let (servers, replicas) = match scene {
             Scene::LateWords => (random.within(3..6), random.within(1..3)),
-            // So few that replicas are made anew where they were.
+            // There are so few servers that replicas are made anew where they were.
             Scene::BegunAnew => [(2, 1), (3, 2)][random.below(2) as usize],
-            // No other replica makes up for what one has lost.
+            // No other replica has the lost bytes.
             Scene::TornRounds => ([1, 3][random.below(2) as usize], 1),
             Scene::CopiedEarly => (random.within(5..7), 1),
             Scene::HeldUpdates => (3, random.within(1..3)),
-            // No server is there for a replica that is lost.
+            // No server is free for a lost replica.
             Scene::LeftBehind => [(3, 2), (3, 3), (4, 3)][random.below(3) as usize],
-            // So many that hardly any other segment is only where nobody answers.
+            // There are so many servers that hardly any other segment has replicas on silent
+            // servers only.
             Scene::PartsLeft => (7, 3),
             Scene::ChangedDemand => [(3, 2), (4, 2), (4, 3)][random.below(3) as usize],
             // The other disks are enough for `min_replicas` (below).
@@ -277,7 +284,7 @@ impl Plan {
             Scene::NoCoordinator => [(3, 2), (4, 3)][random.below(2) as usize],
         };
         let (message_bytes, stable) = match scene {
-            // What is rebuilt takes many messages.
+            // A recovery takes many messages.
             Scene::PartsLeft => (random.within(1 << 10..2 << 10) as u32, random.within(60..150)),
             _ => (plan.message_bytes, plan.stable),
         };
@@ -334,24 +341,25 @@ impl Plan {
         }
     }
 
-    /// Another value for `min_replicas` while the cluster runs. If there is a weak server, each segment has two
-    /// replicas at least.
+    /// Another value for `min_replicas` while the cluster runs. If there is a weak server, each
+    /// segment has two replicas at least.
     pub(crate) fn another_min_replicas(&self, random: &mut Random) -> u32 {
         let least = if self.weak.is_some() { 2 } else { 1 };
         drawn_min_replicas(random, self.servers, self.settings.replicas).max(least)
     }
 
-    /// Whether what was acknowledged outlasts a power loss of all servers at once.
+    /// Whether acknowledged updates survive a power loss of all servers at once.
     pub(crate) fn outlasts_power(&self) -> bool {
         self.settings.durability == "synced"
     }
 
-    /// How long something lasts that may cost a server its life: less than a verdict takes, or more.
+    /// Draws the duration of a fault for which a server may be declared crashed: shorter than a
+    /// verdict takes, or longer.
     pub(crate) fn lasts_for_a_verdict(&self, random: &mut Random) -> Duration {
         Duration::from_millis(random.within(200..LIFE_LASTS_MAX.as_millis() as u64))
     }
 
-    /// How long something lasts: any order of magnitude up to the longest.
+    /// Draws the duration of a fault: of any order of magnitude up to the longest.
     pub(crate) fn lasts(&self, random: &mut Random) -> Duration {
         Duration::from_micros(random.magnitude(100..self.lasts_max.as_micros() as u64))
     }

@@ -1,4 +1,4 @@
-//! Users, who ask for anything that can be asked for, and note what they asked and what was said.
+//! Users, which send requests of all kinds, and record the requests and their answers.
 
 mod churn;
 mod tables;
@@ -22,13 +22,13 @@ use thunderhead_simulator::linearizability::{
 };
 use thunderhead_wire::Format;
 
-/// Objects that are numbers, of each table.
+/// The number of objects in each table that are numbers.
 const NUMBERS: u64 = 4;
 
-/// Objects of each table.
+/// The number of objects in each table.
 pub(crate) const KEYS: u64 = 6;
 
-/// How long users think while they hurry, while they rush, and while they overwrite much.
+/// The mean pauses of users while they hurry, while they rush, and while they overwrite much.
 const HURRIED_WAIT_NS: f64 = 30e6;
 const RUSHED_WAIT_NS: f64 = 4e6;
 const PRESSED_WAIT_NS: f64 = 10e6;
@@ -36,16 +36,16 @@ const PRESSED_WAIT_NS: f64 = 10e6;
 /// An operation that takes longer than this waits for something.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// The longest of the long values.
+/// The length of the longest values.
 const LONG: u64 = 3000;
 
 /// How long a walk waits for a page.
 const WALK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A walk that took longer hardly says when an object was absent.
+/// The longest walk that the judge uses. A longer one hardly says when an object was absent.
 const JUDGED_WALK_NS: u64 = 1_000_000_000;
 
-/// The tables that are there all the time.
+/// The tables that exist all the time.
 pub(crate) const TABLES: [&str; 2] = ["wide", "narrow"];
 pub(crate) const WIDE: usize = 0;
 pub(crate) const NARROW: usize = 1;
@@ -53,15 +53,15 @@ pub(crate) const NARROW: usize = 1;
 /// An object, as the judge knows it: its table, and its number there.
 pub(crate) type Key = (u64, u64);
 
-/// What all users of a simulation see.
+/// The observations of all users of a simulation.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) history: Vec<Judgeable<Key>>,
-    /// What must not be.
+    /// The violations of rules.
     pub(crate) failures: Vec<String>,
-    /// The tables that are there all the time, once they are.
+    /// The tables that exist all the time, once they are created.
     pub(crate) tables: Vec<TableId>,
-    /// The users that have not come to an end.
+    /// The number of users that have not ended.
     pub(crate) working: u64,
     pub(crate) walks: u64,
     pub(crate) made: u64,
@@ -72,23 +72,23 @@ pub(crate) struct Seen {
     /// The sum of the times of all operations of [`User::work_until`] that waited.
     pub(crate) waited: Duration,
     names: u64,
-    /// Until then users do not think, and what they do then comes on top.
+    /// Until this time users hurry: they make short pauses, and their operations are additional.
     hurried_until: u64,
-    /// Until then the first one writes and the others read.
+    /// Until this time the first user writes and the others read.
     parted_until: u64,
-    /// Until then those who hurry hardly think.
+    /// Until this time hurrying users make hardly any pauses.
     rushed_until: u64,
-    /// Until then those who hurry move tablets.
+    /// Until this time hurrying users move tablets.
     moving_until: u64,
-    /// Until then those who hurry overwrite much, and do not wait for long.
+    /// Until this time hurrying users overwrite much, and do not wait for long.
     pressed_until: u64,
-    /// Until then those who hurry update only the table with this place in the list.
+    /// Until this time hurrying users update only the table with this place in the list.
     keep_to: (u64, usize),
-    /// An object of which nothing is left but that there was one: the world lets go of its master.
+    /// An object of which only the fact remains that it existed: the world crashes its master.
     pub(crate) faded: Option<(TableId, KeyHash)>,
 }
 
-/// Clones are the same.
+/// The shared state of the users. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Seeing {
     pub(crate) seen: Rc<RefCell<Seen>>,
@@ -97,38 +97,39 @@ pub(crate) struct Seeing {
 }
 
 impl Seeing {
-    /// Users hurry for so long: something happens that they may notice.
+    /// Lets users hurry for some time, in which they may notice a fault.
     pub(crate) fn hurry(&self, lasts: Duration) {
         let until = self.time.get() + lasts.as_nanos() as u64;
         let mut seen = self.seen.borrow_mut();
         seen.hurried_until = seen.hurried_until.max(until);
     }
 
-    /// The same, and the first user writes while the others read.
+    /// Lets users hurry for some time; the first one writes while the others read.
     pub(crate) fn part(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().parted_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
-    /// Users hurry for so long, and hardly think.
+    /// Lets users hurry for some time, with hardly any pauses.
     pub(crate) fn rush(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().rushed_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
-    /// Users hurry for so long, and move tablets.
+    /// Lets users hurry for some time, and move tablets.
     pub(crate) fn hurry_and_move(&self, lasts: Duration) {
         self.rush(lasts);
         self.seen.borrow_mut().moving_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
-    /// Users hurry for so long, and overwrite much without waiting for it for long.
+    /// Lets users hurry for some time, and overwrite much without waiting for long.
     pub(crate) fn press(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().pressed_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
-    /// Users hurry for so long, and update only one of the tables. Only the narrow one is worth a long wait.
+    /// Lets users hurry for some time, and update only one of the tables. They wait long only for
+    /// the narrow one.
     pub(crate) fn keep_to(&self, table: usize, lasts: Duration) {
         self.rush(lasts);
         self.seen.borrow_mut().keep_to = (self.time.get() + lasts.as_nanos() as u64, table);
@@ -138,13 +139,14 @@ impl Seeing {
         self.time.get() < self.seen.borrow().hurried_until
     }
 
-    pub(crate) fn fail(&self, what: impl Display) {
+    pub(crate) fn fail(&self, violation: impl Display) {
         let at = Duration::from_nanos(self.time.get());
-        self.seen.borrow_mut().failures.push(format!("at {at:?}: {what}"));
+        self.seen.borrow_mut().failures.push(format!("at {at:?}: {violation}"));
     }
 }
 
-/// A number as the value of an object: with something behind it if the object is a long one.
+/// Returns the value of an object that stands for a number, with padding if the object is a long
+/// one.
 fn value(key: u64, number: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     if key >= NUMBERS {
@@ -153,13 +155,13 @@ fn value(key: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// The number of a value, if it is one that was written.
+/// Returns the number that a value stands for, if a user can have written the value.
 fn number(key: u64, bytes: &[u8]) -> Option<u64> {
     let number = u64::from_le_bytes(*bytes.first_chunk()?);
     (value(key, number) == bytes).then_some(number)
 }
 
-/// What writes a value of a key.
+/// Returns the operation that writes a value of a key.
 fn write(key: u64, number: u64) -> Action {
     match kind_of(key, number) {
         ValueKind::Integer => Action::WriteNumber(Number::Integer(number as i64)),
@@ -167,7 +169,7 @@ fn write(key: u64, number: u64) -> Action {
     }
 }
 
-/// The kind of a value: of the keys that are incremented some values are bytes.
+/// Returns the kind of a value. Some values of keys that are incremented are bytes.
 fn kind_of(key: u64, number: u64) -> ValueKind {
     match key < NUMBERS && number & linearizability::TEXT == 0 {
         true => ValueKind::Integer,
@@ -175,13 +177,13 @@ fn kind_of(key: u64, number: u64) -> ValueKind {
     }
 }
 
-/// An object that nobody changes.
+/// Returns the key and the value of a stable object, which no user changes.
 pub(crate) fn stable(number: u64) -> (Vec<u8>, Vec<u8>) {
     let length = 200 + 37 * number as usize % 900;
     (format!("stable {number}").into_bytes(), vec![number as u8; length])
 }
 
-/// Somebody who uses the cluster.
+/// A user of the cluster.
 pub(crate) struct User {
     client: Client,
     random: Random,
@@ -189,7 +191,7 @@ pub(crate) struct User {
     seen_version: Version,
     walk: Option<Walk>,
     own: Option<tables::Own>,
-    /// Until when it hurries, and whether it only reads meanwhile.
+    /// The time until which this user hurries, and whether it only reads meanwhile.
     hurry: (u64, bool),
     number: usize,
 }
@@ -215,7 +217,7 @@ impl User {
         }
     }
 
-    /// Makes tables over so many shards each.
+    /// Creates tables, each spread over `server_span` shards.
     pub(crate) async fn make_tables(self, count: u64, server_span: u32) {
         for number in 0..count {
             let table = CreateTable { name: format!("table {number}"), server_span };
@@ -248,7 +250,7 @@ impl User {
         self.client.close();
     }
 
-    /// Waits until all segments have as many replicas as there can be.
+    /// Waits until all segments have as many replicas as possible.
     pub(crate) async fn sees_all_replicas(self) {
         let (patience, settings) = (Duration::from_secs(1), &self.seeing.plan.settings);
         let others = self.seeing.plan.servers.saturating_sub(1).max(1);
@@ -276,7 +278,7 @@ impl User {
         self.seeing.fail(format!("segments lack replicas for long: {missing}"));
     }
 
-    /// Makes the tables and the objects that nobody changes.
+    /// Creates the tables and the stable objects.
     pub(crate) async fn found(mut self) {
         let patience = Duration::from_secs(60);
         let mut tables = Vec::new();
@@ -288,7 +290,7 @@ impl User {
             }
         }
         if self.random.chance(0.5) {
-            // First versions that lie among what nobody changes, and stay there for long.
+            // The first versions lie among the stable objects, and stay there for long.
             for (table, key) in tables.iter().flat_map(|it| (0..KEYS).map(move |key| (*it, key))) {
                 self.overwrite(table, key, patience).await;
             }
@@ -300,13 +302,13 @@ impl User {
         });
         let results = self.client.all(objects.collect(), patience).await;
         if let Some(error) = results.into_iter().find_map(Result::err) {
-            return self.seeing.fail(format!("what is to be stable is not written: {error}"));
+            return self.seeing.fail(format!("the stable objects are not written: {error}"));
         }
         self.client.close();
         self.seeing.seen.borrow_mut().tables = tables;
     }
 
-    /// Asks for anything, so often.
+    /// Sends requests of all kinds until `left` is used up.
     pub(crate) async fn work(mut self, number: usize, left: Rc<Cell<u64>>) {
         self.number = number;
         while left.get() > 0 {
@@ -334,7 +336,7 @@ impl User {
         self.client.close();
     }
 
-    /// One operation, soon.
+    /// Does one operation of a hurrying user.
     async fn hurry(&mut self) {
         let now = self.seeing.time.get();
         let (until, is_parted, is_rushed, is_moving) = {
@@ -363,7 +365,7 @@ impl User {
         if is_parted {
             self.hurry = (until, self.number > 0);
         } else if self.hurry.0 < until {
-            // Who only reads does not notice that nothing can be written any more.
+            // Half of the users only read, so they do not notice whether writes still work.
             self.hurry = (until, self.random.chance(0.5));
         }
         if !self.hurry.1 && !is_parted && self.churns() {
@@ -374,7 +376,8 @@ impl User {
             return self.walk_on(Duration::from_millis(500)).await;
         }
         let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
-        // Few objects, so that they meet; and who has no answer soon tries something else.
+        // There are few objects, so that users meet. A user without an answer soon tries another
+        // one.
         let (keys, longest) = if is_parted { (KEYS / 2, 250) } else { (KEYS, 8000) };
         let key = self.random.below(keys);
         let (judged, action, condition) = match self.hurry.1 {
@@ -387,7 +390,7 @@ impl User {
         self.pause(if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS }).await;
     }
 
-    /// An update of one of the tables.
+    /// Updates an object of one of the tables.
     async fn update_one_of(&mut self, place: usize) {
         let table = self.seeing.seen.borrow().tables[place];
         let key = self.random.below(KEYS);
@@ -402,7 +405,7 @@ impl User {
         self.client.tasks().sleep(wait).await;
     }
 
-    /// Asks for a format of the cluster, and notes the answer.
+    /// Asks the cluster to switch a format on, and records the answer.
     pub(crate) async fn switch(self, format: Format, noted: Rc<RefCell<Option<SettingsChanged>>>) {
         let changes = ChangeSettings { format: Some(format), ..ChangeSettings::default() };
         let patience = Duration::from_secs(20);
@@ -413,7 +416,7 @@ impl User {
         self.client.close();
     }
 
-    /// Looks at everything once more, when nothing is in the way.
+    /// Reads and updates everything once more, after the faults.
     pub(crate) async fn look_back(mut self, patience: Duration) {
         let tables = self.seeing.seen.borrow().tables.clone();
         for table in tables {
@@ -447,7 +450,8 @@ impl User {
         self.client.close();
     }
 
-    /// Reads and updates until then, hardly thinking. None of it may take longer than `longest`.
+    /// Reads and updates until a time, with hardly any pauses. No operation may take longer than
+    /// `longest`.
     pub(crate) async fn work_until(mut self, until: Duration, longest: Duration) {
         let tables = self.seeing.seen.borrow().tables.clone();
         while self.seeing.time.get() < until.as_nanos() as u64 {
@@ -469,7 +473,7 @@ impl User {
         self.client.close();
     }
 
-    /// Some operations on different objects of a table, all at once.
+    /// Does some operations on different objects of a table, all at once.
     async fn operate(&mut self, table: TableId) {
         let count = if self.random.chance(0.5) { 1 } else { self.random.within(2..KEYS + 1) };
         let first = self.random.below(KEYS);
@@ -507,7 +511,8 @@ impl User {
                 && !is_refused
                 && let Err(error) = &result
             {
-                self.seeing.fail(format!("nothing is wrong any more, and yet: {error}"));
+                self.seeing
+                    .fail(format!("the faults have ended, but an operation failed: {error}"));
             }
             self.record(number, result);
         }
@@ -533,7 +538,7 @@ impl User {
                 (Judged::Increment { by }, action, Condition::Always)
             }
             _ => {
-                // Some are bytes, also where others increment.
+                // Some values are bytes, also of keys that are incremented.
                 let is_text = key < NUMBERS && self.random.chance(0.3);
                 let text = if is_text { linearizability::TEXT } else { 0 };
                 let value = self.random.below(1 << 48) | text;
@@ -551,12 +556,12 @@ impl User {
             Ok(Answer::Found { version: found, value }) => {
                 self.seen_version = found;
                 let Some(value) = self::number(key, &value) else {
-                    let what = format!(
-                        "object {key} of table {table} has a value of {} bytes that nobody wrote",
+                    let violation = format!(
+                        "object {key} of table {table} has a value of {} bytes that no user wrote",
                         value.len()
                     );
                     drop(seen);
-                    return self.seeing.fail(what);
+                    return self.seeing.fail(violation);
                 };
                 Outcome::Found(version(found), value)
             }
@@ -569,7 +574,7 @@ impl User {
             Ok(Answer::Sum { version: written, number: Number::Integer(sum) }) => {
                 Outcome::Done(version(written), sum as u64)
             }
-            // Increments of bytes, also of 8 bytes.
+            // The refusal also comes for an increment of bytes, also of 8 bytes.
             Err(
                 Error::ConditionFailed { version: found } | Error::NotANumber { version: found },
             ) => {
@@ -577,9 +582,10 @@ impl User {
                 Outcome::Refused(version(found))
             }
             Err(Error::Unknown(_)) => return,
-            // Of a datagram that came twice the first may have been refused, and the second not.
+            // The first copy of a duplicated datagram may have been refused, and the second not.
             Err(Error::TimedOut(_)) if !self.seeing.plan.link.streams => return,
-            // It says that nothing was done: the judge must not need it. A read is nothing.
+            // The error says that nothing was done, so the judge must not need the update. A read
+            // stands for no effect.
             Err(Error::TimedOut(_)) => {
                 noted.action = Judged::Read;
                 return;
@@ -592,7 +598,7 @@ impl User {
         noted.answered = self.seeing.time.get();
     }
 
-    /// Goes on with a walk over the wide table.
+    /// Continues a walk over the wide table, or begins one.
     async fn walk_on(&mut self, patience: Duration) {
         let table = self.seeing.seen.borrow().tables[0];
         let mut walk = self.walk.take().unwrap_or_else(|| Walk {
@@ -617,7 +623,7 @@ impl User {
                             .strip_prefix(b"stable ")
                             .and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
                         if number.is_some_and(|number| stable(number).1 != value) {
-                            self.seeing.fail("a walk tells of a value that nobody wrote");
+                            self.seeing.fail("a walk tells of a value that no user wrote");
                         }
                         *walk.found.entry(key).or_default() += 1;
                     }
@@ -629,7 +635,7 @@ impl User {
         self.walk = Some(walk);
     }
 
-    /// A page of a walk shows an object, as a read does.
+    /// Records an object of a walk's page as a read.
     fn judge_found(&self, table: TableId, called: u64, object: (&[u8], Version, ValueKind, &[u8])) {
         let (key, version, kind, value) = object;
         let Some(key) = key.try_into().ok().map(u64::from_be_bytes).filter(|it| *it < KEYS) else {
@@ -643,7 +649,9 @@ impl User {
                 let outcome = Outcome::Found(linearizability::Version(version.0), value);
                 self.judge_read((table, key), called, outcome);
             }
-            None => self.seeing.fail(format!("a walk tells of a value of {key} that nobody wrote")),
+            None => {
+                self.seeing.fail(format!("a walk tells of a value of {key} that no user wrote"))
+            }
         }
     }
 
@@ -655,7 +663,8 @@ impl User {
 
     fn walked(&self, table: TableId, walk: Walk) {
         self.seeing.seen.borrow_mut().walks += 1;
-        // A walk that does not tell of an object has read that it is absent, at some time since it was begun.
+        // A walk without an object has read that the object was absent, at some time since its
+        // begin.
         if self.seeing.time.get() - walk.begun < JUDGED_WALK_NS {
             for key in (0..KEYS).filter(|it| !walk.found.contains_key(&it.to_be_bytes()[..])) {
                 self.judge_read((table, key), walk.begun, Outcome::Absent);

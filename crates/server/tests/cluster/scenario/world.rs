@@ -1,4 +1,4 @@
-//! The hosts of a cluster: coordinators, servers and users, and what happens to them.
+//! The hosts of a cluster: coordinators, servers and users, and their faults.
 
 mod lives;
 mod scenes;
@@ -33,27 +33,27 @@ const COORDINATOR_PORT: u16 = 7100;
 const SERVER_PORT: u16 = 7200;
 const SEGLET_BYTES: usize = 4096;
 
-/// A host with a coordinator, and what speaks to it.
+/// A host with a coordinator, and the handle of that coordinator.
 #[derive(Clone)]
 struct Seat {
     host: HostId,
     handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
-    /// The newest format that its next life knows.
+    /// The newest format that the coordinator knows after its next restart.
     newest_format: Rc<Cell<Format>>,
-    /// What its turns took, in real time.
+    /// The real time of its turns.
     spent: Rc<Cell<Duration>>,
 }
 
-/// A server's process: a host for each of its threads, which live and die together. Only the first
-/// has a disk in use.
+/// A server's process: a host for each of its threads, which start and crash together. Only the
+/// first one uses its disk.
 #[derive(Clone)]
 struct Place {
     hosts: Vec<HostId>,
-    /// Its present life.
+    /// The server's present generation.
     life: Rc<RefCell<Life>>,
-    /// The newest format that its next life knows.
+    /// The newest format that the server knows after its next restart.
     newest_format: Rc<Cell<Format>>,
-    /// When it is started again, if it is not running.
+    /// The time of its restart, if it is not running.
     starts_at: Rc<Cell<Option<Duration>>>,
 }
 
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// A thread of a server: it ends with its server's life.
+/// A thread of a server: it ends with its server's generation.
 pub(super) struct OneLife {
     pub(super) node: Node<Server>,
     pub(super) life: Life,
@@ -81,7 +81,7 @@ impl Process for OneLife {
     fn sleep(&mut self, _: Option<Duration>) {}
 }
 
-/// A cluster in a box.
+/// A simulated cluster.
 pub(crate) struct World {
     pub(crate) simulation: Simulation,
     pub(crate) seeing: Seeing,
@@ -90,17 +90,17 @@ pub(crate) struct World {
     places: Vec<Place>,
     users: Vec<HostId>,
     random: Random,
-    /// Disks may fail.
+    /// Whether disks may fail.
     is_troubled: bool,
-    /// Lives of servers that ended, and why the last one did that should not have.
+    /// The number of ended generations: of all, of those after a verdict, and of orderly ends.
     pub(crate) restarts: u64,
     pub(crate) given_up: u64,
     pub(crate) left: u64,
     /// The server whose disk hangs for good.
     pub(crate) hung: Option<usize>,
-    /// Bits that turned over in replicas.
+    /// The number of flipped bits in replicas.
     pub(crate) rotted: u64,
-    /// Shards that took back their former logs.
+    /// The masters of shards that took back their former logs.
     pub(crate) taken_back: std::collections::BTreeSet<thunderhead_wire::MasterId>,
 }
 
@@ -170,7 +170,7 @@ impl World {
                     populate: false,
                     cleaners: 1,
                     backup: Some(BackupOptions {
-                        // What the documentation says is enough.
+                        // The default must be enough, as documented.
                         disk_bytes: None,
                         buffers: Some(buffers),
                         populate: false,
@@ -199,7 +199,7 @@ impl World {
         Place { hosts, life, starts_at: Rc::default(), newest_format }
     }
 
-    /// A host with a user, who does something that ends, and begins it anew after a restart.
+    /// Adds a host with a user, which does some work, and begins the work anew after a restart.
     pub(crate) fn add_user<F: Future<Output = ()> + 'static>(
         &mut self,
         name: &str,
@@ -209,7 +209,7 @@ impl World {
         let ended = Rc::new(Cell::new(false));
         seeing.seen.borrow_mut().working += 1;
         self.simulation.add_host(name, move |mut boot| {
-            // As every client: of the first cluster that it meets.
+            // Every client belongs to the first cluster that it meets.
             boot.transport.set_cluster(OwnCluster::FirstMet);
             let random = boot.world.random.split();
             let session = Session::new(coordinators.clone(), boot.world.random.split());
@@ -228,7 +228,7 @@ impl World {
         })
     }
 
-    /// Users who work, so much each.
+    /// Adds the users of the plan, each with its number of operations.
     pub(crate) fn add_users(&mut self) {
         let plan = Rc::clone(&self.seeing.plan);
         for number in 0..plan.users {
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// Runs until something holds, or for so long; says whether it holds.
+    /// Runs until a condition holds, or the patience ends. Returns whether it holds.
     pub(crate) fn until(&mut self, patience: Duration, holds: impl Fn(&World) -> bool) -> bool {
         let end = self.simulation.now() + patience;
         while !holds(self) {
@@ -252,7 +252,7 @@ impl World {
         true
     }
 
-    /// Runs, and starts servers again whose lives have ended.
+    /// Runs for some time, and restarts servers whose generations have ended.
     pub(crate) fn run_for(&mut self, duration: Duration) {
         let end = self.simulation.now() + duration;
         while self.simulation.now() < end {
@@ -293,13 +293,13 @@ impl World {
         self.kill(place, false);
     }
 
-    /// Whether a server's disk is the one that fails.
+    /// Whether a server has the weak disk.
     fn is_weak(&self, place: &Place) -> bool {
         let weak = self.seeing.plan.weak.and_then(|number| self.places.get(number));
         weak.is_some_and(|weak| weak.first() == place.first())
     }
 
-    /// Ends a server's process, to be started again later.
+    /// Ends a server's process, which restarts later.
     fn kill(&mut self, place: &Place, power: bool) {
         self.restarts += 1;
         for host in &place.hosts {
@@ -317,14 +317,14 @@ impl World {
         self.places[number].life.borrow().leave();
     }
 
-    /// Ends a server's process, to be started again after so long.
+    /// Ends a server's process, which restarts after some time.
     pub(crate) fn stop(&mut self, number: usize, lasts: Duration) {
         let place = self.places[number].clone();
         self.kill(&place, false);
         place.starts_at.set(Some(self.simulation.now() + lasts));
     }
 
-    /// Ends the processes of all servers and coordinators; they are started again after so long.
+    /// Ends the processes of all servers and coordinators, which restart after some time.
     pub(crate) fn stop_all(&mut self, lasts: Duration) {
         for number in 0..self.places.len() {
             self.stop(number, lasts);
@@ -335,13 +335,13 @@ impl World {
         }
     }
 
-    /// Replaces the program of a server by one that knows formats up to this one.
+    /// Replaces the program of a server by a program that knows formats up to `newest`.
     pub(crate) fn replace_server(&mut self, number: usize, newest: Format) {
         self.places[number].newest_format.set(newest);
         self.stop(number, Duration::from_millis(200));
     }
 
-    /// The same with the program of a coordinator, which is away for so long.
+    /// Replaces the program of a coordinator, which is away for some time.
     pub(crate) fn replace_coordinator(&mut self, number: usize, newest: Format, lasts: Duration) {
         let seat = self.seats[number].clone();
         seat.newest_format.set(newest);
@@ -349,37 +349,37 @@ impl World {
         self.simulation.crash(seat.host);
     }
 
-    /// The number of the coordinator that leads.
+    /// Returns the number of the leading coordinator.
     pub(crate) fn leads(&self) -> Option<usize> {
         let leads =
             |seat: &Seat| seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads());
         self.seats.iter().position(leads)
     }
 
-    /// What the turns of all coordinators took so far, in real time.
+    /// Returns the real time of all coordinators' turns so far.
     pub(crate) fn spent(&self) -> Duration {
         self.seats.iter().map(|seat| seat.spent.get()).sum()
     }
 
-    /// The hosts of a server's threads.
+    /// Returns the hosts of a server's threads.
     pub(crate) fn hosts(&self, number: usize) -> Vec<HostId> {
         self.places[number].hosts.clone()
     }
 
-    /// The host of the coordinator that leads, or that would.
+    /// Returns the host of the leading coordinator, or of the first one if none leads.
     pub(crate) fn leader_host(&self) -> HostId {
         let leads =
             |seat: &&Seat| seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads());
         self.seats.iter().find(leads).unwrap_or(&self.seats[0]).host
     }
 
-    /// Who a server is, and in which life.
+    /// Returns a server's id and generation.
     pub(crate) fn identity(&self, number: usize) -> Option<(ServerId, u64)> {
         let identity = self.places[number].life.borrow().identity();
         identity.map(|it| (it.server, it.generation))
     }
 
-    /// The verdict that a life is over, whatever its server does.
+    /// Lets the leader declare a generation of a server crashed, although the server may still run.
     pub(crate) fn give_up(&self, server: ServerId, generation: u64) -> bool {
         self.leader().is_some_and(|leader| leader.server_failed(server, generation))
     }
@@ -391,13 +391,13 @@ impl World {
         })
     }
 
-    /// Where the tablets are and who there is, if somebody knows.
+    /// Returns the leader's map and list of servers, if a coordinator leads.
     pub(crate) fn known(&self) -> Option<(Map, ServerList)> {
         let leader = self.leader()?;
         Some((leader.map()?, leader.servers()?))
     }
 
-    /// Whether every tablet is served and all servers are there.
+    /// Whether every tablet is served and all servers are up.
     pub(crate) fn is_whole(&self) -> bool {
         self.known().is_some_and(|(map, list)| {
             let all = map.tables.iter().flat_map(|table| &table.tablets);
@@ -406,7 +406,7 @@ impl World {
         })
     }
 
-    /// From now on things are as the plan has them.
+    /// Begins the faults of the plan.
     pub(crate) fn begin_trouble(&mut self) {
         let plan = Rc::clone(&self.seeing.plan);
         self.is_troubled = true;
@@ -415,7 +415,7 @@ impl World {
         self.store.set_faults(plan.metastore);
     }
 
-    /// Something happens to somebody.
+    /// Causes one fault.
     pub(crate) fn trouble(&mut self) {
         let plan = Rc::clone(&self.seeing.plan);
         let mut random = self.random.split();
@@ -459,7 +459,7 @@ impl World {
         }
         match random.below(18) {
             0..3 => self.kill(&place, power),
-            // Many at once.
+            // Many servers crash at once.
             3 => {
                 let share = if random.chance(0.5) { 1.0 } else { random.fraction() };
                 for place in self.places.clone() {
@@ -479,7 +479,7 @@ impl World {
                 }
                 self.simulation.stop_at_send(somebody, random.within(1..60), power);
             }
-            // It is asked to end, and is started again.
+            // The server is asked to end, and restarts.
             6 => {
                 let share = if random.chance(0.3) { 1.0 } else { 0.0 };
                 for other in &self.places {
@@ -564,12 +564,12 @@ impl World {
         }
     }
 
-    /// Ends all trouble.
+    /// Ends all faults.
     pub(crate) fn heal(&mut self) {
         let plan = Rc::clone(&self.seeing.plan);
         let calm = Link { streams: plan.link.streams, ..Link::default() };
         self.simulation.set_scheduling(Scheduling::default());
-        // What was planned for later still comes, and ends what had begun.
+        // Scheduled events still come, and end faults that had begun.
         for wait in [Duration::ZERO, plan.lasts_max.max(LIFE_LASTS_MAX)] {
             self.run_for(wait);
             self.simulation.network().set_all_links(calm);
@@ -589,7 +589,8 @@ impl World {
             }
             others.iter().for_each(|host| self.simulation.start(*host));
         }
-        // A server uses frames that it could not write, and a disk that hung, only after its restart.
+        // A server uses frames that it could not write, and a disk that hung, only after its
+        // restart.
         for number in plan.weak.into_iter().chain(self.hung) {
             self.stop(number, Duration::from_millis(100));
             self.run_for(Duration::from_millis(200));
@@ -597,7 +598,7 @@ impl World {
         self.is_troubled = false;
     }
 
-    /// How everybody is, for whoever looks for what is wrong.
+    /// Describes the state of the cluster, for the message of a failure.
     pub(crate) fn describe(&self) -> String {
         let leads = self.leader().is_some();
         let remarks: Vec<String> = self.leader().map(|it| it.remarks()).unwrap_or_default();

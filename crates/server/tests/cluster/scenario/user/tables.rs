@@ -1,4 +1,4 @@
-//! Tables and tablets: users make, drop, split and move them.
+//! Tables and tablets: users create, drop, split and move them.
 
 use super::{TABLES, User};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use thunderhead_client::control::{
 use thunderhead_client::{Error, KeyHash, Question, Reply, Status, TableId};
 use thunderhead_wire::MasterId;
 
-/// Tablets of one table are split until there are so many.
+/// The number of tablets up to which the tablets of a table are split.
 const TABLETS: usize = 6;
 
-/// A table of one's own.
+/// A table that only one user uses.
 pub(super) struct Own {
     name: String,
-    /// It is there.
+    /// The table's id, if it exists.
     id: Option<TableId>,
 }
 
@@ -96,7 +96,7 @@ impl User {
         self.client.close();
     }
 
-    /// Makes a table, uses it, or drops it.
+    /// Creates a table, uses it, or drops it.
     pub(super) async fn own_table(&mut self) {
         let patience = Duration::from_secs(5);
         let mut own = self.own.take().unwrap_or_else(|| {
@@ -104,8 +104,8 @@ impl User {
             seen.names += 1;
             Own { name: format!("own {}", seen.names), id: None }
         });
-        // After an answer that did not come, nobody knows: that name is left alone then. A request
-        // that came twice (as datagrams do) may be refused for what it did itself.
+        // Without an answer it is unknown whether the table exists, and the name is not used again.
+        // A duplicated request (a datagram) may be refused because its first copy succeeded.
         let comes_once = self.seeing.plan.link.streams;
         match own.id {
             None => {
@@ -120,7 +120,7 @@ impl User {
                     }
                     Err(Error::Refused(Status::TableExists)) if !comes_once => {}
                     Err(Error::Refused(Status::TableExists)) => {
-                        self.seeing.fail(format!("{} is there, and nobody made it", own.name));
+                        self.seeing.fail(format!("{} exists, and no user created it", own.name));
                     }
                     other => self.may_fail(&other),
                 }
@@ -159,12 +159,12 @@ impl User {
         }
     }
 
-    /// What may be said while much is wrong.
+    /// Checks that an answer is one of the failures that are allowed during faults.
     fn may_fail(&self, answer: &Result<Reply, Error>) {
         match answer {
             Err(Error::TimedOut(_) | Error::Unknown(_)) => {}
-            // Nothing changes while the metastore is away, or while something else is being done; one
-            // place is split once.
+            // Changes fail while the metastore is away, or while another change is in progress. A
+            // place is split only once.
             Err(Error::Refused(
                 Status::MetastoreUnavailable
                 | Status::NoServers

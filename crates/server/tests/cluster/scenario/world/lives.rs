@@ -1,8 +1,9 @@
-//! What costs servers their lives, or makes it hard to recover them: they are silent for longer than a
-//! verdict takes, several die one after the other, the leader goes with them, a disk fails and rots.
+//! Faults for which servers are declared crashed, or which make their recovery hard: a server is
+//! silent for longer than a verdict takes, several crash one after the other, the leader crashes
+//! with them, a disk fails and rots.
 //!
-//! One server's disk at most does so, and only where each segment has a replica elsewhere: so nothing
-//! that was acknowledged may be lost, whatever else happens.
+//! At most one server's disk fails or rots, and only if each segment has a replica elsewhere. So no
+//! acknowledged update may be lost.
 
 use super::{LIFE_LASTS_MAX, Place, World};
 use std::rc::Rc;
@@ -14,28 +15,30 @@ use thunderhead_runtime::{Random, files::Files};
 use thunderhead_simulator::HostId;
 use thunderhead_wire::control::ServerState;
 
-/// Where frames begin in a backup's storage: `docs/format.md`.
+/// The offset of the frames in a backup's storage: `docs/format.md`.
 const DATA_AT: u64 = 1 << 20;
 
-/// Where the second slot of the superblock begins, which headers follow.
+/// The offset of the second slot of the superblock, which the headers follow.
 const SECOND_SUPERBLOCK_AT: u64 = 4096;
 
 impl World {
-    /// Something that a server is given up for, and what is worst while others rebuild its tablets.
+    /// Causes a fault for which a server is declared crashed, and the worst faults while others
+    /// rebuild its tablets.
     pub(super) fn costs_a_life(&mut self, random: &mut Random) {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
         match random.below(22) {
             0 => self.stop(number, lasts),
-            // Another one soon after: mostly one that rebuilds, or has what is read.
+            // Another server crashes soon after: mostly a recovery master, or a backup that is
+            // read.
             1 => {
                 self.stop(number, lasts);
                 self.run_for(Duration::from_millis(random.within(200..1000)));
                 let other = random.below(self.places.len() as u64) as usize;
                 self.stop(other, plan.lasts_for_a_verdict(random));
             }
-            // The one that would recover it goes, too.
+            // The leader, which would recover the server, crashes too.
             2 => {
                 self.stop(number, lasts);
                 let leader = self.leader_host();
@@ -48,7 +51,7 @@ impl World {
                     self.simulation.pause(host, lasts);
                 }
             }
-            // Others do not hear it, but its coordinator may; or nobody does.
+            // Other servers do not hear it. Its coordinator may, or does not either.
             4 => {
                 let from = self.simulation.address(self.places[number].first());
                 let mut others: Vec<HostId> = self.places.iter().map(Place::first).collect();
@@ -75,9 +78,9 @@ impl World {
         }
     }
 
-    /// A server that coordinators and one user do not reach, and other users do: it is given up, and does
-    /// not hear of it. That user asks those who come after it, the others ask it. Its backups hear it all
-    /// the time, or do not, or do until it is given up.
+    /// Coordinators and one user cannot reach a server, but other users can. The server is declared
+    /// crashed and does not learn it. That user asks its successors, the others ask the server. Its
+    /// backups hear it all the time, or never, or until the verdict.
     fn is_a_zombie(&mut self, number: usize, lasts: Duration, random: &mut Random) {
         let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
         let servers = self.places.len();
@@ -106,7 +109,7 @@ impl World {
         self.cut_off(number, &others, lasts.saturating_sub(self.simulation.now() - begin));
     }
 
-    /// Nothing passes between a server and others for so long.
+    /// Cuts a server off from other hosts for some time.
     pub(super) fn cut_off(&mut self, number: usize, others: &[HostId], lasts: Duration) {
         for one in self.hosts(number) {
             for other in others {
@@ -115,7 +118,7 @@ impl World {
         }
     }
 
-    /// What a server answers to users is lost, then it dies: they ask again who comes after it.
+    /// Loses a server's answers to users, then crashes it: the users ask its successors again.
     fn loses_answers(&mut self, number: usize, lasts: Duration, random: &mut Random) {
         let usual = self.seeing.plan.link;
         let missed = Duration::from_millis(random.within(5..200));
@@ -134,8 +137,8 @@ impl World {
         self.stop(number, lasts);
     }
 
-    /// A server misses what another one wants to replicate, be it for a moment or for longer; then it is
-    /// the only one there is.
+    /// A server misses replication messages of another one, for a moment or for longer. Then all
+    /// others crash.
     fn is_left_alone(&mut self, number: usize, lasts: Duration, random: &mut Random) {
         let missed = Duration::from_millis(random.within(20..500));
         let other = random.below(self.places.len() as u64) as usize;
@@ -151,7 +154,7 @@ impl World {
         }
         let leader = self.leader_host();
         if random.chance(0.3) {
-            // What the other one has to tell the coordinator comes late.
+            // The other server's messages to the coordinator come late.
             for host in self.hosts(other) {
                 self.cut_between(
                     host,
@@ -170,8 +173,9 @@ impl World {
         }
     }
 
-    /// A server begins another life; when that is known nothing else can be written down for a while, such
-    /// as the epochs of heads that had replicas there.
+    /// A server restarts. When the cluster knows its new generation, the metastore stops for a
+    /// while, so that nothing more can be written, such as the epochs of heads that had replicas
+    /// there.
     fn comes_again_while_nothing_is_noted(&mut self, number: usize, random: &mut Random) {
         let before = self.identity(number);
         self.stop(number, Duration::from_millis(random.within(1..100)));
@@ -194,7 +198,7 @@ impl World {
         self.hosts(one).into_iter().flat_map(with).collect()
     }
 
-    /// Nothing passes between two hosts for so long.
+    /// Cuts the links between two hosts for some time.
     pub(super) fn cut_between(&mut self, one: HostId, other: HostId, lasts: Duration) {
         let usual = self.seeing.plan.link;
         let (a, b) = (self.simulation.address(one), self.simulation.address(other));
@@ -204,14 +208,15 @@ impl World {
         }
     }
 
-    /// Counts the shards that have taken back the log of their former life, as the cluster tells.
+    /// Counts the shards that have taken back the log of their former generation, by the list of
+    /// servers.
     pub(crate) fn see_lineages(&mut self) {
         let servers = self.known().map_or(Vec::new(), |(_, list)| list.servers);
         let lineages = servers.iter().flat_map(|server| &server.lineages);
         self.taken_back.extend(lineages.map(|(master, _)| *master));
     }
 
-    /// The disk that may fail does so for a while, or has rotted.
+    /// The weak disk fails for a while, or rots.
     fn weakens(&mut self, lasts: Duration, random: &mut Random) {
         let plan = Rc::clone(&self.seeing.plan);
         let Some(place) = plan.weak.and_then(|number| self.places.get(number)) else { return };
@@ -237,8 +242,8 @@ impl World {
     }
 }
 
-/// Turns over bits of what replicas are made of; says how many. Superblock and headers stay whole:
-/// without them the store is another one.
+/// Flips bits of replicas, and returns how many. The superblock and the headers stay intact:
+/// without them the store would be a different one.
 fn rot(disk: &SimDisk, random: &mut Random) -> u64 {
     let mut files = disk.files();
     let Ok(file) = files.open(FILE_NAME, false) else { return 0 };
@@ -250,12 +255,12 @@ fn rot(disk: &SimDisk, random: &mut Random) -> u64 {
         let turned = [byte[0] ^ 1 << random.below(8)];
         read.and_then(|_| files.write_at(file, at, &turned)).is_ok()
     };
-    // It may be that the machine is to stop at one of these.
+    // The machine may be set to stop at one of these operations.
     (0..bits).take_while(|_| turns()).count() as u64
 }
 
-/// Has sectors become unreadable, in headers as in replicas. One superblock stays whole: without it the store is
-/// another one.
+/// Makes sectors unreadable, in headers and in replicas. One superblock stays intact: without it
+/// the store would be a different one.
 fn spoil(disk: &SimDisk, random: &mut Random) {
     let mut files = disk.files();
     let Ok(file) = files.open(FILE_NAME, false) else { return };

@@ -1,4 +1,4 @@
-//! Scenes: things that happen in a certain order, each of them long enough that the next one meets it.
+//! Scenes: events in a certain order, each of which lasts until the next one has happened.
 
 use super::World;
 use super::windows::millis;
@@ -28,16 +28,17 @@ impl World {
         }
     }
 
-    /// The network holds what users send to a master for seconds: updates of a tablet, which then moves to another master.
-    /// There users have them done. They acknowledge that with updates of another table, and the tablet
-    /// moves back. Then what was held arrives.
+    /// The network holds messages from users to a master for seconds: updates of a tablet, which
+    /// then moves to another master. The users repeat the updates there, and they are done. The
+    /// users acknowledge that with updates of another table, and the tablet moves back. Then the
+    /// held messages arrive.
     pub(super) fn holds_updates(&mut self, random: &mut Random) {
         let Some((from, owner)) = self.first_master(NARROW) else { return };
         let others = self.others(from);
         let Some(to) = random.pick(&others).copied().and_then(|it| self.master_of(it)) else {
             return;
         };
-        // So that all masters know all users.
+        // All masters shall know all users.
         self.seeing.keep_to(WIDE, Duration::from_millis(200));
         self.run_for(Duration::from_millis(200));
         let held = Link { delay: millis(random, 2300..3500), ..self.seeing.plan.link };
@@ -50,7 +51,7 @@ impl World {
         self.run_for(window);
         self.seeing.keep_to(WIDE, Duration::from_secs(5));
         self.add_user("mover", move |user| user.move_to(NARROW, to));
-        // Until users ask where the tablet is, for they have no answer.
+        // Users without an answer fetch the map again within this time.
         self.run_for(Duration::from_millis(1050) + millis(random, 200..600));
         self.add_user("mover", move |user| user.move_to(NARROW, owner));
         self.until(Duration::from_millis(500), |world| {
@@ -62,7 +63,7 @@ impl World {
         self.run_for(Duration::from_millis(100));
     }
 
-    /// The server that has the first tablet of a table, and its master there.
+    /// Returns the server that has the first tablet of a table, and its master there.
     fn first_master(&self, table: usize) -> Option<(usize, MasterId)> {
         let tables = self.known()?.0.tables;
         let table = tables.iter().find(|it| it.name == TABLES[table])?;
@@ -73,13 +74,13 @@ impl World {
         Some((number, tablet.master))
     }
 
-    /// The first master of a server.
+    /// Returns the first master of a server.
     fn master_of(&self, number: usize) -> Option<MasterId> {
         let identity = self.places[number].life.borrow().identity();
         identity.and_then(|it| it.masters.first().copied())
     }
 
-    /// A server that has tablets.
+    /// Draws a server that has tablets.
     fn a_master(&self, random: &mut Random) -> Option<usize> {
         let tables = self.known()?.0.tables;
         let addresses = tables.iter().flat_map(|it| &it.tablets).filter_map(|it| it.address);
@@ -93,8 +94,9 @@ impl World {
         (0..self.places.len()).filter(|it| *it != number).collect()
     }
 
-    /// What its backups confirm comes to a server nearly too late to be waited for; then it is given up, and
-    /// hears nothing but what is under way. One user asks who comes after it, the others ask it.
+    /// The answers of a server's backups arrive just before the server would stop waiting for them.
+    /// Then it is declared crashed, and receives only messages in flight. One user asks its
+    /// successors, the others ask the server.
     fn hears_late(&mut self, number: usize, random: &mut Random) {
         let usual = self.seeing.plan.link;
         let lasts = Duration::from_secs(3);
@@ -107,7 +109,8 @@ impl World {
         self.seeing.rush(lasts);
         let Some(user) = self.users.first().copied() else { return };
         self.run_for(millis(random, 50..300));
-        // What it does not know to be durable it does not tell of: so nothing is written for a while.
+        // A master does not show updates that it does not know to be durable. So nothing is written
+        // for a while.
         self.simulation.crash(user);
         self.run_for(late.delay * 2 + millis(random, 0..500));
         if let Some((server, generation)) = self.identity(number) {
@@ -125,8 +128,8 @@ impl World {
         self.run_for(Duration::from_millis(1000));
     }
 
-    /// All other servers are restarted, so that a master begins the replicas of its head anew in the
-    /// place of those that they have; it dies while it does.
+    /// All other servers are restarted, so a master begins the replicas of its head anew in the
+    /// place of the existing ones. The master crashes meanwhile.
     fn dies_while_all_is_begun_anew(&mut self, number: usize, random: &mut Random) {
         let far = Link { delay: millis(random, 3..50), ..self.seeing.plan.link };
         self.seeing.rush(Duration::from_millis(500));
@@ -148,8 +151,8 @@ impl World {
         self.stop(number, self.seeing.plan.lasts_for_a_verdict(random));
     }
 
-    /// All servers lose their power, each at an operation of its disk, while much is written: some of a round is there
-    /// then, its headers without its data among it.
+    /// All servers lose power, each at an operation of its disk, while much is written. Then a part
+    /// of a round is on the disk; it may be the headers without their data.
     fn loses_power_in_rounds(&mut self, random: &mut Random) {
         self.seeing.press(Duration::from_secs(1));
         self.run_for(millis(random, 20..500));
@@ -157,13 +160,13 @@ impl World {
             self.simulation.stop_at_disk_operation(place.first(), random.within(1..12), true);
         }
         self.run_for(millis(random, 200..1000));
-        // Who would overwrite what is lost now would not notice it.
+        // A user that overwrote a lost object now would not notice the loss.
         self.seeing.press(Duration::ZERO);
     }
 
-    /// Nothing that a master appends gets to one server, which may have its head; another one is lost, so
-    /// that what that has is made again, from memory out of which was dropped what has been overwritten
-    /// meanwhile. Then the master dies.
+    /// A server that may have a master's head gets no more of its bytes. Another server is lost, so
+    /// its replicas are made again, from memory from which compaction has dropped overwritten
+    /// entries meanwhile. Then the master crashes.
     fn dies_after_copies(&mut self, number: usize, random: &mut Random) {
         let mut others = self.others(number);
         let lost = others.swap_remove(random.below(others.len() as u64) as usize);
@@ -180,7 +183,7 @@ impl World {
         self.give_up(server, generation);
         self.run_for(millis(random, 20..150));
         if is_back_soon {
-            // It frees what it still has and the master has made again.
+            // The server frees the replicas that it still has and that the master has made again.
             let is_back = |world: &World| {
                 let identity = world.identity(lost);
                 identity.is_some_and(|it| it != (server, generation))
@@ -189,13 +192,14 @@ impl World {
             self.run_for(millis(random, 5..80));
         }
         self.stop(number, millis(random, 1000..3000));
-        // Who would overwrite what is lost now would not notice it.
+        // A user that overwrote a lost object now would not notice the loss.
         self.seeing.press(Duration::ZERO);
     }
 
-    /// A server is away, and a master goes on without it. It comes back with what it has, and gets what it
-    /// missed over a slow link; at some moment of that it is left alone: the master and all others die. Whoever
-    /// recovers the master meets what it has first, and must not take it for the end of the log.
+    /// A server is away, and a master goes on without it. It comes back with its old replicas, and
+    /// gets the missed bytes over a slow link. At some moment of that the master and all others
+    /// crash. The recovery of the master finds this server's replicas first, and must not take them
+    /// for the end of the log.
     fn leaves_one_behind(&mut self, number: usize, random: &mut Random) {
         let mut others = self.others(number);
         let left = others.swap_remove(random.below(others.len() as u64) as usize);
@@ -220,14 +224,14 @@ impl World {
         for other in others {
             self.stop(other, lasts + millis(random, 0..500));
         }
-        // Who would overwrite what is lost now would not notice it.
+        // A user that overwrote a lost object now would not notice the loss.
         self.seeing.press(Duration::ZERO);
     }
 
-    /// A server is lost. A backup far from the one that rebuilds its tablets is given up while it has parts of
-    /// side segments; it comes again, and does not hear that it is to free them. When they are made again
-    /// elsewhere, and the tablets are served, their master dies, and three servers with it that may have the
-    /// whole ones.
+    /// A server is lost. A backup with a slow link to the recovery master is declared crashed while
+    /// it has parts of side segments. It restarts, and does not get the message to free them. When
+    /// they are made again elsewhere, and the tablets are served, the recovery master crashes, and
+    /// with it three servers that may have the whole replicas.
     fn dies_with_parts_left(&mut self, lost: usize, random: &mut Random) {
         let usual = self.seeing.plan.link;
         let Some((server, generation)) = self.identity(lost) else { return };
@@ -259,7 +263,7 @@ impl World {
         self.run_for(Duration::from_millis(2000));
     }
 
-    /// A server that rebuilds tablets.
+    /// Returns a server that rebuilds tablets.
     fn rebuilds(&self) -> Option<usize> {
         let leader = self.leader()?;
         let recoveries = leader.recoveries()?;

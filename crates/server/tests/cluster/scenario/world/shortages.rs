@@ -1,4 +1,5 @@
-//! Too few replicas: `min_replicas` changes, a disk hangs for good, no coordinator answers for long.
+//! Too few replicas: `min_replicas` changes, a disk hangs for good, no coordinator answers for
+//! long.
 
 use super::World;
 use super::windows::millis;
@@ -9,8 +10,8 @@ use thunderhead_runtime::sim::disk::DiskModel;
 /// How long an operation of a disk takes that hangs: longer than any run.
 const HUNG: Duration = Duration::from_secs(24 * 3600);
 
-/// How long an operation may take beside a hung disk. A master waits for that disk for two seconds, and a user asks
-/// again only now and then.
+/// How long an operation may take beside a hung disk. A master waits for that disk for two seconds,
+/// and a user asks again only now and then.
 const HUNG_MAX: Duration = Duration::from_secs(4);
 
 /// How long all operations of a user may wait for that disk together. A master waits once.
@@ -27,8 +28,9 @@ impl World {
         self.add_user("operator", move |user| user.sets_min_replicas(min_replicas));
     }
 
-    /// A server is away, so the others write with fewer replicas. An operator changes `min_replicas`, and a master
-    /// crashes before or after the servers know the new value. During its recovery `min_replicas` changes again.
+    /// A server is away, so the others write with fewer replicas. An operator changes
+    /// `min_replicas`, and a master crashes before or after the servers know the new value. During
+    /// its recovery `min_replicas` changes again.
     pub(super) fn changes_demand_in_recovery(&mut self, number: usize, random: &mut Random) {
         let others: Vec<usize> = (0..self.places.len()).filter(|it| *it != number).collect();
         let lasts = self.seeing.plan.lasts_for_a_verdict(random);
@@ -55,8 +57,8 @@ impl World {
         self.run_for(millis(random, 0..1000));
     }
 
-    /// The disk of a server hangs for good. The server still answers, and takes replicas into its memory until that is
-    /// full. This is the only fault, so writes must soon go on.
+    /// The disk of a server hangs for good. The server still answers, and takes replicas into its
+    /// memory until that is full. This is the only fault, so writes must soon go on.
     pub(crate) fn hangs(&mut self, number: usize, random: &mut Random) {
         self.hung = Some(number);
         let plan = std::rc::Rc::clone(&self.seeing.plan);
@@ -99,8 +101,8 @@ impl World {
         }
     }
 
-    /// All masters need every replica, a server is away, and no coordinator answers for long. The masters need a
-    /// coordinator's word that they were not declared crashed.
+    /// All masters need every replica, a server is away, and no coordinator answers for long. The
+    /// masters need a coordinator's word that they were not declared crashed.
     pub(super) fn has_no_coordinator(&mut self, number: usize, random: &mut Random) {
         let replicas = self.seeing.plan.settings.replicas;
         self.demands(if random.chance(0.7) { replicas } else { 1 });
