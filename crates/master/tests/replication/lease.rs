@@ -1,5 +1,6 @@
-//! Until when a shard answers reads: a master that was given up, or hears nothing of its backups, stops
-//! in time; one that is idle, has lost a backup, or hears nothing of the coordinator does not.
+//! The read lease of a shard. A master that was declared crashed, or has no answers of its backups,
+//! stops answering reads in time. An idle master, or a master that has lost a backup or the
+//! coordinator, goes on.
 
 use crate::recovery::TABLE;
 use crate::simulated::{Coordinator, MASTER, PORT, Shared, backup_node, first_list, master_node};
@@ -29,7 +30,7 @@ fn object(condition: Condition) -> Vec<u8> {
     [ObjectHead::new(TABLE, KEY.len(), condition, 0).as_bytes(), KEY].concat()
 }
 
-/// Something that was asked: when it was answered, and how.
+/// A request, with the time and the outcome of its answer.
 #[derive(Clone, Debug)]
 struct Asked {
     opcode: Opcode,
@@ -38,7 +39,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether the answer tells of what is there.
+    /// Whether the answer reveals the shard's contents.
     fn tells(&self) -> bool {
         let told = [Status::NotFound, Status::ConditionFailed];
         match self.outcome {
@@ -58,8 +59,8 @@ struct Scene {
     asked: Rc<RefCell<Vec<Asked>>>,
 }
 
-/// A shard with so many replicas on so many backups, one write, and from then on reads of all kinds,
-/// some every few milliseconds.
+/// Starts a shard with replicas on backups, which gets one write and then reads of all kinds, some
+/// every few milliseconds.
 fn scene(replicas: u32, backups: u64) -> Scene {
     let mut simulation = Simulation::new(Options::calm(1));
     let known: Shared = Rc::default();
@@ -123,10 +124,10 @@ fn scene(replicas: u32, backups: u64) -> Scene {
 }
 
 impl Scene {
-    /// Has a backup fenced at a time, as who recovers the log does.
+    /// Fences a backup at a time, as a recovery of the log does.
     fn fence_at(&mut self, at: Duration, backup: usize) {
         let to = address(self.simulation.address(self.backups[backup]), PORT);
-        self.simulation.add_host(&format!("who fences {backup}"), move |boot| {
+        self.simulation.add_host(&format!("fence of {backup}"), move |boot| {
             let node = Node::new(boot.world, boot.transport, ());
             let (calling, tasks) = (node.calling(), node.tasks().clone());
             node.tasks().spawn(async move {
@@ -139,7 +140,7 @@ impl Scene {
         });
     }
 
-    /// Nothing gets through between shard and backups from now on, or everything.
+    /// Blocks or unblocks all links between shard and backups.
     fn separate(&self, blocked: bool) {
         let shard = self.simulation.address(self.shard);
         let link = Link { blocked, ..Link::default() };
@@ -157,13 +158,13 @@ impl Scene {
         list.servers[backup + 1].state = ServerState::Down;
     }
 
-    /// What was answered in a time.
+    /// Returns the requests that were answered within a time.
     fn answered(&self, from: Duration, until: Duration) -> Vec<Asked> {
         let asked = self.asked.borrow();
         asked.iter().filter(|it| (from..until).contains(&it.answered)).cloned().collect()
     }
 
-    /// All that is asked in a time is answered by what is there.
+    /// Checks that all answers within a time reveal the shard's contents.
     fn serves(&self, from: Duration, until: Duration) {
         let all = self.answered(from, until);
         assert!(all.len() > 20, "{}", all.len());
@@ -171,7 +172,7 @@ impl Scene {
         assert!(not.is_none(), "{not:?}");
     }
 
-    /// Nothing that is asked in a time is answered by what is there.
+    /// Checks that no answer within a time reveals the shard's contents.
     fn is_silent(&self, from: Duration, until: Duration) {
         let all = self.answered(from, until);
         assert!(all.len() > 20, "{}", all.len());
@@ -197,7 +198,7 @@ fn a_master_that_was_stopped_while_it_was_given_up_tells_nothing_old() {
     scene.serves(ms(100), ms(1000));
     scene.simulation.pause(scene.shard, ms(2000));
     scene.simulation.run_for(ms(3000));
-    // What came while it was stopped was asked before others could have written, or after.
+    // Requests arrived during the pause, before or after other masters could have written.
     scene.is_silent(ms(1000) + ms(100) + READ_LEASE, ms(4000));
 }
 
@@ -220,7 +221,7 @@ fn a_master_that_hears_nothing_of_its_backups_stops_in_time_and_goes_on_when_it_
     scene.simulation.run_for(ms(2000));
     scene.serves(ms(100), ms(1000) + READ_LEASE * 2 / 3 - ms(10));
     scene.is_silent(ms(1000) + READ_LEASE, ms(3000));
-    // After a while it says that others may have what is asked for.
+    // After a while the shard answers that another one may have the tablet.
     let moved = Err(CallError::Refused { status: Status::Moved, hint: 0, detail: 0 });
     let late = scene.answered(ms(1100) + READ_LEASE * 2, ms(3000));
     assert!(late.iter().all(|it| it.opcode == Opcode::ReadMany || it.outcome == moved), "{late:?}");
@@ -278,7 +279,8 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
                 scene.serves(ms(100), ms(3000));
                 continue;
             }
-            // Without a coordinator nobody can note that what the dead one has does not count.
+            // Without a coordinator no epoch can be noted, so the crashed backup's replica still
+            // counts.
             let all = scene.answered(ms(1000) + READ_LEASE, ms(3000));
             stopped += u32::from(all.iter().all(|it| !it.tells()));
             scene.simulation.start(scene.coordinator);
@@ -286,7 +288,7 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
             scene.serves(ms(4000), ms(5000));
         }
     }
-    assert_eq!(stopped, 2, "those that had a replica of the head");
+    assert_eq!(stopped, 2, "the backups with a replica of the head");
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn a_shard_writes_and_reads_with_one_replica_of_two_while_a_backup_is_away() {
     scene.backup_dies(1);
     scene.simulation.run_for(ms(5000));
     scene.serves(ms(100), ms(6000));
-    // What is left is enough for a recovery, so its word is needed.
+    // The remaining backup is enough for a recovery, so its word is needed.
     scene.simulation.run_for(ms(1000));
     scene.is_silent(ms(6000) + ms(10) + READ_LEASE, ms(7000));
 }

@@ -1,5 +1,5 @@
-//! Replication of a log to backups: the manager alone with everything that may happen to it, and a
-//! shard with it among faults of the network; and until when that answers reads.
+//! Replication of a log to backups: the manager alone with all kinds of faults, a shard with it
+//! among faults of the network, and the read lease.
 
 mod lease;
 mod messages;

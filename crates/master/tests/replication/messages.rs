@@ -1,4 +1,4 @@
-//! Messages to backups and to the coordinator: how long they are, when they wait, and what their parts ask for.
+//! Messages to backups and to the coordinator: their lengths, their delays, and their parts.
 
 use crate::simulated::with_backup;
 use thunderhead_log::{Log, Memory, Options, SegmentKind};
@@ -17,7 +17,7 @@ fn server(id: u64) -> ServerInfo {
     with_backup(id, "10.0.0.1:1".parse().unwrap())
 }
 
-/// Manager's settings for so many replicas.
+/// Returns the manager's settings for a number of replicas.
 fn settings(replicas: u32) -> Settings {
     Settings {
         server: ServerId(9),
@@ -32,12 +32,12 @@ fn settings(replicas: u32) -> Settings {
     }
 }
 
-/// A log with replication to so many of three servers.
+/// Returns a log with this number of replicas on three servers.
 fn replicated(replicas: u32) -> (Log, Replication) {
     with(settings(replicas), 3)
 }
 
-/// A log with replication to servers 1 to `servers`.
+/// Returns a log with replication to servers 1 to `servers`.
 fn with(settings: Settings, servers: u64) -> (Log, Replication) {
     let (mut replication, replicator) = Replication::new(settings, Random::from_seed(1));
     let memory = Memory::new(256 << 20).unwrap();
@@ -47,7 +47,7 @@ fn with(settings: Settings, servers: u64) -> (Log, Replication) {
     (log, replication)
 }
 
-/// The list that names servers 1 to `servers`.
+/// Sends the list with servers 1 to `servers`.
 fn tell(replication: &mut Replication, version: u64, servers: u64) {
     let servers = (1..=servers).map(server).collect();
     replication.learn(&ServerList { version, servers, ..ServerList::default() });
@@ -64,14 +64,14 @@ fn parts(body: &[u8]) -> Vec<ReplicaPart> {
     parts
 }
 
-/// A backup does everything that a message asks for.
+/// Lets a backup do all parts of a message.
 fn done(replication: &mut Replication, now: Time, request: &Request) {
     let answer = |part: &ReplicaPart| PartAnswer::new(0, part.offset() + part.bytes() as u32);
     let answers: Vec<PartAnswer> = parts(&request.body).iter().map(answer).collect();
     replication.answered(now, request.number, Ok(answers.as_bytes()));
 }
 
-/// One to two of them, of which much was written in one turn.
+/// Returns a log with two replicas, to which much was written in one turn.
 fn much_written() -> (Log, Replication) {
     let (mut log, mut replication) = replicated(2);
     for key in 0..70_u64 {
@@ -82,7 +82,7 @@ fn much_written() -> (Log, Replication) {
     (log, replication)
 }
 
-/// A segment that is nearly as long as what any end takes is sent in several messages, also where nothing else is.
+/// A segment that is nearly as long as the longest message is sent in several messages, even alone.
 #[test]
 fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
     let (_log, mut replication) = much_written();
@@ -96,7 +96,8 @@ fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
     assert_eq!(messages, 2, "one for each replica");
 }
 
-/// Survivors and side segments have replicas on many backups, and each message costs a part of the turn.
+/// Survivors and side segments have replicas on many backups, and each message costs a part of the
+/// turn.
 #[test]
 fn a_turn_sends_no_more_of_many_survivors_than_one_message_holds() {
     const SURVIVORS: u64 = 12;
@@ -137,13 +138,14 @@ fn a_turn_sends_no_more_of_many_survivors_than_one_message_holds() {
     assert!((100..100 + SURVIVORS).all(is_whole));
 }
 
-/// What waits to be sent to a server that is gone may have lost its bytes: nobody keeps them for it.
+/// A waiting message to a server that is gone may have lost its bytes: they are not kept for it.
 #[test]
 fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     let (mut log, mut replication) = much_written();
     let first = replication.next_request().unwrap();
     let To::Backup(taker, _) = first.to else { panic!("a backup") };
-    // The other one waits still. Its server goes, and what the first took is not kept any more.
+    // The other message still waits. Its server goes, and the bytes that the first backup took are
+    // no longer kept.
     replication.learn(&ServerList {
         version: 2,
         servers: vec![server(taker.0)],
@@ -169,15 +171,16 @@ fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     assert!(other.is_some(), "another one gets all of it from memory: {takers:?}");
 }
 
-/// Has a backup have taken so much of the head.
+/// Lets a backup answer that it has `length` bytes of the head.
 fn taken(replication: &mut Replication, now: Time, request: &Request, length: u32) {
     let taken = PartAnswer::new(0, length);
     replication.answered(now, request.number, Ok(taken.as_bytes()));
 }
 
-/// After a round that took long, what is to be sent waits for others that are likely to come, but it is sent in any case.
+/// After a round that took long, a message waits for more writes that are likely to come, but it is
+/// sent in any case.
 #[test]
-fn what_is_held_is_sent_when_its_time_is_over_though_nobody_came() {
+fn a_delayed_message_is_sent_when_its_time_is_over_although_no_write_came() {
     let (mut log, mut replication) = replicated(1);
     let micros = |micros: u64| Time(micros * 1000);
     let written = |log: &mut Log| {
@@ -185,7 +188,7 @@ fn what_is_held_is_sent_when_its_time_is_over_though_nobody_came() {
         log.turn();
         position
     };
-    // One is about to be answered, and comes again.
+    // One client is about to get its answer, and will send again.
     let two = |_| Awaited { all: 2, beyond: 1 };
     let one = |_| Awaited { all: 1, beyond: 1 };
     let first = written(&mut log);
@@ -204,16 +207,17 @@ fn what_is_held_is_sent_when_its_time_is_over_though_nobody_came() {
     taken(&mut replication, micros(600), &request, second.offset);
     assert_eq!(replication.standing().durable, second);
 
-    // That did not pay: nobody came.
+    // The wait did not pay, because no write came.
     written(&mut log);
     assert!(replication.turn(micros(600), &mut log, two).has_requests);
 }
 
-/// The server is chosen while nothing of the head is durable. The message to it has no room for the head, so the head
-/// gets on without it. A replica that a recovery could use at once would then lack bytes that were acknowledged.
+/// The server is chosen while nothing of the head is durable. The message to it has no room for the
+/// head, so the head goes on without it. A replica that a recovery could use at once would then
+/// lack acknowledged bytes.
 #[test]
 fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
-    // Messages so short that one part fills them.
+    // Messages are so short that one part fills them.
     let (mut log, mut replication) = with(Settings { message_bytes: 64 << 10, ..settings(2) }, 1);
     let mut now = 1;
     let write = |log: &mut Log| {
@@ -222,7 +226,7 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
         position.segment
     };
     let first = write(&mut log);
-    // Server 1 has all of the first head before there is another one.
+    // Server 1 has all of the first head before the second head begins.
     while write(&mut log) == first {
         now += 1_000_000;
         replication.turn(Time(now), &mut log, |_| Awaited::default());
@@ -237,7 +241,7 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
         replication.turn(Time(now), &mut log, |_| Awaited::default());
         requests.extend(std::iter::from_fn(|| replication.next_request()));
         if turn == 0 {
-            // Server 1 is about to open the second head when server 2 comes.
+            // Server 1 is about to open the second head when server 2 starts.
             tell(&mut replication, 2, 2);
             continue;
         }
@@ -254,8 +258,8 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
     assert_eq!(of_next, [(1, false), (2, true)]);
 }
 
-/// The backup may have done what COMMIT asks for although the master has no answer yet. A recovery
-/// may then use the replica, so bytes that it lacks must not become durable.
+/// The backup may have carried out COMMIT although the master has no answer yet. A recovery may
+/// then use the replica, so bytes that it lacks must not become durable.
 #[test]
 fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
     let (mut log, mut replication) = with(settings(2), 1);
@@ -300,7 +304,8 @@ fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
     assert!(replication.standing().durable >= together);
 }
 
-/// The shard repeats each question until a coordinator answers, so a second one would only add to the work.
+/// The shard repeats each question until a coordinator answers, so a second one would only add to
+/// the work.
 #[test]
 fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
     let strict = Settings { min_replicas: 2, ..settings(2) };
@@ -315,7 +320,7 @@ fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
             done(&mut replication, Time(now), &request);
         }
     }
-    // The epoch without the lost replica is not noted with fewer replicas than are wanted.
+    // The epoch without the lost replica is not noted with fewer than `min_replicas` replicas.
     tell(&mut replication, 2, 1);
     let mut questions = Vec::new();
     let (step, minutes) = (10_000_000, 10 * 60 * 1_000_000_000);
@@ -331,7 +336,7 @@ fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
     }
     let [(asked, question)] = &questions[..] else { panic!("{} questions", questions.len()) };
     assert_eq!(question.opcode, Opcode::ConfirmMaster);
-    // The answer is worth what it was when the question was asked, and makes room for the next one.
+    // The answer counts from the time of the question, and allows the next question.
     replication.answered(Time(now), question.number, Ok(b"{}"));
     let until = replication.standing().reads_until;
     assert!(until >= Time(*asked) && until < Time(now), "{until:?}");

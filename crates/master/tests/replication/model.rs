@@ -1,9 +1,9 @@
-//! The manager of replicas on a real log, with backups that are killed and come again, answers that
-//! are lost, late, doubled and out of order, and full disks. At any moment the master may be gone:
-//! then for **any** set of backups that are still there, what they have either is seen to be
-//! incomplete, or makes up a log with every write that had been durable. And when the manager is
-//! content, all but any R - 1 are enough. And a master that was given up without its knowledge does not
-//! answer reads for longer than its lease.
+//! The replication manager on a real log, with backups that crash and restart, answers that are
+//! lost, delayed, duplicated and reordered, and full disks. The master may crash at any moment.
+//! Then for **any** set of remaining backups, their replicas are either visibly incomplete, or make
+//! up a log with every durable write. When the manager has no work left, all but any R - 1 backups
+//! are enough. And a master that was declared crashed without its knowledge does not answer reads
+//! for longer than its lease.
 
 use crate::recovery::{
     Found, TABLE, choose, drawn_message_bytes, open_with_data, options, rebuild,
@@ -42,7 +42,7 @@ struct Server {
     frames: u32,
     life: Option<(Service, SimWorkers)>,
     generation: u64,
-    /// What the coordinator says of it.
+    /// Its state and generation in the coordinator's list.
     listed: (ServerState, u64),
 }
 
@@ -134,7 +134,7 @@ impl Server {
     }
 }
 
-/// What was done to a key, in order: the position from which it counts, and the version and value
+/// The updates of a key, in order: the position from which each counts, and the version and value
 /// that it left, if any.
 type History = Vec<(LogPosition, Option<(Version, Vec<u8>)>)>;
 
@@ -152,15 +152,15 @@ struct Cluster {
     coordinator_up: bool,
     sent: VecDeque<Request>,
     answers: VecDeque<(u64, Result<Vec<u8>, CallError>)>,
-    /// Messages that will arrive once more, at some time.
+    /// Messages that will arrive a second time.
     strays: Vec<(ServerId, u64, Vec<u8>)>,
     keys: BTreeMap<u64, History>,
     checked: u32,
     incomplete: u32,
     given_up: u32,
-    /// Servers that the master does not reach.
+    /// Servers that the master cannot reach.
     cut: Vec<ServerId>,
-    /// There are servers for all replicas at most, they end and start again all the time, and
+    /// There are at most as many servers as replicas, they end and restart all the time, and
     /// messages are short.
     is_restless: bool,
 }
@@ -169,7 +169,7 @@ impl Cluster {
     fn new(seed: u64) -> Cluster {
         let mut random = Random::from_seed(seed);
         let replicas = random.within(1..4) as u32;
-        // Perhaps too few for all replicas, or just enough.
+        // There may be too few servers for all replicas, or just enough.
         let count = match random.below(3) {
             0 => random.within(1..u64::from(replicas) + 1),
             _ => u64::from(replicas) + random.below(4),
@@ -196,7 +196,7 @@ impl Cluster {
             message_bytes,
         };
         let (replication, replicator) = Replication::new(settings, random.split());
-        // So little that the cleaners have to work, or so much that they need not.
+        // The memory is so small that the cleaners must work, or so large that they need not.
         let bytes = if random.chance(0.7) { 448 << 10 } else { 3 << 20 };
         // Either form of index.
         let map = if bytes < 1 << 20 { Memory::with_seglets } else { Memory::with_long_references };
@@ -232,7 +232,7 @@ impl Cluster {
         cluster
     }
 
-    /// The list of servers goes to all.
+    /// Sends the list of servers to all.
     fn tell(&mut self) {
         self.version += 1;
         let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
@@ -295,7 +295,7 @@ impl Cluster {
             let beyond = self.random.below(all as u64 + 1) as usize;
             self.replication.turn(self.now, &mut self.log, |_| Awaited { all, beyond });
             let mut any = false;
-            // Some stay until much else has happened, and what they were to bring may not be needed any more.
+            // Some messages are delayed for long, until their contents may not be needed any more.
             while self.random.below(8) > 0
                 && let Some(request) = self.replication.next_request()
             {
@@ -309,14 +309,14 @@ impl Cluster {
         }
     }
 
-    /// One of the requests arrives, or does not; also one from before may arrive again.
+    /// Delivers one of the requests, or loses it; an earlier one may arrive a second time.
     fn deliver(&mut self, calm: bool) {
         if !calm && !self.strays.is_empty() && self.random.chance(0.1) {
             let at = self.random.below(self.strays.len() as u64) as usize;
             let (server, generation, body) = self.strays.swap_remove(at);
             let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
             if let Some((service, _)) = &mut server.life {
-                // What is meant for a former life may come to a later one at the same address.
+                // A message for a former generation may reach a later one at the same address.
                 let answer = service.local(&[&body]);
                 let is_meant = server.generation == generation;
                 assert!(is_meant || matches!(answer, Local::Now(Err(_))), "for another life");
@@ -381,7 +381,7 @@ impl Cluster {
         }
     }
 
-    /// A server dies, comes again, or is said to have.
+    /// Crashes or restarts a server, or only reports that.
     fn trouble(&mut self) {
         let at = self.random.below(self.servers.len() as u64) as usize;
         let server = &mut self.servers[at];
@@ -407,8 +407,9 @@ impl Cluster {
         }
     }
 
-    /// Each open head that a recovery may use has every durable byte: its backup may be the only one
-    /// that answers. No head before the one in which the log is durable may be used as an open one.
+    /// Checks that each open head that a recovery may use has every durable byte, because its
+    /// backup may be the only one that answers. No head before the durable position may count as
+    /// open.
     fn check_open_heads(&self) {
         let durable = self.replication.standing().durable;
         for server in &self.servers {
@@ -424,7 +425,7 @@ impl Cluster {
         }
     }
 
-    /// The master is gone, and only some backups are there.
+    /// Checks the replicas as if the master were gone and some backups hidden.
     fn check(&mut self, hidden: &[usize], must_be_complete: bool) {
         let mut found = Vec::new();
         for (number, server) in self.servers.iter_mut().enumerate() {
@@ -466,9 +467,10 @@ impl Cluster {
         }
     }
 
-    /// The master is given up and does not hear of it. Backups are fenced, and what they have is looked
-    /// at. If it is a complete log, others will write to what was the master's, and it must not answer
-    /// reads for longer than its lease, whatever happens: also where some backups still believe it.
+    /// Declares the master crashed without its knowledge. Backups are fenced, and their replicas
+    /// are examined. If they make up a complete log, other masters will write to the master's
+    /// tablets. So it must not answer reads for longer than its lease in any case, also if some
+    /// backups still accept it.
     fn give_up(&mut self) {
         self.coordinator_up = false;
         let count = self.random.below(self.servers.len() as u64) as usize;
@@ -490,7 +492,7 @@ impl Cluster {
             return;
         }
         self.given_up += 1;
-        // Who is not reached cannot tell it that it is deposed.
+        // A backup that the master cannot reach cannot refuse it as deposed.
         if self.random.chance(0.7) {
             let fenced = self.servers.iter().zip(0..).filter(|(_, at)| !hidden.contains(at));
             self.cut = fenced.map(|(server, _)| server.id).collect();
@@ -513,7 +515,7 @@ impl Cluster {
                 }
             }
             let reads = self.replication.standing().reads_until;
-            assert!(reads <= until, "reads until {reads:?}, given up at {until:?}");
+            assert!(reads <= until, "reads until {reads:?}, the lease ends at {until:?}");
         }
     }
 
@@ -524,8 +526,8 @@ impl Cluster {
             .collect()
     }
 
-    /// A server ends, or starts again, and all hear of it: so segments go on without places, and places are filled,
-    /// while they are open.
+    /// Ends or restarts a server, and sends the list to all. So open segments go on with waived
+    /// places, and places are filled.
     fn come_or_go(&mut self) {
         let down = self.servers.iter().position(|server| server.life.is_none());
         let at = down.unwrap_or_else(|| self.random.below(self.servers.len() as u64) as usize);
@@ -563,8 +565,8 @@ impl Cluster {
                 let count = self.random.below(self.servers.len() as u64) as usize;
                 let hidden = self.some(count);
                 self.check(&hidden, false);
-                // No disk is lost here: what was durable is there, also where there is one replica and
-                // it is made anew on the only backup.
+                // No disk is lost here, so all durable bytes are there, even if the only replica is
+                // made anew on the only backup.
                 let begun = self.log.durable() > LogPosition::default();
                 self.check(&[], begun);
             }
@@ -576,12 +578,12 @@ impl Cluster {
         }
     }
 
-    /// How many replicas each segment can have.
+    /// Returns the number of replicas that each segment can have.
     fn possible(&self) -> usize {
         self.servers.len().min(self.replicas as usize)
     }
 
-    /// Nothing goes wrong any more: everything becomes durable, on R replicas or on all servers.
+    /// Ends all faults. Then everything becomes durable, on R replicas or on all servers.
     fn heal(&mut self) {
         self.coordinator_up = true;
         for server in &mut self.servers {
@@ -670,7 +672,7 @@ fn what_is_durable_is_found_again_whatever_happens_to_backups() {
     assert!(checked > 4 * incomplete / 3 && copies > 0 && epochs > 0, "{checked} {incomplete}");
 }
 
-/// Also where the other one is on the same backup, for there is no other.
+/// The rule also holds if the new replica is on the same backup, because there is no other.
 #[test]
 fn the_only_replica_of_a_head_is_kept_by_a_restarted_backup_until_another_has_it() {
     let mut restarts = 0;
@@ -706,8 +708,8 @@ fn the_only_replica_of_a_head_is_kept_by_a_restarted_backup_until_another_has_it
     assert!(restarts > 100, "{restarts}");
 }
 
-/// The backup answers, and acknowledges from memory what its disk does not take, until all its buffers are in use.
-/// Then there is no other server for the second replica.
+/// The backup answers, and acknowledges from memory although its disk refuses the data, until all
+/// its buffers are in use. Then there is no other server for the second replica.
 #[test]
 fn writes_go_on_when_the_disk_of_one_of_two_backups_hangs_or_fails() {
     for fails in [false, true] {
@@ -741,7 +743,7 @@ fn writes_go_on_when_the_disk_of_one_of_two_backups_hangs_or_fails() {
             cluster.servers[0].work(now);
             match fails {
                 true => cluster.servers[1].work(now),
-                // Its worker never comes back.
+                // The disk's worker never returns.
                 false => {
                     let (service, _) = cluster.servers[1].life.as_mut().unwrap();
                     service.store().turn(now, &mut |_| {});
@@ -756,7 +758,7 @@ fn writes_go_on_when_the_disk_of_one_of_two_backups_hangs_or_fails() {
         let refusals = cluster.replication.statistics().refusals;
         assert!(refusals > 0 && writes > 1000, "fails: {fails}, {refusals} {writes}");
         assert!(longest < Duration::from_millis(2500), "fails: {fails}, {longest:?}");
-        // A disk that fails gives up its buffers now and then.
+        // The store of a failing disk frees its buffers now and then.
         assert!(fails || longest > Duration::from_millis(1900) && is_blocked, "{longest:?}");
         cluster.check_open_heads();
     }

@@ -1,4 +1,4 @@
-//! What a recovery does with the replicas that it finds, in the simplest way: for tests.
+//! A recovery of a log from its replicas, in the simplest way, for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
@@ -12,7 +12,7 @@ use thunderhead_wire::Epoch;
 
 pub(crate) const TABLE: TableId = TableId(1);
 
-/// A replica that some backup has.
+/// A replica on some backup.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) segment: SegmentId,
@@ -21,7 +21,7 @@ pub(crate) struct Found {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The ids that the last digest of a segment names, and what kind it is.
+/// Returns the segment's kind, and the ids in its last digest.
 fn digest(bytes: &[u8]) -> Option<(SegmentKind, Vec<SegmentId>)> {
     let reader = SegmentReader::new(bytes).ok()?;
     let kind = reader.header().kind;
@@ -40,7 +40,8 @@ fn counts(found: &Found, epochs: &BTreeMap<SegmentId, Epoch>) -> bool {
     found.closed || found.epoch >= epochs.get(&found.segment).copied().unwrap_or_default()
 }
 
-/// Heads that are open and hold more than what every head begins with. There is never more than one.
+/// Returns the open heads with more than the entries with which every head begins. There is never
+/// more than one.
 pub(crate) fn open_with_data(
     found: &[Found],
     epochs: &BTreeMap<SegmentId, Epoch>,
@@ -57,7 +58,7 @@ pub(crate) fn open_with_data(
     open.filter(|it| has_data(&it.bytes)).map(|it| it.segment).collect()
 }
 
-/// The segments that make up the log, or why they do not.
+/// Returns the segments that make up the log, or the reason why they do not.
 pub(crate) fn choose(
     found: &[Found],
     epochs: &BTreeMap<SegmentId, Epoch>,
@@ -89,7 +90,7 @@ pub(crate) fn choose(
         }
         let of_it = || found.iter().filter(|it| it.segment == id).filter(counts);
         let closed = of_it().find(|it| it.closed);
-        // The head before may not have been closed yet; then nothing is in this one.
+        // If the previous head was not closed yet, this one has no data.
         let open = of_it()
             .filter(|it| digest(&it.bytes).is_some_and(|(kind, _)| kind != SegmentKind::Survivor))
             .max_by_key(|it| it.bytes.len());
@@ -103,7 +104,7 @@ pub(crate) fn options() -> Options {
     Options { segment_bytes: 32 << 10, ..Options::default() }
 }
 
-/// The log that segments make up.
+/// Rebuilds the log from its segments.
 pub(crate) fn rebuild(segments: &[Found]) -> Log {
     let memory = Memory::with_seglets(6 << 20, 4096).unwrap();
     let mut log =
@@ -116,7 +117,7 @@ pub(crate) fn rebuild(segments: &[Found]) -> Log {
     log
 }
 
-/// Bytes of a message at most: half of the time far fewer than a segment has.
+/// Draws the longest message: half of the time far shorter than a segment.
 pub(crate) fn drawn_message_bytes(random: &mut Random) -> u32 {
     if random.chance(0.5) { MESSAGE_BYTES } else { random.magnitude(1 << 10..32 << 10) as u32 }
 }

@@ -1,7 +1,7 @@
-//! A shard whose log is replicated to backups, in the simulator: clients that try again over a network
-//! that loses, repeats and delays, backups that crash, lose power, stand still and come again. In the
-//! end the shard is gone for good, and what is left of its log on the backups is read from them. What
-//! the clients saw, and what was found in the end, must be linearizable together.
+//! A shard whose log is replicated to backups, in the simulator. Clients retry over a network that
+//! loses, duplicates and delays messages. Backups crash, lose power, pause and restart. In the end
+//! the shard is lost for good, and its log is read from the backups. The history of the clients,
+//! together with the objects that are found in the end, must be linearizable.
 
 use crate::recovery::{
     Found, TABLE, choose, drawn_message_bytes, open_with_data, options, rebuild,
@@ -40,15 +40,15 @@ pub(crate) const MASTER: MasterId = MasterId(9);
 const KEYS: u64 = 4;
 const TROUBLE: Duration = Duration::from_millis(1200);
 
-/// A way to be wrong, to see that the judge notices.
+/// A seeded bug, which the judge must find.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// The coordinator forgets the epochs that it was to note.
+    /// The coordinator forgets the noted epochs.
     ForgetsEpochs,
 }
 
-/// What the coordinator knows, and tells all at once.
+/// The state of the coordinator, which all others know at once.
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) list: ServerList,
@@ -72,7 +72,7 @@ impl rpc::Service for Coordinator {
     }
 }
 
-/// A shard that hears of servers.
+/// A shard that receives lists of servers.
 struct Master {
     shard: Shard,
     known: Shared,
@@ -190,7 +190,7 @@ pub(crate) fn backup_node(
     let (store, opened) = Store::start(&mut boot.world, options).unwrap();
     let speed = opened.read_bytes_per_second.unwrap_or(0);
     let mut service = Service::new(store, speed);
-    // All are told of a life right after it has begun.
+    // All learn of a generation right after its begin.
     let list = &known.borrow().list;
     let former = list.servers.iter().find(|it| it.server == ServerId(id));
     service.enlisted(former.map_or(1, |it| it.generation + 1), list);
@@ -216,7 +216,7 @@ struct Client {
     sequence: u64,
 }
 
-/// What is written for a value: long enough that heads fill.
+/// Returns the bytes that are written for a value: so many that heads fill.
 fn long(value: u64) -> Vec<u8> {
     value.to_le_bytes().repeat(1 + (value % 300) as usize)
 }
@@ -307,7 +307,7 @@ async fn recover(calling: Calling, backups: Vec<SocketAddr>, found: Rc<RefCell<V
                 let body = head.as_bytes().to_vec();
                 let page = calling.call(backup, Opcode::ReadReplica, body, timeout).await.unwrap();
                 let (head, page) = PieceHead::ref_from_prefix(&page).unwrap();
-                assert_eq!(head.length(), replica.length, "nobody writes any more");
+                assert_eq!(head.length(), replica.length, "no more writes come");
                 bytes.extend_from_slice(page);
             }
             let (segment, epoch, closed) = (replica.segment, replica.epoch, replica.closed);
@@ -317,7 +317,7 @@ async fn recover(calling: Calling, backups: Vec<SocketAddr>, found: Rc<RefCell<V
     }
 }
 
-/// Runs a seed; says how many operations were answered, or what the judge says.
+/// Runs a seed. Returns the number of answered operations, or the judge's violation.
 fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     let mut random = Random::from_seed(seed);
     let link = swarm::drawn_link(&mut random);
@@ -349,7 +349,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     let own = Rc::clone(&known);
     let message_bytes = match flaw {
         Flaw::None => drawn_message_bytes(&mut Random::from_seed(!seed)),
-        // It shows in few seeds, and with short messages in fewer.
+        // Few seeds show this bug, and fewer with short messages.
         Flaw::ForgetsEpochs => MESSAGE_BYTES,
     };
     let shard = simulation.add_host("shard", move |boot| {
@@ -383,7 +383,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
         });
     }
     let mut at = Duration::ZERO;
-    // Power is cut only where that is promised to be survived.
+    // Power is cut only if the durability promises to survive that.
     let cuts = durability == Durability::Synced;
     while at < TROUBLE {
         at += Duration::from_nanos(random.exponential(1e8) as u64 + 1);
@@ -421,7 +421,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
             }
         }
     }
-    // The shard is gone for good, at any moment; a backup that is down comes again.
+    // The shard is lost for good, at any moment; a backup that is down restarts.
     let end = Duration::from_micros(random.within(100_000..1_400_000));
     simulation.at(end, move |it| it.crash(shard));
     simulation.run_until(TROUBLE + Duration::from_secs(3));
@@ -458,7 +458,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     assert!(open.len() <= 1, "only one head that is open has data: {open:?}");
     let segments = choose(&all, &epochs)?;
     judge(operations.clone(), time, &rebuild(&segments))?;
-    // What some of them have may be too little, and must not be wrong.
+    // The replicas of some backups may be incomplete, but must not be wrong.
     let gone: Vec<u64> = (1..replicas.max(2)).map(|_| random.below(4)).collect();
     let some = found.iter().zip(0..).filter(|(_, number)| !gone.contains(number));
     let some: Vec<Found> = some.flat_map(|(found, _)| found.iter().cloned()).collect();
@@ -468,7 +468,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     Ok(answered)
 }
 
-/// Judges what was found together with what clients saw.
+/// Judges the found objects together with the history of the clients.
 fn judge(mut operations: Vec<Operation<u64>>, time: u64, log: &Log) -> Result<(), String> {
     for key in 0..KEYS {
         let object = log.read(TABLE, &key.to_be_bytes()).unwrap();
