@@ -1,5 +1,6 @@
-//! A shard, a backup and a coordinator on one node, on this machine's own sockets: how a node is
-//! composed of components, and a recovery whose calls all come back to where they were made.
+//! A shard, a backup and a coordinator on one node, on this machine's own sockets: the composition
+//! of a node from components, and a recovery whose replies all reach the component that made the
+//! call.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -68,7 +69,7 @@ impl Service for All {
         if self.recover == Some(call) {
             outcome.unwrap();
         } else {
-            assert!(self.shard.reply(context, call, outcome), "nobody else calls");
+            assert!(self.shard.reply(context, call, outcome), "only the shard makes calls");
         }
     }
 

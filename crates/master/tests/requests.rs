@@ -1,5 +1,5 @@
-//! A shard's answers, over the machine's own loopback, server and client taking turns on one
-//! thread: every operation, every refusal, and what waits for the log.
+//! A shard's answers, over the machine's own loopback, with server and client taking turns on one
+//! thread: every operation, every refusal, and answers that wait for the log.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Pair {
         self.caller.begin(self.address, opcode, &[body], Some(Duration::from_secs(60))).unwrap()
     }
 
-    /// Both take so many turns; what has ended until then.
+    /// Lets both take `count` turns, and returns the calls that have ended.
     fn turns(&mut self, count: usize) -> Vec<(CallId, Ended)> {
         let mut ended = Vec::new();
         for _ in 0..count {
@@ -171,7 +171,7 @@ fn numbers_are_added_to_and_what_is_none_is_refused() {
     let mut pair = Pair::small();
     let add = |pair: &mut Pair, by: i64| pair.update(Opcode::Increment, b"n", &by.to_le_bytes());
     let sum = |ended: Ended| i64::from_le_bytes(ended.unwrap()[8..].try_into().unwrap());
-    assert_eq!(sum(add(&mut pair, 5)), 5, "what is not there counts as 0");
+    assert_eq!(sum(add(&mut pair, 5)), 5, "an absent object counts as 0");
     assert_eq!(sum(add(&mut pair, -7)), -2);
     assert_eq!(sum(add(&mut pair, i64::MAX)), i64::MAX - 2);
     assert_eq!(status(&add(&mut pair, 3)), Status::Overflow);
@@ -193,7 +193,7 @@ fn numbers_are_added_to_and_what_is_none_is_refused() {
     assert!(float(&mut pair, f64::MAX).is_ok());
     assert_eq!(status(&float(&mut pair, f64::MAX)), Status::Overflow);
     assert_eq!(status(&float(&mut pair, f64::NAN)), Status::Overflow);
-    // Whole numbers and floating-point ones are different things.
+    // Whole numbers and floating-point numbers are different kinds.
     let body = update_body(Identity::NONE, b"f", Condition::Always, 0, &1i64.to_le_bytes());
     assert_eq!(status(&pair.call(Opcode::Increment, &body)), Status::NotANumber);
     let body = update_body(Identity::NONE, b"n", Condition::Always, FLOAT, &1f64.to_le_bytes());
@@ -220,7 +220,7 @@ fn an_update_with_an_identity_is_done_once() {
     let one = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
     let again = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
     assert_eq!(one, again);
-    // A refusal is an outcome like any other, though the object has changed since.
+    // A refusal is an outcome like any other, although the object has changed since.
     let refused = pair.call(Opcode::Increment, &body(2, 1, Condition::Absent, 5));
     assert_eq!(status(&refused), Status::ConditionFailed);
     pair.update(Opcode::Delete, b"n", b"").unwrap();
@@ -231,7 +231,7 @@ fn an_update_with_an_identity_is_done_once() {
     assert_eq!(version(&pair.call(Opcode::Delete, &delete)), 0, "it was done before");
     assert!(pair.read(b"n").is_ok());
     assert_eq!(pair.node.service().statistics().records, 3);
-    // The client has all answers before 4: their records go, and who asks once more is a straggler.
+    // The client has all answers before 4: their records go, and a later request is a delayed copy.
     pair.call(Opcode::Increment, &body(4, 4, Condition::Absent, 5)).unwrap_err();
     assert_eq!(pair.node.service().statistics().records, 1);
     let late = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
@@ -257,7 +257,7 @@ fn nothing_is_answered_that_a_crash_could_unsay() {
     }
     ended.extend(pair.turns(200));
     let ids = |ended: &[(CallId, Ended)]| ended.iter().map(|(id, _)| *id).collect::<Vec<_>>();
-    assert_eq!(ids(&ended), [free], "what is durable is shown at once");
+    assert_eq!(ids(&ended), [free], "durable objects are shown at once");
     assert_eq!(pair.node.service().statistics().parked, 3);
     recorder.hold(false);
     let mut ended = Vec::new();
@@ -287,7 +287,7 @@ fn reads_of_what_no_pending_update_changed_do_not_wait_for_it() {
     }
     let failing = read_body(b"old", Condition::VersionIs(Version(present + 9)));
     assert_eq!(status(&pair.call(Opcode::Read, &failing)), Status::ConditionFailed);
-    // The half of the table in which the new key is not.
+    // This is the half of the table without the new key.
     let half = KeyHash(1 << 63);
     let is_low = KeyHash::of(b"new") < half;
     let whole = TabletRange::whole(TABLE);
@@ -333,7 +333,8 @@ fn a_page_without_a_deleted_object_waits_until_the_delete_is_durable() {
     assert_eq!(ended[1].1.as_ref().unwrap().len(), size_of::<PageHead>());
 }
 
-/// Who is not answered asks again; each time a copy of what is not durable would wait.
+/// A client without an answer asks again. Each time another copy of the undurable object would
+/// wait.
 #[test]
 fn long_answers_that_wait_do_not_fill_the_memory() {
     let recorder = Recorder::new();
@@ -361,7 +362,7 @@ fn long_answers_that_wait_do_not_fill_the_memory() {
     pair.update(Opcode::Write, b"k", b"short").expect("there is room again");
 }
 
-/// No backup is there, so all of them become overdue together.
+/// No backup is up, so all answers become overdue together.
 #[test]
 fn overdue_answers_are_refused_a_few_a_turn() {
     const WRITES: usize = 1000;
@@ -388,7 +389,7 @@ fn overdue_answers_are_refused_a_few_a_turn() {
     while ended.len() < WRITES {
         ended.extend(pair.turns(1));
         let now = pair.node.service().statistics().parked;
-        // Those that came in the same turn hide some that were refused in it.
+        // Requests that arrived in the same turn hide some that were refused in it.
         most = most.max(usize::saturating_sub(parked, now));
         (parked, all) = (now, all.max(now));
     }
@@ -465,7 +466,7 @@ fn an_update_of_a_table_that_is_not_here_keeps_no_other_of_its_message_back() {
     }
 }
 
-/// A message of many, of which each is for a key of its own; what became of each.
+/// Sends one message with many updates, each of a key of its own, and returns their outcomes.
 fn many(
     pair: &mut Pair,
     first: u64,
@@ -503,8 +504,8 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
     let answers = many(&mut pair, 1, &sent);
     assert!(answers.iter().any(|it| it.0 == Status::ConditionFailed.code()));
     assert_eq!(pair.node.service().statistics().records, 100);
-    // As a whole, in pieces, backwards, one by one, and mixed with what is new; the same update
-    // twice in a message.
+    // The updates are repeated as a whole, in pieces, backwards, one by one, and mixed with new ones;
+    // the same update comes twice in a message.
     assert_eq!(many(&mut pair, 1, &sent), answers);
     for (sent, answers) in sent.chunks(13).zip(answers.chunks(13)) {
         assert_eq!(many(&mut pair, 1, sent), answers);
@@ -525,7 +526,7 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
         assert_eq!(&answered[at * 3 + 2], expected);
         assert_eq!(answered[at * 3], answered[at * 3 + 1], "twice in a message");
     }
-    // One by one, as a client does that has one left.
+    // They come one by one, as from a client with one update left.
     for (at, (sequence, ..)) in sent.iter().enumerate().filter(|(_, it)| it.1 == UpdateKind::Write)
     {
         let (key, by) = ((*sequence % 49).to_be_bytes(), sequence.to_le_bytes());
@@ -533,7 +534,7 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
         let ended = pair.call(Opcode::Write, &body);
         assert_eq!(answers[at].0, ended.as_ref().map_or_else(|_| status(&ended).code(), |_| 0));
     }
-    // The client has some answers: what is left is still answered.
+    // The client has some answers: the remaining updates are still answered.
     let records = pair.node.service().statistics().records;
     many(&mut pair, 41, &[(300, UpdateKind::Write, Condition::Always)]);
     assert_eq!(pair.node.service().statistics().records, records - 40 + 1);
@@ -543,7 +544,7 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
     assert_eq!(pair.node.service().statistics().records, 1, "the new one");
 }
 
-/// Walks over a range as a client does; how often each key was told of.
+/// Walks over a range as a client does, and returns how often each key was listed.
 fn walk(pair: &mut Pair, range: TabletRange, bytes: u32) -> BTreeMap<Vec<u8>, usize> {
     let mut seen = BTreeMap::new();
     let mut pieces = vec![(range, 0)];
@@ -586,12 +587,12 @@ fn a_table_is_enumerated_over_its_tablets_while_it_grows() {
         assert_eq!(seen.len(), 3000);
         assert!(seen.values().all(|times| *times == 1));
     }
-    // A part of it, which begins and ends within tablets.
+    // This part of the range begins and ends within tablets.
     let part = TabletRange { first: KeyHash(third / 2), last: KeyHash(third * 2 + 5), ..whole };
     let seen = walk(&mut pair, part, 1000);
     let inside = |number: &u64| part.contains(TABLE, KeyHash::of(&number.to_be_bytes()));
     assert_eq!(seen.len(), (0..3000u64).filter(inside).count());
-    // Large values: one to a page, however many there are in a bucket.
+    // A page has one large value, however many there are in a bucket.
     let log = pair.node.service().log();
     for number in 0..200u64 {
         log.write(TABLE, &number.to_be_bytes(), &[2; 8000]).unwrap();
@@ -605,7 +606,7 @@ fn a_table_is_enumerated_over_its_tablets_while_it_grows() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn requests_that_make_no_sense_are_refused_with_the_reason() {
     let mut pair = Pair::small();
     let long = vec![1; 70_000];
     let refusals: [(Opcode, Vec<u8>, Status); 12] = [
@@ -669,7 +670,7 @@ fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
     assert!(written > 500, "{written}");
     assert!(pair.read(&0u64.to_be_bytes()).is_ok());
     for number in 0..50u64 {
-        // With an identity: also the record finds room.
+        // With an identity, the record needs room, too.
         let identity = Identity::new(1, number + 1, number + 1);
         let body = update_body(identity, &number.to_be_bytes(), Condition::Always, 0, b"");
         while status(&pair.call(Opcode::Delete, &body)) != Status::Ok {
@@ -705,7 +706,7 @@ fn an_update_that_finds_no_room_may_come_again_and_takes_nobodys_record() {
         cleaner.step();
         filled += 1;
     }
-    // The client has all answers before 5, but nothing says so that outlasts this process.
+    // The client has all answers before 5, but no record that survives this process says so.
     for _ in 0..3 {
         assert_eq!(status(&write(&mut pair, (5, 5), b"new", 6_000)), Status::NoSpace);
         assert_eq!(records(&mut pair), 4);
@@ -743,7 +744,7 @@ proptest! {
         ];
         let mut pair = Pair::small();
         for (opcode, mut body) in requests {
-            // Heads that are nearly right get further.
+            // Messages with nearly correct heads reach further checks.
             if body.len() > 60 {
                 let at = if OPCODES[opcode] == Opcode::Read { 0 } else { 24 };
                 body[at..at + 8].copy_from_slice(&TABLE.0.to_le_bytes());

@@ -1,7 +1,7 @@
-//! A shard in the simulator: clients that try again over a network that loses, repeats and delays,
-//! a log that becomes durable late, and a shard that crashes and is rebuilt from its replicas: by
-//! itself, or because a coordinator says so, from a backup and over the same network.
-//! What the clients saw must be linearizable, and every update done once.
+//! A shard in the simulator. Clients retry over a network that loses, duplicates and delays
+//! messages. The log becomes durable late. The shard crashes and is rebuilt from its replicas: by
+//! itself, or by a coordinator's command, from a backup over the same network. The history of the
+//! clients must be linearizable, and every update done once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,39 +39,41 @@ const TABLE: TableId = TableId(1);
 const TROUBLE: Duration = Duration::from_millis(1500);
 const HEALING: Duration = Duration::from_secs(40);
 
-/// A way to be wrong, to see that the judge notices.
+/// A seeded bug, which the judge must find.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
     /// Clients send no identities, so that a retry repeats its effect.
     NoIdentities,
-    /// What was not durable is lost in a crash, and answers did not wait for it.
+    /// A crash loses undurable updates, and answers did not wait for durability.
     ForgetsTheLast,
 }
 
-/// How a shard comes to what its former life had.
+/// The way in which a shard gets the data of its former generation.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     /// It finds the replicas and replays them before it serves.
     Replays,
-    /// A coordinator has it recover them from a backup.
+    /// A coordinator tells the shard to recover them from a backup.
     Recovers,
 }
 
-/// What the coordinator and the backup know. Each life of the shard is a master, from 1 on.
+/// The state of the coordinator and the backup. Each generation of the shard is a master, from 1
+/// on.
 #[derive(Default)]
 struct Cluster {
     lives: RefCell<Vec<Replicas>>,
-    /// The life that has the tablet; 0: none yet.
+    /// The generation that has the tablet; 0: none yet.
     owner: Cell<usize>,
     is_taken: Cell<bool>,
-    /// What was left of lives that are over.
+    /// The replicas of ended generations.
     left: RefCell<BTreeMap<usize, BTreeMap<SegmentId, Replica>>>,
     recoveries: Cell<usize>,
 }
 
 impl Cluster {
-    /// What is left of a life, from now on the same, and where.
+    /// Returns the remaining replicas of a generation, which do not change from now on, with their
+    /// place.
     fn segments_left(&self, life: usize, at: SocketAddr) -> Vec<Parted> {
         let mut left = self.left.borrow_mut();
         let found = || self.lives.borrow()[life - 1].replicas(usize::MAX);
@@ -129,7 +131,7 @@ impl Service for Coordinator {
     }
 }
 
-/// Sees to it that the shard that lives has the tablet.
+/// Gives the tablet to the present generation of the shard.
 async fn coordinate(
     calling: Calling,
     tasks: Tasks,
@@ -146,7 +148,7 @@ async fn coordinate(
         if owner == 0 {
             cluster.owner.set(life);
         } else if owner != life {
-            // If it was never answered, the tablet may be there all the same.
+            // Without an answer, the shard may still have the tablet.
             cluster.is_taken.set(true);
             let segments = cluster.segments_left(owner, backups);
             let recover = Recover {
@@ -169,7 +171,7 @@ async fn coordinate(
     }
 }
 
-/// A new life, empty; the coordinator will say what it is to have.
+/// Returns the node of a new generation, which is empty and waits for the coordinator's commands.
 fn recovering_node(
     boot: Boot,
     backup: &Backup,
@@ -189,7 +191,7 @@ fn recovering_node(
     Box::new(node)
 }
 
-/// The replicas that the shard's log has now; what outlives it.
+/// The present replicas of the shard's log, which survive its crash.
 type Backup = Rc<RefCell<Replicas>>;
 
 fn new_log(boot: &Boot, replicas: &Replicas) -> Log {
@@ -268,7 +270,7 @@ impl Client {
         match self.random.below(10) {
             0..3 => (Action::Read, Condition::Always),
             3..6 => {
-                // Some are bytes, also of 8 bytes, and some are numbers.
+                // Some values are bytes, also of 8 bytes, and some are numbers.
                 let text = if self.random.chance(0.3) { TEXT } else { 0 };
                 let value = self.random.below(1 << 48) | text;
                 (Action::Write { value, condition: judged }, condition)
@@ -352,7 +354,7 @@ impl Client {
     }
 }
 
-/// Runs a seed; says what the judge says.
+/// Runs a seed, and returns its counts, or the judge's violation.
 fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
     let mut random = Random::from_seed(seed);
     let link = swarm::drawn_link(&mut random);
@@ -366,7 +368,7 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
         Box::new(node)
     });
     let backups = address(simulation.address(backups), PORT);
-    // Addresses are given out in order.
+    // The simulation assigns addresses in order.
     let coordinator = SocketAddr::from(([10, 0, 0, 3], PORT));
     let (own, known) = (Rc::clone(&backup), Rc::clone(&cluster));
     let server = simulation.add_host("shard", move |boot| match way {
@@ -425,7 +427,8 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
             }
             1 => simulation.at(at, move |it| it.pause(server, a_while)),
             _ => {
-                // What was appended is durable late; a crash may find it all the same.
+                // Appended bytes become durable late, but a recovery may still find them after a
+                // crash.
                 simulation.at(at, move |_| own.borrow().hold(true));
                 let own = Rc::clone(&backup);
                 simulation.at(at + a_while, move |_| own.borrow().hold(false));
@@ -447,7 +450,7 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
 }
 
 #[test]
-fn what_clients_see_is_linearizable_and_every_update_is_done_once() {
+fn histories_of_clients_are_linearizable_and_every_update_is_done_once() {
     let mut answered = 0;
     for seed in 0..300 {
         let ran = run(seed, Flaw::None, Way::Replays);

@@ -1,4 +1,4 @@
-//! Coordinators and backups that are made up: they answer what the test has them know.
+//! Fake coordinators and backups, which answer from the state that a test gives them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,20 +19,20 @@ pub(crate) const MASTER: MasterId = MasterId(9);
 pub(crate) const SECOND: MasterId = MasterId(10);
 pub(crate) const KEYS: u64 = 40;
 
-/// What the coordinators know.
+/// The state of the coordinators.
 #[derive(Default)]
 pub(crate) struct Truth {
     pub(crate) leader: Cell<usize>,
     pub(crate) ended: RefCell<BTreeSet<u64>>,
     pub(crate) lease_questions: Cell<u64>,
     pub(crate) recovered: RefCell<Vec<Recovered>>,
-    /// What is rebuilt is refused so.
+    /// The status with which they refuse reports of rebuilt tablets.
     pub(crate) refuses: Cell<Option<Status>>,
-    /// What of it is somebody else's by then.
+    /// The rebuilt tablets that another master owns by then.
     pub(crate) not_yours: RefCell<Vec<TabletRange>>,
     /// The version of the map, and the next lease.
     pub(crate) since: Cell<OwnedSince>,
-    /// Nothing is answered about leases.
+    /// Whether questions about leases get no answer.
     pub(crate) is_mute: Cell<bool>,
 }
 
@@ -73,20 +73,20 @@ impl Service for Coordinator {
 /// The replicas of one backup.
 pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, Vec<u8>>>>;
 
-/// How the backups behave that are asked for parts of segments.
+/// The behaviour of the backups that are asked for parts of segments.
 pub(crate) struct Manners {
-    /// Which recovery they know of.
+    /// The recovery that they know.
     pub(crate) recovery: Cell<u64>,
     /// How often they are busy before they answer.
     pub(crate) busy: Cell<u64>,
-    /// What they were asked for: segment and offset.
+    /// The requests that they got: segment and offset.
     pub(crate) asked: RefCell<Vec<(SegmentId, u32)>>,
 }
 
 pub(crate) struct Backup {
     pub(crate) replicas: Replicas,
     pub(crate) manners: Rc<Manners>,
-    /// It answers with no more than this at once.
+    /// The most bytes of one answer.
     pub(crate) piece: usize,
 }
 
@@ -107,7 +107,7 @@ impl Service for Backup {
                 let Some(bytes) = replicas.get(&head.segment()).filter(|_| known) else {
                     return context.refuse(reply_to, Status::NotFound, 0, &[]);
                 };
-                // A segment that is not cut is a valid part of it, but for an end that is torn.
+                // A segment that is not cut is a valid part of itself, except for a torn end.
                 let mut entries = SegmentReader::new(bytes).into_iter().flatten();
                 let torn = entries.find_map(|entry| match entry {
                     Err(Damage::Torn { offset }) => Some(offset as usize),

@@ -1,4 +1,4 @@
-//! Tablets that come from a master that lives, and what is left where they do not come whole.
+//! Migrations: tablets that come from a running master, and the remains of incomplete ones.
 
 use crate::cast::*;
 use crate::past::*;
@@ -17,7 +17,7 @@ use thunderhead_wire::migration::{Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, Status};
 
-/// The client whose updates a [`past`] has.
+/// The client of the updates in a [`past`].
 const LEASE: u64 = 8;
 
 fn begin(migration: u64, range: TabletRange) -> Vec<u8> {
@@ -31,7 +31,7 @@ fn message(migration: u64, kind: Kind, rest: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Records of these updates, as a tablet's former master sends them.
+/// Returns the records of these updates, as a tablet's former master sends them.
 fn records(migration: u64, sequences: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut entries = Vec::new();
     for sequence in sequences {
@@ -41,7 +41,8 @@ fn records(migration: u64, sequences: impl IntoIterator<Item = u64>) -> Vec<u8> 
     message(migration, Kind::Data, &entries)
 }
 
-/// The updates that a log says were completed, as far as that counts for a tablet that is there since then.
+/// Returns the updates with a completion record in the log that counts for a tablet which the shard
+/// has owned since a segment.
 fn completed(log: &Recorder, since: SegmentId) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     for replica in log.replicas(usize::MAX).values() {
@@ -61,13 +62,14 @@ fn completed(log: &Recorder, since: SegmentId) -> BTreeSet<u64> {
 }
 
 #[test]
-fn what_a_migration_left_does_not_stand_for_what_the_next_one_brings() {
+fn remains_of_a_migration_do_not_replace_data_of_the_next_one() {
     let mut cluster = Cluster::new(21, Link::default(), shard_options(), 4 << 20);
     let since = cluster.drive(Duration::from_secs(30), |user| async move {
         let range = TabletRange::whole(OTHER);
         user.insist(Opcode::MigrateIn, begin(5, range)).await.unwrap();
         user.insist(Opcode::MigrateIn, records(5, 1..=40)).await.unwrap();
-        // The coordinator has called it off, and begins another one. The first message of it may be lost.
+        // The coordinator has abandoned the migration, and begins another one. Its first message
+        // may be lost.
         let refused = user.call(Opcode::MigrateIn, begin(6, range)).await;
         assert!(
             matches!(refused, Err(CallError::Refused { status: Status::Busy, .. })),
@@ -91,7 +93,7 @@ fn what_a_migration_left_does_not_stand_for_what_the_next_one_brings() {
 }
 
 #[test]
-fn what_a_migration_left_does_not_stand_for_what_a_recovery_brings() {
+fn remains_of_a_migration_do_not_replace_data_of_a_recovery() {
     let past = past(&mut Random::from_seed(31), 200);
     let replicas = past.recorder.replicas(usize::MAX);
     let all = completed(&past.recorder, SegmentId::NONE);
@@ -109,7 +111,7 @@ fn what_a_migration_left_does_not_stand_for_what_a_recovery_brings() {
             }
         }
     });
-    // The master that it came from is gone.
+    // The former master has crashed.
     let task = cluster.recover(1, &segments);
     let (outcome, found) = recovered(&mut cluster, task);
     assert_eq!(found.unwrap(), past.steps.last().unwrap().1);
@@ -117,7 +119,8 @@ fn what_a_migration_left_does_not_stand_for_what_a_recovery_brings() {
     assert_eq!(completed(&cluster.recorder, since), all);
 }
 
-/// What a shard says of updates of a table that it owns since this, while no coordinator tells of leases and then.
+/// Checks a shard's answers to updates of a table that it owns since a moment, first while no
+/// coordinator answers about leases, and then while one does.
 async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
     let OwnedSince { map_version, next_lease } = since;
     let by = |lease, sequence, map| Identity::new(lease, sequence, 1).with_map(map);
@@ -138,7 +141,7 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
     assert_eq!(tell(by(new, 1, 0)).await, Ok(()), "it was done, and is not done again");
     assert_eq!(tell(by(new, 2, 0)).await, Err(Status::Moved));
     assert_eq!(tell(by(new, 2, u64::MAX)).await, Ok(()));
-    // Leases that were opened before, of which nobody says that they are open now.
+    // These leases were opened before, and no coordinator confirms that they are open now.
     for old in [LEASE, LEASE + 1, next_lease - 1] {
         assert_eq!(
             tell(by(old, 1_000_001, map_version)).await,
@@ -155,14 +158,14 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
 }
 
 #[test]
-fn what_comes_from_a_master_that_lives_is_updated_by_newer_maps_and_leases_only() {
+fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
     let mut cluster = Cluster::new(23, Link::default(), shard_options(), 4 << 20);
     let truth = Rc::clone(&cluster.truth);
     truth.since.set(OwnedSince { map_version: 4, next_lease: 50 });
     cluster.drive(Duration::from_secs(60), move |user| {
         let truth = Rc::clone(&truth);
         async move {
-            // The client is known, by another tablet, and its lease was open then.
+            // The shard knows the client from another tablet; its lease was open then.
             user.take(vec![TabletRange::whole(OLD)]).await.unwrap();
             user.write(Identity::new(LEASE, 1_000_000, 1), OLD, b"k", b"v").await.unwrap();
             user.tasks.sleep(Duration::from_secs(1)).await;
@@ -178,7 +181,7 @@ fn what_comes_from_a_master_that_lives_is_updated_by_newer_maps_and_leases_only(
             let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since };
             user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
             obeys(&user, &truth, OTHER, since).await;
-            // The tablet that was made here asks for nothing of that.
+            // A tablet that was created here needs no such answer.
             truth.is_mute.set(true);
             user.write(Identity::new(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
             user.write(Identity::new(77, 1, 1), OLD, b"k", b"v").await.unwrap();
@@ -187,7 +190,7 @@ fn what_comes_from_a_master_that_lives_is_updated_by_newer_maps_and_leases_only(
 }
 
 #[test]
-fn what_was_rebuilt_is_updated_by_newer_maps_and_leases_only() {
+fn a_rebuilt_tablet_is_updated_by_newer_maps_and_leases_only() {
     let past = past(&mut Random::from_seed(32), 200);
     let replicas = past.recorder.replicas(usize::MAX);
     let mut cluster = Cluster::new(24, Link::default(), shard_options(), 4 << 20);

@@ -37,7 +37,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                     let identity = Identity::new(5, sequence, 1);
                     user.write(identity, OTHER, b"k", b"w").await.unwrap();
                 }
-                assert!(truth.lease_questions.get() <= 2, "what is known is not asked again");
+                assert!(truth.lease_questions.get() <= 2, "known leases are not asked about again");
                 for sequence in [1, 2] {
                     let over = Identity::new(66, sequence, 1);
                     let over = user.write(over, OTHER, b"k", b"v").await;
@@ -46,7 +46,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 let part = Identity::new(66, 0, 1).as_bytes().to_vec();
                 assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
                 assert_eq!(user.status().await.records, 19);
-                // It ends; within a minute and a bit that is known.
+                // The lease ends; the shard learns that within little more than a minute.
                 truth.ended.borrow_mut().insert(5);
                 user.tasks.sleep(Duration::from_secs(65)).await;
                 assert_eq!(user.status().await.records, 0, "its records are forgotten");
@@ -62,7 +62,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
 }
 
 #[test]
-fn what_is_remembered_of_clients_is_bounded() {
+fn the_memory_of_clients_is_bounded() {
     let options = ShardOptions {
         clients_max: 3,
         records_max: 10,
@@ -85,7 +85,7 @@ fn what_is_remembered_of_clients_is_bounded() {
             assert!(!busy(1, sequence, 1).await && !busy(2, sequence, 1).await);
         }
         assert!(busy(1, 5, 1).await, "too much of one client");
-        assert!(!busy(1, 4, 1).await, "but what was done is answered");
+        assert!(!busy(1, 4, 1).await, "but completed updates are answered");
         assert!(!busy(3, 1, 1).await && !busy(3, 2, 1).await);
         assert!(busy(3, 3, 1).await, "too much of all");
         assert!(busy(4, 1, 1).await, "too many clients");

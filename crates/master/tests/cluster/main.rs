@@ -1,7 +1,7 @@
-//! A shard in its cluster, in the simulator: coordinators and backups that are made up here, and a
-//! network that loses, repeats and delays. Tablets are given and taken, leases end, and the tablets
-//! of a master that is gone are rebuilt from replicas as a recorder has them: after any prefix of what
-//! it was told, with copies damaged, missing, cut short, and backups that do not answer.
+//! A shard in its cluster, in the simulator: with fake coordinators and backups, and a network that
+//! loses, duplicates and delays messages. Tablets are given and taken, and leases end. The tablets
+//! of a crashed master are rebuilt from the replicas of a recorder: after any prefix of its events,
+//! with copies that are damaged, missing or cut short, and with backups that do not answer.
 
 mod cast;
 mod coming;

@@ -1,5 +1,5 @@
-//! Partitions that are rebuilt from what backups have cut, by one shard or several, from one master
-//! that is gone or from more.
+//! Partitions that one or several shards rebuild from the parts that backups have cut, of one
+//! crashed master or of several.
 
 use crate::cast::*;
 use crate::past::*;
@@ -18,7 +18,7 @@ use thunderhead_wire::{KeyHash, MasterId, Status};
 
 const HALF: u64 = u64::MAX / 2;
 
-/// The two halves of the table.
+/// Returns the two halves of the table.
 fn halves() -> [Vec<Taken>; 2] {
     let whole = TabletRange::whole(OLD);
     let ranges = [
@@ -46,7 +46,7 @@ async fn found(user: &User) -> Model {
     found
 }
 
-/// Waits until the coordinators were told so often.
+/// Waits until the coordinators have had `count` reports.
 async fn told(user: &User, truth: &Truth, count: usize) {
     while truth.recovered.borrow().len() < count || user.status().await.recovering.is_some() {
         user.tasks.sleep(Duration::from_millis(1)).await;
@@ -61,14 +61,14 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         let past = past(&mut random, 150);
         let link = swarm::drawn_link(&mut random);
         let mut cluster = Cluster::new(seed, link, shard_options(), 4 << 20);
-        // After a crash behind any event that leaves a log at all.
+        // The master crashes after any event that leaves a log.
         let events = random.below(past.recorder.events() as u64 + 1) as usize;
         let replicas = past.recorder.replicas(events);
         if digest(&replicas).is_none() {
             continue;
         }
         cluster.manners.busy.set(random.below(100));
-        // Two good copies of each segment at least, of which one may be out of reach.
+        // Each segment has at least two good copies, one of which may be unreachable.
         let segments = put_all(&cluster, &replicas, &[0, 1, 2]);
         let mut task = cluster.recover(1, &segments);
         for segment in replicas.keys() {
@@ -80,7 +80,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
                 absent += 1;
                 cluster.backups[which].1.borrow_mut().remove(segment);
             } else if random.chance(0.2) {
-                // Somebody else's bytes under this name.
+                // This name has the bytes of another segment.
                 let other = &replicas[&segments[0]];
                 put(&cluster, which, *segment, other);
             }
@@ -90,7 +90,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
             silent += 1;
             let which = random.below(3) as usize;
             cluster.simulation.crash(cluster.backups[which].0);
-            // A third one that is good.
+            // There is a third copy, which is good.
             for (segment, replica) in &replicas {
                 put(&cluster, (which + 1) % 3, *segment, replica);
             }
@@ -147,7 +147,7 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
                 records[half] += 1;
                 let (user, other) = (&users[half], &users[1 - half]);
                 assert_eq!(other.read(OLD, &key(number)).await, Err(Status::Moved));
-                // It was done, and is answered as it was then.
+                // The update was done, and gets its recorded outcome.
                 let identity = Identity::new(8, number + 1, 1);
                 assert_eq!(user.write(identity, OLD, &key(number), b"again").await, Ok(1));
                 let (_, value) = user.read(OLD, &key(number)).await.unwrap();
@@ -192,7 +192,7 @@ fn two_masters_are_rebuilt_at_once_and_others_are_served() {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
             }
             user.tasks.sleep(Duration::from_millis(500)).await;
-            assert_eq!(truth.recovered.borrow().len(), 2, "what is done is not done again");
+            assert_eq!(truth.recovered.borrow().len(), 2, "a completed recovery is not repeated");
             found(&user).await
         }
     });
@@ -207,7 +207,7 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     let mut cluster = cluster(23);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
     let mut tasks = [1, 2].map(|recovery| cluster.recover(recovery, &segments));
-    // The first gets on, but not to its end.
+    // The first recovery makes progress, but does not end.
     tasks[0].segments[0].at = vec![cluster.backup_addresses()[2]];
     cluster.simulation.crash(cluster.backups[2].0);
     let (truth, manners) = (Rc::clone(&cluster.truth), Rc::clone(&cluster.manners));
@@ -237,9 +237,9 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     assert!(told[0].outcome.is_ok(), "{told:?}");
 }
 
-/// Of what it was told to rebuild some may be written as its own, though it was not answered.
+/// Some of the tablets of a recovery may be written as the shard's, although it has no answer.
 #[test]
-fn what_the_coordinator_may_have_written_is_not_dropped_for_a_later_recovery() {
+fn tablets_that_the_coordinator_may_have_written_stay_in_a_later_recovery() {
     let past = past(&mut Random::from_seed(4), 150);
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
@@ -267,7 +267,7 @@ fn what_the_coordinator_may_have_written_is_not_dropped_for_a_later_recovery() {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
             let half = found(&user).await;
-            // It is not taken for done, either.
+            // The recovery does not count as done, either.
             truth.not_yours.borrow_mut().clear();
             truth.recovered.borrow_mut().clear();
             user.insist(Opcode::Recover, control::to_body(&second)).await.unwrap();
@@ -295,7 +295,7 @@ fn a_recovery_that_no_backup_knows_of_any_more_fails() {
 }
 
 #[test]
-fn what_is_damaged_everywhere_is_named_and_nothing_is_left() {
+fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
     let past = past(&mut Random::from_seed(6), 150);
     let mut cluster = cluster(25);
     let replicas = past.recorder.replicas(usize::MAX);
@@ -313,7 +313,7 @@ fn what_is_damaged_everywhere_is_named_and_nothing_is_left() {
     assert!(why.contains(&format!("no backup can give {victim}")), "{why}");
     assert!(why.contains("server 1") && why.contains("server 2"), "{why}");
     assert_eq!(found, Err(Status::Moved));
-    // A good copy turns up, and it is begun anew.
+    // A good copy appears, and the recovery is begun anew.
     put(&cluster, 2, victim, &replicas[&victim]);
     cluster.truth.recovered.borrow_mut().clear();
     cluster.manners.recovery.set(2);
@@ -345,7 +345,7 @@ fn backups_that_stay_busy_or_silent_are_given_up_in_the_end() {
 }
 
 #[test]
-fn what_the_coordinator_does_not_take_is_dropped() {
+fn tablets_that_the_coordinator_refuses_are_dropped() {
     let past = past(&mut Random::from_seed(8), 150);
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
@@ -410,7 +410,7 @@ fn a_shard_whose_memory_is_too_small_says_so_and_goes_on() {
     let why = told.outcome.unwrap_err();
     assert!(why.contains("needs more memory"), "{why}");
     assert_eq!(found, Err(Status::Moved));
-    // Of a segment that was begun no more is fetched than fits.
+    // The shard fetches no more of a begun segment than fits.
     assert!(cluster.manners.asked.borrow().len() > 20);
     cluster.drive(Duration::from_secs(100), |user| async move {
         user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();

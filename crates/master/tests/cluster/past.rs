@@ -1,4 +1,4 @@
-//! The history of a log before its master was gone, and copies of it, whole or not.
+//! The history of a log before its master crashed, and copies of the log, whole or not.
 
 use crate::cast::*;
 use crate::world::*;
@@ -15,7 +15,7 @@ pub(crate) const LOG: LogId = LogId(5);
 
 pub(crate) type Model = BTreeMap<u64, (Version, Vec<u8>)>;
 
-/// A log's history: what it held after each operation, and how many events there were then.
+/// A log's history: its contents after each operation, and the number of events up to then.
 pub(crate) struct Past {
     pub(crate) recorder: Recorder,
     pub(crate) steps: Vec<(usize, Model)>,
@@ -62,7 +62,7 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                 let existing = model.get(&which).map(|(version, _)| *version);
                 let version = existing.unwrap_or(log.safe_version()).next();
                 let result = record(version);
-                // Its client says that it has all answers before 1, so there is no update 0.
+                // The client says that it has all answers before 1, so there is no update 0.
                 let completion = Completion { lease: 8, sequence: number + 1, result: &result };
                 let written =
                     log.write_completed(OLD, &key(which), &value, When::Always, completion);
@@ -72,7 +72,7 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                 }
             }
             2 => {
-                // Several of one message.
+                // These are several updates of one message.
                 let keys: Vec<u64> = (0..random.below(9)).map(|_| random.below(KEYS)).collect();
                 let first = 10_000 + number * 64;
                 log.begin_group(8, first, 7000);
@@ -107,7 +107,7 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
 }
 
 impl Past {
-    /// What a recovery may find after a crash behind so many events.
+    /// Returns the contents that a recovery may find after a crash behind `events` events.
     pub(crate) fn allowed(&self, events: usize) -> Vec<&Model> {
         let certain = self.steps.iter().rposition(|(at, _)| *at <= events);
         let from = certain.unwrap_or(0);
@@ -115,7 +115,7 @@ impl Past {
     }
 }
 
-/// The newest open head's digest, as a recovery should find it.
+/// Returns the newest open head's digest, as a recovery should find it.
 pub(crate) fn digest(replicas: &BTreeMap<SegmentId, Replica>) -> Option<Vec<SegmentId>> {
     let heads = replicas.values().rev().filter(|it| it.open && it.kind != SegmentKind::Survivor);
     heads.into_iter().find_map(|replica| {
@@ -138,12 +138,12 @@ pub(crate) fn flip(cluster: &Cluster, backup: usize, segment: SegmentId, random:
     let bytes = replicas.get_mut(&segment).unwrap();
     if !bytes.is_empty() {
         let at = random.below(bytes.len() as u64) as usize;
-        // Not the bit that says that an entry is dead, which no checksum covers.
+        // The dead bit of an entry stays, because no checksum covers it.
         bytes[at] ^= 1 << random.below(5);
     }
 }
 
-/// Puts all segments on these backups; their ids as a digest has them.
+/// Puts all segments on these backups, and returns their ids in the order of a digest.
 pub(crate) fn put_all(
     cluster: &Cluster,
     replicas: &BTreeMap<SegmentId, Replica>,

@@ -1,4 +1,4 @@
-//! Tablets of a master that is gone, rebuilt from what backups have.
+//! Tablets of a crashed master, rebuilt from the replicas of backups.
 
 use crate::cast::*;
 use crate::past::*;
@@ -13,7 +13,7 @@ use thunderhead_wire::control::{self, Recover, Recovered, Tablets, Taken};
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, Status};
 
-/// Has the shard recover; what the coordinator was told, and what is found then.
+/// Lets the shard recover, and returns its report to the coordinator and the recovered contents.
 pub(crate) fn recovered(
     cluster: &mut Cluster,
     task: Recover,
@@ -70,7 +70,7 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
             for task in tasks.iter().chain(&tasks) {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
             }
-            // Both at once, and neither can be had or dropped meanwhile.
+            // Both tables are rebuilt at once, and neither can be taken or dropped meanwhile.
             for opcode in [Opcode::TakeTablets, Opcode::DropTablets] {
                 let tablets = Tablets { master: MASTER, tablets: vec![whole] };
                 let refused = user.call(opcode, control::to_body(&tablets)).await;
@@ -86,7 +86,7 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
             }
             user.tasks.sleep(Duration::from_millis(500)).await;
-            assert_eq!(truth.recovered.borrow().len(), 2, "what is done is not done again");
+            assert_eq!(truth.recovered.borrow().len(), 2, "a completed recovery is not repeated");
         }
     });
     let found =
@@ -94,7 +94,7 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
     assert_eq!(found, past.steps.last().unwrap().1.len() as u64);
 }
 
-/// A recovery has begun; nothing that is appended becomes durable.
+/// Begins a recovery while no appended bytes become durable.
 fn begun_while_nothing_gets_durable(seed: u64) -> Cluster {
     let mut random = Random::from_seed(3);
     let past = past(&mut random, 100);
@@ -123,7 +123,7 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
 }
 
 #[test]
-fn who_finds_nobody_to_keep_copies_of_what_was_rebuilt_says_so() {
+fn a_recovery_without_backups_for_its_copies_reports_that() {
     let mut cluster = begun_while_nothing_gets_durable(12);
     cluster.simulation.run_for(shard_options().recovery_patience * 3);
     let why = cluster.truth.recovered.borrow()[0].outcome.clone().unwrap_err();
@@ -152,7 +152,7 @@ fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
 
 #[test]
 fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
-    // Much to replay, so that it takes many turns.
+    // There is so much to replay that it takes many turns.
     let recorder = Recorder::new();
     let mut log = new_log(6, 4 << 20, Box::new(recorder.clone()));
     log.create_tablet(TabletRange::whole(OLD)).unwrap();
@@ -186,18 +186,19 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
                     during += u64::from(done > 0 && done < of);
                 }
             }
-            // What was done before the crash is answered; what is new waits for the coordinator.
+            // Updates that were done before the crash are answered; new ones wait for the
+            // coordinator.
             let identity = Identity::new(8, 1, 1);
             let (version, _) = user.read(OLD, &key(0)).await.unwrap();
             let again = user.call(Opcode::Write, update(identity, OLD, &key(0), b"x")).await;
             assert_eq!(again.unwrap(), version.0.to_le_bytes());
-            // All leases are asked about when a tablet has come.
+            // When a tablet has arrived, the shard asks about all leases.
             let new = Identity::new(8, objects + 1, objects + 1);
             user.write(new, OLD, &key(0), b"new").await.unwrap();
             assert_eq!(truth.lease_questions.get(), 1);
             let status = user.status().await;
             assert_eq!(status.objects, objects + 1);
-            // What the client has its answers of is forgotten, over some turns.
+            // Updates whose answers the client has are forgotten, over some turns.
             while user.status().await.records > 2 {
                 user.tasks.sleep(Duration::from_micros(50)).await;
             }

@@ -1,5 +1,5 @@
-//! A shard takes the log of its former life back: after any crash, and another one in the midst of it;
-//! with copies that are damaged; and where it cannot.
+//! A shard takes back the log of its former generation: after any crash, also another one while it
+//! takes the log back; with damaged copies; and if it cannot.
 
 use crate::cast::*;
 use crate::past::*;
@@ -21,10 +21,10 @@ use thunderhead_wire::operations::Identity;
 
 type Copies = BTreeMap<SegmentId, Replica>;
 
-/// Where the ids of each life begin.
+/// The number of segment ids of each generation.
 const LIFE: u64 = 1 << 20;
 
-/// A log of the same shard in a later life.
+/// Returns a log of the same shard in a later generation.
 fn successor(life: u64, recorder: &Recorder) -> Log {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
@@ -32,17 +32,17 @@ fn successor(life: u64, recorder: &Recorder) -> Log {
     Log::beginning_at(first, &memory, LOG, options, Box::new(recorder.clone())).unwrap()
 }
 
-/// A cluster in which the shard that is asked is one of a later life.
+/// Returns a cluster whose shard has a later generation.
 fn cluster(seed: u64, life: u64) -> (Cluster, Recorder) {
     let mut cluster = Cluster::new(seed, Link::default(), shard_options(), 1 << 20);
     let recorder = Recorder::new();
     let own = recorder.clone();
-    // Not what is made up first, which nobody asks for anything.
+    // This shard replaces the first shard of the cluster, which gets no requests.
     cluster.shard = cluster.add_shard_with(SECOND, shard_options(), move || successor(life, &own));
     (cluster, recorder)
 }
 
-/// What the shard is told.
+/// Returns the command to the shard.
 fn task(cluster: &Cluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
     let mut task = Recover { take_back: true, master: SECOND, ..cluster.recover(1, segments) };
     for it in &mut task.segments {
@@ -51,7 +51,7 @@ fn task(cluster: &Cluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
     task
 }
 
-/// What comes of it.
+/// Runs the command, and returns the results.
 fn taken_back(
     cluster: &mut Cluster,
     copies: &Copies,
@@ -61,7 +61,7 @@ fn taken_back(
     recovered(cluster, task)
 }
 
-/// The outcomes that a log with these segments has recorded.
+/// Returns the recorded outcomes of a log with these segments.
 fn records(copies: &Copies) -> BTreeMap<(u64, u64), Vec<u8>> {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
@@ -82,12 +82,12 @@ fn records(copies: &Copies) -> BTreeMap<(u64, u64), Vec<u8>> {
     records
 }
 
-/// All copies that there are of logs of one lineage.
+/// Returns all copies of the logs of one lineage.
 fn union(former: &Copies, own: &Copies) -> Copies {
     former.iter().chain(own).map(|(id, replica)| (*id, replica.clone())).collect()
 }
 
-/// A log's life up to its end, and all that was replicated of it.
+/// Returns a log's history up to its end, and all its replicas.
 fn ended(random: &mut Random) -> (Past, Copies) {
     let past = past(random, 150);
     let former = past.recorder.replicas(usize::MAX);
@@ -111,7 +111,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
         let found = found.unwrap();
         assert!(allowed.contains(&&found), "seed {seed}");
 
-        // What it does then lies in both logs: nothing that is deleted comes back.
+        // Later updates are in both logs: no deleted object comes back.
         let mut model = found;
         let gone: Vec<u64> = model.keys().copied().filter(|number| number % 3 == 0).collect();
         gone.iter().for_each(|number| _ = model.remove(number));
@@ -124,7 +124,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
                 }
             }
         });
-        // It crashes, here or in the midst of taking back.
+        // The shard crashes, here or while it takes the log back.
         let is_midst = random.chance(0.5);
         let last = recorder.events() as u64;
         let until = if is_midst { random.within(1..last + 1) } else { last };
@@ -133,7 +133,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
         let has_taken_back = names.iter().any(|it| it.0 <= LIFE);
         let (copies, segments) = match has_taken_back {
             true => (union(&former, &own), names),
-            // Its log names nothing of the former one, which is complete without it.
+            // The shard's log names nothing of the former one, which is complete without it.
             false => (former.clone(), segments),
         };
         interrupted += u64::from(is_midst && !has_taken_back);
@@ -155,7 +155,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
 }
 
 #[test]
-fn what_was_done_once_is_not_done_again_after_a_log_was_taken_back() {
+fn completed_updates_are_not_repeated_after_a_log_was_taken_back() {
     let (past, former) = ended(&mut Random::from_seed(31));
     let (mut cluster, _) = cluster(31, 1);
     let segments = put_all(&cluster, &former, &[0]);
@@ -184,7 +184,7 @@ fn a_copy_that_is_damaged_is_not_taken_back_and_another_one_is() {
         let (past, former) = ended(&mut random);
         let (mut one, _) = cluster(seed, 1);
         let segments = put_all(&one, &former, &[0, 1]);
-        // Which copies of a head are whole is for the coordinator to say.
+        // The coordinator decides which copies of a head are whole.
         for segment in segments.iter().filter(|it| !former[*it].open) {
             let backup = random.below(2) as usize;
             match random.below(3) {
@@ -216,7 +216,7 @@ fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
         let bytes = copies.get_mut(closed).unwrap();
         let half = bytes.len() / 2;
         bytes.truncate(half);
-        // In an entry that is there whole.
+        // The flipped bit is in an entry that is there whole.
         bytes[half / 2] ^= 4;
     }
     let (told, found) = taken_back(&mut one, &former, &segments);
@@ -234,7 +234,7 @@ fn a_shard_whose_log_names_what_it_gave_up_says_so_when_it_fails_to_rebuild_it_i
     let (_, former) = ended(&mut Random::from_seed(81));
     let (mut one, _) = cluster(81, 1);
     let segments = put_all(&one, &former, &[0]);
-    // A leader that does not know of it any more has begun another recovery.
+    // A leader that no longer knows the recovery has begun another one.
     one.truth.refuses.set(Some(Status::BadRange));
     let (told, found) = taken_back(&mut one, &former, &segments);
     assert!(told.outcome.is_ok(), "{told:?}");
@@ -250,9 +250,9 @@ fn a_shard_whose_log_names_what_it_gave_up_says_so_when_it_fails_to_rebuild_it_i
 }
 
 #[test]
-fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
+fn a_shard_that_cannot_take_a_log_back_says_so_and_rebuilds_it() {
     let (past, former) = ended(&mut Random::from_seed(61));
-    // The first shard's log is another one.
+    // The first shard's log has another id.
     let mut one = Cluster::new(61, Link::default(), shard_options(), 1 << 20);
     let segments = put_all(&one, &former, &[0]);
     let back = Recover { master: MASTER, ..task(&one, &former, &segments) };
@@ -281,7 +281,7 @@ fn a_log_of_which_something_was_rebuilt_before_is_not_taken_back() {
     let (past, former) = ended(&mut Random::from_seed(91));
     let (mut one, _) = cluster(91, 1);
     let segments = put_all(&one, &former, &[0]);
-    // A segment is not to be had, so the others are replayed in vain.
+    // One segment is unavailable, so the others are replayed in vain.
     let closed = segments.iter().find(|it| !former[*it].open).unwrap();
     let hidden = one.backups[0].1.borrow_mut().remove(closed).unwrap();
     let in_parts = Recover { master: SECOND, ..one.recover(1, &segments) };
@@ -289,7 +289,7 @@ fn a_log_of_which_something_was_rebuilt_before_is_not_taken_back() {
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     one.truth.recovered.borrow_mut().clear();
     one.backups[0].1.borrow_mut().insert(*closed, hidden);
-    // A leader that does not know of it begins anew. What was replayed would count a second time.
+    // A leader that does not know that begins anew. The replayed entries would count a second time.
     one.manners.recovery.set(2);
     let back = Recover { recovery: 2, ..task(&one, &former, &segments) };
     let (told, _) = recovered(&mut one, back);

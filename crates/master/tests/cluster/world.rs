@@ -1,5 +1,5 @@
-//! The cluster that the scenarios share: two made-up coordinators, some made-up backups, a real
-//! shard, and users.
+//! The cluster that the scenarios share: two fake coordinators, some fake backups, a real shard,
+//! and users.
 
 use crate::cast::{Replicas as Held, *};
 use std::cell::{Cell, RefCell};
@@ -108,7 +108,7 @@ impl Cluster {
         self.add_shard_with(master, options, log)
     }
 
-    /// A shard with a log that is made so.
+    /// Adds a shard with a log from the given function.
     pub(crate) fn add_shard_with(
         &mut self,
         master: MasterId,
@@ -132,7 +132,7 @@ impl Cluster {
         self.backups.iter().enumerate().map(address).collect()
     }
 
-    /// What is to be rebuilt of a log that has these segments.
+    /// Returns the command to rebuild the tablets of a log that has these segments.
     pub(crate) fn recover(&self, recovery: u64, segments: &[SegmentId]) -> Recover {
         let segments = segments.iter().map(|segment| {
             let mut at = self.backup_addresses();
@@ -193,7 +193,7 @@ impl User {
         self.calling.call(self.shard, opcode, body, Some(Duration::from_millis(300))).await
     }
 
-    /// Asks until there is an answer that is not due to the network, or to come back later.
+    /// Repeats a request until its answer is neither an error of the network nor a request to wait.
     pub(crate) async fn insist(&self, opcode: Opcode, body: Vec<u8>) -> Result<Vec<u8>, Status> {
         loop {
             match self.call(opcode, body.clone()).await {

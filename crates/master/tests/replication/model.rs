@@ -651,7 +651,7 @@ fn run(seed: u64, steps: u32) -> (u32, u32, u32, ReplicationStatistics, Usage) {
 }
 
 #[test]
-fn what_is_durable_is_found_again_whatever_happens_to_backups() {
+fn durable_bytes_are_found_again_after_any_faults_of_backups() {
     let cases = std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let first = std::env::var("FIRST").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
     let (mut checked, mut incomplete, mut copies, mut epochs) = (0, 0, 0, 0);

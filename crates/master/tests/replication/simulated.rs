@@ -482,7 +482,7 @@ fn judge(mut operations: Vec<Operation<u64>>, time: u64, log: &Log) -> Result<()
 }
 
 #[test]
-fn what_clients_were_told_is_on_the_backups() {
+fn acknowledged_updates_are_on_the_backups() {
     let seeds = std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let mut answered = 0;
     for seed in 0..seeds {
