@@ -123,5 +123,5 @@ const _: () = assert!(SEGMENT_BYTES_MAX as usize / CHUNKS_MAX >= BLOCK_BYTES);
 /// The cost of a message with bytes of replicas: they are copied, and their checksums computed.
 pub(crate) const REPLICATED_KILOBYTE: Duration = Duration::from_nanos(160);
 
-/// The cost of a request for a piece of recovery data: 56 KiB are copied into the answer.
-pub(crate) const RECOVERY_DATA: Duration = Duration::from_micros(15);
+/// The cost of recovery data in an answer: they are copied.
+pub(crate) const GIVEN_KILOBYTE: Duration = Duration::from_nanos(260);

@@ -39,8 +39,7 @@ mod replicate;
 
 use crate::error::{ReadError, Refusal, Unserved};
 use crate::limits::{
-    BUSY_US, GONE_MAX, LIST_ENTRIES_AT_ONCE, MASTERS_MAX, RECOVERY_DATA, REPLICATED_KILOBYTE,
-    WAITING_MAX,
+    BUSY_US, GONE_MAX, LIST_ENTRIES_AT_ONCE, MASTERS_MAX, REPLICATED_KILOBYTE, WAITING_MAX,
 };
 use crate::reader::ReplicaBytes;
 use crate::store::{Event, Store, Ticket};
@@ -274,7 +273,6 @@ impl Service {
                 self.list_done(context, reply_to, Done::BeginRecovery(of_body(body)));
             }
             Opcode::RecoveryData => {
-                context.charge(RECOVERY_DATA);
                 self.recoveries.request(&self.store, context, body, reply_to);
             }
             Opcode::BackupStatus => context.reply(reply_to, &[&to_body(&self.status())]),
@@ -379,9 +377,12 @@ impl Service {
     }
 
     fn replicate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
-        context.charge(REPLICATED_KILOBYTE * (body.len() / 1024) as u32);
         self.store.it_is(context.now());
-        match self.carry_out(&[body], Asker::Node(reply_to)) {
+        let done = self.carry_out(&[body], Asker::Node(reply_to));
+        if done.is_ok() {
+            context.charge(REPLICATED_KILOBYTE * (body.len() / 1024) as u32);
+        }
+        match done {
             Ok(Some(answers)) => context.reply(reply_to, &[answers.as_bytes()]),
             Ok(None) => {}
             Err(status) => context.refuse(reply_to, status, BUSY_US, &[]),

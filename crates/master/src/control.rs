@@ -263,11 +263,11 @@ impl Shard {
                 return Err((Status::Busy, BUSY_US));
             }
         }
-        context.charge(MIGRATED_BYTE * body.len() as u32);
         let came = control.migrations.come(log, clients, head, body, context.now());
         let (until, answer) = came.inspect_err(|(status, _)| {
             self.cleaning.is_urgent |= *status == Status::AwaitingMemory;
         })?;
+        context.charge(MIGRATED_BYTE * body.len() as u32);
         self.answer_at(context, until, reply_to, &Answer::new(Status::Ok, 0, &answer));
         Ok(())
     }

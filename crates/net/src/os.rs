@@ -151,6 +151,8 @@ pub struct OsTransport {
     bare: Vec<ConnectionId>,
     /// Further messages wait for the next poll: see [`Transport::hold_input`].
     holds_input: bool,
+    /// The source at which the last poll held its input.
+    held_at: Option<held::Source>,
     /// Failed connections of which the handler has not been told yet.
     failed: Vec<(ConnectionId, Cause)>,
     counters: Counters,
@@ -207,6 +209,7 @@ impl OsTransport {
             resumed: Vec::new(),
             bare: Vec::new(),
             holds_input: false,
+            held_at: None,
             timed: BTreeSet::new(),
             failed: Vec::new(),
             next_sweep: Time(0),

@@ -107,7 +107,6 @@ impl Context<'_> {
         self.state.charged += cost;
         if self.state.charged >= MESSAGES {
             self.transport.hold_input();
-            self.alarm().ring();
         }
     }
 

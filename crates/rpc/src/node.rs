@@ -7,6 +7,7 @@ use crate::tasks::{self, Calling};
 use std::time::Duration;
 use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
 use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::slice::MESSAGES;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::Timers;
 use thunderhead_runtime::{Process, Time, World};
@@ -209,6 +210,10 @@ impl<S: Service> Process for Node<S> {
         busy |= self.inner_work(rung);
         self.with_service(Service::turn_over);
         self.transport.flush();
+        if self.state.charged >= MESSAGES {
+            // Messages may wait for the next turn.
+            self.state.world.alarm.ring();
+        }
         busy
     }
 

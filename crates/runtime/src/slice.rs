@@ -17,6 +17,8 @@ pub const MESSAGES: Duration = Duration::from_micros(40);
 #[derive(Debug)]
 pub struct Budget {
     left_ns: i64,
+    /// A strict budget must not fall to this.
+    least_ns: i64,
     slice_ns: i64,
     is_strict: bool,
 }
@@ -28,7 +30,7 @@ impl Budget {
     #[must_use]
     pub fn new(slice: Duration, is_strict: bool) -> Budget {
         let slice_ns = slice.as_nanos() as i64;
-        Budget { left_ns: slice_ns, slice_ns, is_strict }
+        Budget { left_ns: slice_ns, least_ns: -slice_ns, slice_ns, is_strict }
     }
 
     /// Shortens the slice by work that the same turn has done already. A fifth of it always
@@ -36,7 +38,9 @@ impl Budget {
     #[must_use]
     pub fn after(self, spent: Duration) -> Budget {
         let left = self.left_ns.saturating_sub(spent.as_nanos() as i64);
-        Budget { left_ns: left.max(self.slice_ns / 5), ..self }
+        let left = left.max(self.slice_ns / 5);
+        // The longest step of work is as long as before.
+        Budget { left_ns: left, least_ns: left - 2 * self.slice_ns, ..self }
     }
 
     /// Counts finished work. Returns whether more may follow in this slice.
@@ -47,7 +51,7 @@ impl Budget {
     pub fn spend(&mut self, work: Duration) -> bool {
         self.left_ns -= work.as_nanos() as i64;
         assert!(
-            !self.is_strict || self.left_ns > -self.slice_ns,
+            !self.is_strict || self.left_ns > self.least_ns,
             "a slice of {} ns was overdrawn by {} ns: cut the work finer",
             self.slice_ns,
             -self.left_ns
@@ -68,6 +72,9 @@ mod tests {
         let mut budget = Budget::new(SLICE, true).after(Duration::from_secs(1));
         assert!(budget.spend(Duration::from_micros(9)));
         assert!(!budget.spend(Duration::from_micros(1)));
+        // Steps that fit into a whole slice may follow.
+        let mut budget = Budget::new(SLICE, true).after(Duration::from_secs(1));
+        assert!((0..3).all(|_| !budget.spend(Duration::from_micros(30))));
     }
 
     #[test]

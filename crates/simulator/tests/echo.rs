@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::echo::Echo;
-use thunderhead_rpc::{CallError, Node, Opcode};
+use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
 use thunderhead_simulator::{Options, Simulation};
 
 /// Returns the outcomes of 200 calls of one client, each with a timeout of 100 ms, and the longest
@@ -55,6 +55,51 @@ fn on_a_good_network_every_call_is_answered() {
         assert!(results.iter().all(Result::is_ok));
         assert!(longest < Duration::from_micros(100), "{longest:?}");
     }
+}
+
+/// An echo whose every request ends the input of its turn.
+#[derive(Default)]
+struct Costly(Echo);
+
+impl Service for Costly {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        context.charge(Duration::from_micros(50));
+        self.0.request(context, request);
+    }
+
+    fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) {}
+}
+
+#[test]
+fn messages_that_wait_for_the_next_turn_need_no_other_event() {
+    let mut simulation = Simulation::new(Options::calm(3));
+    let server = simulation.add_host("server", |boot| {
+        let mut node = Node::new(boot.world, boot.transport, Costly::default());
+        node.listen(SocketAddr::new(boot.address, 7)).unwrap();
+        Box::new(node)
+    });
+    let to = address(simulation.address(server), 7);
+    let longest = Rc::new(RefCell::new(Vec::new()));
+    let told = Rc::clone(&longest);
+    simulation.add_host("client", move |boot| {
+        let clock = boot.world.clock.clone();
+        let node = Node::new(boot.world, boot.transport, ());
+        for _ in 0..12 {
+            let (calling, clock, told) = (node.calling(), clock.clone(), Rc::clone(&told));
+            node.tasks().spawn(async move {
+                let began = clock.now();
+                let timeout = Some(Duration::from_secs(10));
+                let body = 0u32.to_le_bytes().to_vec();
+                calling.call(to, Opcode::Echo, body, timeout).await.unwrap();
+                told.borrow_mut().push(clock.now().since(began));
+            });
+        }
+        Box::new(node)
+    });
+    simulation.run_until(Duration::from_secs(60));
+    let longest = longest.take();
+    assert_eq!(longest.len(), 12);
+    assert!(longest.iter().all(|it| *it < Duration::from_millis(1)), "{longest:?}");
 }
 
 #[test]

@@ -34,8 +34,8 @@ use super::Refused;
 use crate::error::{ReadError, Unserved};
 use crate::layout::ReplicaId;
 use crate::limits::{
-    COMING_US, PAGE_BYTES_MAX, PARTITIONS_MAX, PARTS_BYTES_MAX, RANGES_MAX, RECOVERIES_MAX,
-    SEGMENTS_AHEAD, WHOLE_BYTES_MAX,
+    COMING_US, GIVEN_KILOBYTE, PAGE_BYTES_MAX, PARTITIONS_MAX, PARTS_BYTES_MAX, RANGES_MAX,
+    RECOVERIES_MAX, SEGMENTS_AHEAD, WHOLE_BYTES_MAX,
 };
 use crate::reader::{ReadId, ReplicaBytes};
 use crate::store::Store;
@@ -272,7 +272,9 @@ impl Recoveries {
         let piece = PieceHead::new(u32::try_from(length).unwrap_or(u32::MAX));
         let mut parts: Vec<&[u8]> = vec![piece.as_bytes()];
         kept.slices(offset, most, &mut parts);
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
         context.reply(to, &parts);
+        context.charge(GIVEN_KILOBYTE * (bytes / 1024) as u32);
         if offset.saturating_add(most) >= length {
             self.was_sent(head, now);
         }

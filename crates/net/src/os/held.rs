@@ -4,13 +4,72 @@
 use super::OsTransport;
 use crate::{ConnectionId, Handler};
 
+/// The origins of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Connections whose input was held.
+    Resumed,
+    Rings,
+    /// Everything that epoll reports.
+    Sockets,
+}
+
+impl Source {
+    /// Returns the source that comes after this one.
+    fn next(self) -> Source {
+        match self {
+            Source::Resumed => Source::Rings,
+            Source::Rings => Source::Sockets,
+            Source::Sockets => Source::Resumed,
+        }
+    }
+}
+
 impl OsTransport {
+    /// Ends a poll in which a handler has held the input.
+    #[cold]
+    pub(super) fn held_at(&mut self, source: Source) -> bool {
+        self.held_at = Some(source);
+        true
+    }
+
+    /// Takes messages after a poll whose handler has held the input at some source. The sources
+    /// behind that one come first. Otherwise a source with much input would keep the others from
+    /// being asked, and their output would wait with them.
+    #[cold]
+    pub(super) fn turn_after(&mut self, mut source: Source, handler: &mut dyn Handler) -> bool {
+        for _ in 0..3 {
+            source = source.next();
+            match source {
+                Source::Resumed => self.go_on(handler),
+                Source::Rings => {
+                    self.poll_rings(handler);
+                }
+                Source::Sockets => {
+                    self.look(handler);
+                    if let Some(id) = self.hot.filter(|_| !self.holds_input) {
+                        self.read(id, handler);
+                    }
+                }
+            }
+            if self.holds_input {
+                return self.held_at(source);
+            }
+        }
+        true
+    }
+
     /// Tells the handler of failed connections, and continues with connections that may go on
     /// again.
     #[cold]
     pub(super) fn go_on(&mut self, handler: &mut dyn Handler) {
         for (id, why) in std::mem::take(&mut self.failed) {
-            self.fail(id, why, handler);
+            if self.connections.get(id).is_some_and(|connection| connection.is_held) {
+                // Its messages had arrived before, and come first.
+                self.failed.push((id, why));
+            } else {
+                self.fail(id, why, handler);
+            }
         }
         let mut resumed = std::mem::take(&mut self.resumed).into_iter();
         while !self.holds_input

@@ -15,6 +15,7 @@
 //! [`expect_returns`]: thunderhead_runtime::os::expect_returns
 
 use super::connection::{Broken, Carrier, Stage};
+use super::held::Source;
 use super::{
     LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, Options, OsTransport, READ_BYTES, STREAK, SWEEP,
     socket,
@@ -57,13 +58,22 @@ impl OsTransport {
         if self.tight {
             self.ease();
         }
+        if let Some(source) = self.held_at.take() {
+            return self.turn_after(source, handler);
+        }
         let mut busy = !self.failed.is_empty() || !self.resumed.is_empty();
         if busy {
             self.go_on(handler);
+            if self.holds_input {
+                return self.held_at(Source::Resumed);
+            }
         }
-        if !self.rings.is_empty() && !self.holds_input && self.watch_rings(handler) {
+        if !self.rings.is_empty() && self.watch_rings(handler) {
             self.leads_until = self.now + LEADS_FOR;
             busy = true;
+            if self.holds_input {
+                return self.held_at(Source::Rings);
+            }
         }
         let busiest = self.last.filter(|(_, streak)| *streak >= STREAK).map(|(id, _)| id);
         if self.hot != busiest {
@@ -74,12 +84,15 @@ impl OsTransport {
         let patience = if std::mem::take(&mut self.sent) { Duration::ZERO } else { LOOK_SLACK };
         let leads = self.now < self.leads_until && (self.hot.is_some() || !self.rings.is_empty());
         let is_due = self.woke || !leads || self.now >= self.next_look + patience;
-        if is_due && !self.holds_input {
+        if is_due {
             let found = self.look(handler);
             self.next_look = self.now + if found { LOOK_SOON } else { LOOK_EVERY };
             busy |= found;
+            if self.holds_input {
+                return self.held_at(Source::Sockets);
+            }
         }
-        if let Some(id) = self.hot.filter(|_| !self.holds_input) {
+        if let Some(id) = self.hot {
             // Reading again at once finds a reply sooner than a whole further turn.
             let tries = if self.rings.is_empty() && !busy { HOT_TRIES } else { 1 };
             for _ in 0..tries {
@@ -91,6 +104,9 @@ impl OsTransport {
                 for _ in 0..HOT_PAUSES {
                     std::hint::spin_loop();
                 }
+            }
+            if self.holds_input {
+                return self.held_at(Source::Sockets);
             }
         }
         busy
@@ -148,8 +164,8 @@ impl OsTransport {
         }
     }
 
-    fn poll_rings(&mut self, handler: &mut dyn Handler) -> bool {
-        let mut busy = false;
+    pub(super) fn poll_rings(&mut self, handler: &mut dyn Handler) -> bool {
+        let (mut busy, mut read_last) = (false, None);
         for at in (0..self.rings.len()).rev() {
             // The handler may close connections during the walk.
             let Some(id) = self.rings.get(at).copied() else { continue };
@@ -159,22 +175,24 @@ impl OsTransport {
             if waits {
                 self.write(id);
             }
-            if ready {
+            if ready && !self.holds_input {
                 busy |= self.read(id, handler);
+                if self.holds_input {
+                    read_last = Some(at);
+                }
             }
-            if self.holds_input {
-                // The next poll begins with the rings that this one did not reach.
-                let reached = at.min(self.rings.len());
-                self.rings.rotate_left(reached);
-                break;
-            }
+        }
+        if let Some(at) = read_last {
+            // The next poll begins with the rings that this one did not read.
+            let read = at.min(self.rings.len());
+            self.rings.rotate_left(read);
         }
         busy
     }
 
     /// Asks epoll, unless its last report is still unread.
     #[inline(always)]
-    fn look(&mut self, handler: &mut dyn Handler) -> bool {
+    pub(super) fn look(&mut self, handler: &mut dyn Handler) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         if !std::mem::take(&mut self.woke) {
             self.poller.look();

@@ -609,9 +609,16 @@ impl Transport for SimTransport {
         self.resume(handler);
         let resumed = std::mem::take(&mut self.resumed);
         busy |= !resumed.is_empty();
+        let mut waiting = Vec::new();
         for id in resumed {
-            self.go_on(id, handler);
+            if self.holds_input {
+                waiting.push(id);
+            } else {
+                self.go_on(id, handler);
+            }
         }
+        // The connections that waited longest come first in the next poll.
+        self.resumed.splice(..0, waiting);
         loop {
             let packet = {
                 let mut state = self.network.0.borrow_mut();
