@@ -1,52 +1,59 @@
-//! What is known of the clients whose updates are remembered here.
+//! What a shard remembers about clients: leases, acknowledgements and records of their updates.
 //!
-//! A shard remembers the outcome of an update in a *record*, which belongs to the tablet of the key. It forgets the
-//! record for two reasons: the client has the answer (`first unacknowledged` of a later update says so), or the
-//! coordinator says that the client's lease is over. In memory it keeps for each client that number, and that a lease is
-//! over. So a copy of the update that arrives late is refused.
+//! A shard remembers the outcome of an update in a *completion record*, which belongs to the tablet
+//! of the key. It forgets the record for one of two reasons. Either the client has the answer (the
+//! `first unacknowledged` of a later update tells so), or the coordinator reports that the client's
+//! lease is over. For each client the shard keeps that number in memory, and whether the lease is
+//! over. So it refuses a copy of the update that arrives late.
 //!
 //! # A tablet that changes its owner
 //!
-//! These numbers are a shard's, not a tablet's. When a tablet moves (a migration, a recovery, a master that takes
-//! back its log), its records go with it, but the numbers do not. They may come from updates of other tablets,
-//! and a crash ends them; the cleaner may have removed the records long before. So the new owner may know nothing
-//! of an update that was done and forgotten. Two rules keep it from doing such an update again. The coordinator gives
-//! each new owner two numbers for them ([`OwnedSince`]), which the log keeps with the tablet. A tablet that was made
-//! here has zeroes, for it had no owner before.
+//! These numbers belong to a shard, not to a tablet. When a tablet changes its owner (by a
+//! migration, by a recovery, or because a master takes its log back), its records go with it, but
+//! the numbers do not. The numbers may come from updates of other tablets, and a crash loses them.
+//! The cleaner may have removed the records long before. So the new owner may know nothing of an
+//! update that was done and then forgotten. Two rules keep the new owner from doing such an update
+//! again. The coordinator gives each new owner two numbers for them ([`OwnedSince`]), which the log
+//! keeps with the tablet. A tablet that was made here has zeroes, for it had no owner before.
 //!
-//! **1. The map is not older than the ownership.** An update says by which map its client chose the shard. It is not
-//! done if the map is older than the ownership: the client is told *moved*, gets a new map and asks again.
+//! **1. The map is not older than the ownership.** An update carries the version of the map by
+//! which its client chose the shard. The shard refuses the update if that map is older than the
+//! ownership. The client gets the status *moved*, fetches a new map and sends the update again.
 //!
-//! Why that is enough: let a former owner forget the record of update *s* because the client had said, in another
-//! update, that it has the answer. From then on the client makes no copy of *s*. The present ownership began
-//! later, and only later maps have its version. So each copy of *s* names an older map, however long the
-//! network holds it.
+//! Reason: let a former owner forget the record of update *s* because the client reported, in
+//! another update, that it has the answer. From then on the client makes no copy of *s*. The
+//! present ownership began later, and only later maps have its version. So each copy of *s* names
+//! an older map, however long the network holds it.
 //!
-//! **2. The lease was open after the ownership began.** The coordinator has said so with a version of the map that is
-//! not lower than the ownership's, or the lease was opened since then (numbers of leases grow). Otherwise the shard
-//! asks first, and the update waits.
+//! **2. The lease was open after the ownership began.** The coordinator has confirmed this with a
+//! version of the map that is not lower than the ownership's, or the lease was opened since then
+//! (numbers of leases grow). Otherwise the shard asks the coordinator first, and the update waits.
 //!
-//! Why that is enough: let a former owner forget the record of *s* because the lease is over. It was over before the
-//! present ownership began, and a lease that is over stays so. A client that has no answer may send *s* again with a
-//! new map, so that rule 1 does not help. It is refused by rule 2, though this shard may have heard earlier that the
-//! lease is open.
+//! Reason: let a former owner forget the record of *s* because the lease is over. The lease was
+//! over before the present ownership began, and a lease that is over never opens again. A client
+//! without an answer may send *s* again with a new map, so rule 1 does not help. Rule 2 refuses it,
+//! even if this shard learned earlier that the lease was open.
 //!
-//! Within one ownership the shard itself forgets, and so it knows: a client is only dropped from memory when its
-//! lease is over, or when it has acknowledged nothing and has no record here. Of leases that are over the newest
-//! [`ENDED_MAX`] are remembered; of all leases up to the highest that was dropped from these the coordinator is asked.
+//! Within one ownership this shard does all the forgetting, so it knows about it: it drops a client
+//! from memory only if the client's lease is over, or if the client has acknowledged nothing and
+//! has no record here. The shard remembers the newest [`ENDED_MAX`] of the leases that are over.
+//! For every lease up to the highest one that it dropped from these, it asks the coordinator.
 //!
-//! **Other ways that were not taken.** Acknowledgements that travel with the tablet would have to be durable, for each
-//! client and tablet, before the cleaner may remove a record: a new kind of entry, and memory for each pair of client and
-//! tablet. Acknowledgements kept for each tablet alone are lost when a tablet is split. Both say nothing of leases
-//! that are over. The rules above need 8 bytes in a message, two numbers for each tablet, and one comparison.
+//! **Rejected alternatives.** Acknowledgements that move with the tablet would have to be durable,
+//! for each client and tablet, before the cleaner may remove a record: a new kind of entry, and
+//! memory for each pair of client and tablet. Acknowledgements kept for each tablet are lost when a
+//! tablet is split. Neither covers leases that are over. The rules above need 8 bytes in a message,
+//! two numbers for each tablet, and one comparison.
 //!
-//! # Leases that nobody knows yet
+//! # Leases that this shard has not verified yet
 //!
-//! By rule 2 the first update under a lease is done at once, without the coordinator, if the tablet was made here or came
-//! here before the lease was opened. The coordinator is asked all the same, in the background. Where it says that the
-//! lease is over, or never was, the records are forgotten, and the lease is refused from then on. That is safe: no
-//! other shard had the tablet since the lease was opened, so no other shard can have forgotten anything of it.
-//! (A client that makes up numbers of leases can speak for other clients; shards do not verify who speaks.)
+//! By rule 2 the shard does the first update under a lease at once, without the coordinator, if the
+//! tablet was made here or came here before the lease was opened. The shard still asks the
+//! coordinator in the background. If the coordinator answers that the lease is over or never
+//! existed, the shard forgets the records and refuses the lease from then on. That is safe: no
+//! other shard had the tablet since the lease was opened, so no other shard can have forgotten a
+//! record of that client. (A client that makes up numbers of leases can act for other clients:
+//! shards do not verify which client sends a message.)
 //!
 //! A shard without coordinators trusts all leases.
 
@@ -65,7 +72,7 @@ use thunderhead_wire::control::OwnedSince;
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{Status, TableId, TabletRange};
 
-/// What a client waits in microseconds before it tries again, while its lease is asked about.
+/// Microseconds that a client waits before it tries again, while the shard asks about its lease.
 const LEASE_US: u32 = 500;
 
 /// The same where too much is remembered.
@@ -77,11 +84,12 @@ const WANTED_MAX: usize = 4096;
 /// Leases of which it is remembered that they are over.
 const ENDED_MAX: usize = if cfg!(test) { 2 } else { 4096 };
 
-/// Records that an update forgets at once: as many as a message can have made, so that a client that
-/// goes on steadily has no more. Together it takes them less than half a slice.
+/// The maximum number of records that an update forgets at once. One message makes no more records
+/// than this, so a client that sends messages steadily has no more to forget. Forgetting them takes
+/// less than half a slice.
 const FORGOTTEN_AT_ONCE: usize = 128;
 
-/// What it takes to forget a record, beside what it takes to look for some.
+/// The time to forget one record, without the time to find it.
 const FORGETTING: Duration = Duration::from_nanos(700);
 
 /// Some sequences are looked for together; that costs as much as so many records do.
@@ -96,10 +104,10 @@ const UNNEEDED_MAX: usize = 64;
 pub(crate) struct Clients {
     clients: BTreeMap<u64, Client>,
     limits: Options,
-    /// There is nobody to ask.
+    /// No coordinator exists to ask, so the shard trusts all leases.
     trusts: bool,
-    /// The highest version of the map that one of the tablets came here with; at least 1, for 0 is a lease that was not
-    /// checked. Where all leases are trusted it is 0.
+    /// The highest map version at which a tablet came here. At least 1, because 0 marks a lease
+    /// that was not checked. If the shard trusts all leases, it is 0.
     newest: u64,
     /// Leases to ask about.
     wanted: BTreeSet<u64>,
@@ -107,13 +115,13 @@ pub(crate) struct Clients {
     ended: (BTreeSet<u64>, VecDeque<u64>),
     /// Leases up to this one may have been dropped from those.
     ended_until: u64,
-    /// What [`Client::recorded_first`] was before the last update that was met as new.
+    /// [`Client::recorded_first`] before the last update that was found to be new.
     before: u64,
-    /// Leases of clients that said that they have more answers since it was last looked which of their
-    /// records nobody needs.
+    /// Leases of clients that acknowledged more answers since the shard last sorted out which of
+    /// their records are no longer needed.
     ahead: Vec<u64>,
-    /// Records that nobody needs: a lease, a sequence, and which of the 64 from there on. And clients
-    /// whose leases are over.
+    /// Records that are no longer needed: a lease, a sequence, and a mask of the 64 sequences from
+    /// there on. And clients whose leases are over.
     unneeded: Vec<(u64, u64, u64)>,
     ending: Vec<u64>,
     /// Records that are kept.
@@ -123,23 +131,25 @@ pub(crate) struct Clients {
 struct Client {
     /// The client has the answers to all updates before this one.
     first: u64,
-    /// Which update that was as the records say. Those of earlier ones are not needed, and nobody will take
-    /// their updates for new, even if all that is left are the records.
+    /// The first unacknowledged update according to the records. Records of earlier updates are
+    /// not needed. The shard does not take these updates for new even if only the records
+    /// remain.
     recorded_first: u64,
     /// Updates of which the log has a record.
     recorded: Sequences,
-    /// The lease was open when the map had this version; 0 where the coordinator was not asked, or it is over.
+    /// The map version at which the lease was open; 0 if the coordinator was not asked, or if the
+    /// lease is over.
     open_at: u64,
     /// The lease is over.
     is_over: bool,
-    /// It is among those who are ahead.
+    /// Whether this client is in `ahead`.
     is_ahead: bool,
 }
 
-/// What is known of an update when it comes.
+/// The shard's knowledge of an update that arrives.
 pub(crate) enum Met {
-    /// It was not done, and may be. It counts as recorded from now on: who makes no record of it says so
-    /// ([`Clients::not_made`]).
+    /// The update was not done, and may be. It counts as recorded from now on. A caller that makes
+    /// no record of it must call [`Clients::not_made`].
     New,
     /// The log has a record of it.
     Done,
@@ -174,7 +184,7 @@ impl Clients {
         clients
     }
 
-    /// A record came from another log. Returns from which update on its client may not have the answer.
+    /// Adds a record that came from another log. Returns the client's first unacknowledged update.
     pub(crate) fn came(&mut self, lease: u64, sequence: u64, record: &[u8]) -> u64 {
         let Clients { clients, ended, ending, .. } = self;
         let client = clients.entry(lease).or_insert_with(|| {
@@ -190,7 +200,8 @@ impl Clients {
         client.first
     }
 
-    /// Tablets that were made for these ranges are this shard's from now on: see the module's documentation.
+    /// Notes that this shard owns the tablets made for these ranges: see the module's
+    /// documentation.
     pub(crate) fn owned(&mut self, log: &mut Log, ranges: &[TabletRange], since: OwnedSince) {
         let note = [since.map_version, since.next_lease];
         for range in ranges {
@@ -199,7 +210,8 @@ impl Clients {
         self.newest = self.newest.max(since.map_version);
     }
 
-    /// Whether a message under a lease may be looked at, in parts: not if the lease is known to be over.
+    /// Checks that the parts of a message under a lease may be looked at. Refuses it if the lease
+    /// is known to be over.
     pub(crate) fn admit_message(&mut self, lease: u64) -> Result<(), Outcome> {
         if self.ended.0.contains(&lease) {
             return Err(refused(Status::LeaseEnded, 0));
@@ -270,9 +282,10 @@ impl Clients {
         }
     }
 
-    /// Sorts out which records nobody needs, of clients that have got more answers: all before those that
-    /// they may still ask for. The record that says so stays, and from it is known, after a crash, which
-    /// updates are stragglers. This and the forgetting are mostly done when who asks has its answer.
+    /// Finds the records that are no longer needed, for the clients that acknowledged more answers:
+    /// all records before the first unacknowledged update. The newest record stays. After a crash
+    /// it tells which updates are stragglers. Sorting out and forgetting mostly happen after the
+    /// client has its answer.
     #[inline]
     pub(crate) fn sort_out(&mut self, log: &mut Log) {
         while let Some(lease) = self.ahead.pop() {
@@ -328,7 +341,7 @@ impl Clients {
         }
         let client = Client::new(0);
         if !self.trusts {
-            // Also where it is taken for one that is open.
+            // Also if the lease is taken for an open one.
             self.want(lease);
             doubt(log, &client, self.ended_until, identity, place)?;
         }
@@ -370,8 +383,8 @@ impl Clients {
         leases
     }
 
-    /// Leases that are known and behind another one. Those of clients that have done nothing here are
-    /// forgotten on the way.
+    /// Returns the known leases after another one. Forgets clients that have done nothing here on
+    /// the way.
     pub(crate) fn known_after(&mut self, lease: u64, most: usize) -> Vec<u64> {
         let behind = (Bound::Excluded(lease), Bound::Unbounded);
         let leases: Vec<u64> =
@@ -386,8 +399,8 @@ impl Clients {
         leases
     }
 
-    /// The coordinator has said of some leases which of them are over; the others were open when the map had the
-    /// version. `wanted`: because updates wait.
+    /// Takes the coordinator's answer about some leases: these are over, and the others were open
+    /// at this version of the map. `wanted`: updates wait for the answer.
     pub(crate) fn checked(
         &mut self,
         asked: &[u64],
@@ -396,7 +409,7 @@ impl Clients {
     ) {
         let open_at = map_version.max(1);
         for lease in asked {
-            // Whoever came while it was asked about need not ask again.
+            // A client that came while the question was in flight need not be asked about again.
             self.wanted.remove(lease);
             let has_room = self.clients.len() < self.limits.clients_max;
             let known = self.clients.get_mut(lease);
@@ -436,7 +449,7 @@ impl Clients {
         self.unneeded.len() > few || !self.ending.is_empty()
     }
 
-    /// Forgets records that nobody needs, for a slice.
+    /// Forgets records that are no longer needed, for a slice.
     pub(crate) fn forget(&mut self, log: &mut Log, budget: &mut Budget) {
         loop {
             let mut took = FORGETTING;
@@ -463,8 +476,8 @@ impl Clients {
     }
 }
 
-/// The refusal for a new update that may have been done before this shard had the tablet: see the module's
-/// documentation. *Awaiting lease* where the coordinator can tell.
+/// The refusal for a new update that may have been done before this shard had the tablet: see the
+/// module's documentation. *Awaiting lease* if the coordinator can tell.
 #[cold]
 fn doubt(
     log: &Log,

@@ -1,17 +1,17 @@
-//! What the coordinator has a shard do: take tablets, drop them, rebuild those of a master that is
-//! gone; and the shard's account of itself.
+//! The coordinator's commands to a shard: take tablets, drop them, rebuild those of a crashed
+//! master. And the shard's report about itself.
 //!
-//! Everything may be asked again. What names another master is refused as *deposed*: the address
-//! belonged to a former life of the server, or the cluster has given this one up.
+//! Every command may be repeated. A command for another master is refused as *deposed*: the address
+//! belonged to a former generation of the server, or the cluster has declared this one crashed.
 //!
 //! **Taking** is answered once the log is durable as far as it was appended: so a master that has
 //! tablets has a log of which a recovery finds the first head.
 //!
-//! **Dropping** takes whole tablets, as this shard has them. The coordinator may have split one since,
-//! for it splits only on paper: its tablets are then parts of one of these. All parts of one have to
-//! be dropped in one message. Part of a tablet cannot be dropped, and is refused as a bad range,
-//! before anything is dropped. Part of a tablet goes only at the end of a migration, and what is left
-//! of it is cleared away over turns ([`crate::migration`]).
+//! **Dropping** takes whole tablets, as this shard has them. The coordinator may have split one
+//! since, because it splits only its own records: its tablets are then parts of one of these. All
+//! parts of one have to be dropped in one message. A message that names only a part is refused as a
+//! bad range, before any tablet is dropped. A part of a tablet goes only at the end of a migration,
+//! and its remains are cleared away over several turns ([`crate::migration`]).
 
 use crate::migration::{MadeWay, Migrations};
 use crate::parked::Answer;
@@ -36,7 +36,7 @@ pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
 const TIMER_WORK: u64 = (1 << 32) + 3;
 pub(crate) const TIMER_PARKED: u64 = (1 << 32) + 4;
 
-/// What the coordinator waits in microseconds where something is in the way.
+/// Microseconds that the coordinator waits if something is in the way.
 const IN_PROGRESS_US: u32 = 50_000;
 const BUSY_US: u32 = 1_000;
 const NO_SPACE_US: u32 = 100_000;
@@ -51,7 +51,7 @@ const FETCHED_KILOBYTE: Duration = Duration::from_nanos(500);
 /// The cost of the search for records without a tablet in a bucket.
 const SWEEPING: Duration = Duration::from_micros(5);
 
-/// Remarks that are kept, and for how long: they are about what has happened.
+/// The maximum number of remarks, and how long they stay: they are about past events.
 const REMARKS_MAX: usize = 16;
 const REMARKS_STAY: Duration = Duration::from_secs(10 * 60);
 
@@ -61,7 +61,7 @@ pub(crate) struct Control {
     recoveries: Recoveries,
     /// How far the search for records without tablets has come.
     sweep: Option<Cursor>,
-    /// The last slice went to records that nobody needs.
+    /// The last slice forgot records that are no longer needed.
     has_forgotten: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
@@ -86,8 +86,8 @@ impl Control {
         self.recoveries.is_idle() && self.migrations.is_idle()
     }
 
-    /// The refusal for an update of a key that is not served, or whose tablet goes to another master and has more
-    /// changes than can be sent.
+    /// The refusal for an update of a key that is not served, or whose tablet goes to another
+    /// master and has more changes than can be sent.
     #[cold]
     pub(crate) fn refusal_of_update(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
         let closed = self.closed_hash(table, KeyHash::of(key));
@@ -120,7 +120,7 @@ impl Control {
         }
     }
 
-    /// Drops remarks on what happened long ago.
+    /// Drops remarks about events of long ago.
     fn drop_old_remarks(&mut self, now: Time) {
         self.remarks.retain(|(at, _)| now.since(*at) < REMARKS_STAY);
     }
@@ -181,8 +181,8 @@ impl Shard {
         if ranges.iter().any(|range| self.control.awaits(*range)) {
             return Err((Status::InProgress, IN_PROGRESS_US));
         }
-        // All or none: the coordinator gives the tablets that are refused to other masters, and one that stayed
-        // here would be in the way when it comes back.
+        // All or none: the coordinator gives the refused tablets to other masters. A tablet that
+        // stayed here would be in the way when it comes back.
         match self.log.create_tablets(&ranges) {
             Ok(()) => {}
             Err(Error::TabletExists(_) | Error::RangeReversed(_)) => {
@@ -306,7 +306,7 @@ impl Shard {
         if task.tablets.iter().any(|taken| taken.range.first > taken.range.last) {
             return Err((Status::BadRange, 0));
         }
-        // Whoever had tablets had a log.
+        // A master that had tablets had a log.
         if task.segments.is_empty() {
             return Err((Status::Malformed, 0));
         }
@@ -373,7 +373,7 @@ impl Shard {
         }
     }
 
-    /// What came of a call; true if it was one of these.
+    /// Takes the reply to a call. Returns true if a component of the control plane made the call.
     pub(crate) fn control_reply(
         &mut self,
         context: &mut Context<'_>,
@@ -414,8 +414,8 @@ impl Shard {
         true
     }
 
-    /// What was taken back is this shard's now, where that is so: its replicas are seen to, and the
-    /// cleaners may have it.
+    /// Maintains the replicas of adopted segments, and gives the segments to the cleaners, once the
+    /// log is this shard's.
     fn see_to_adopted(&mut self) {
         let homes = self.control.recoveries.take_homes();
         if homes.is_empty() {
@@ -454,7 +454,7 @@ impl Shard {
         if !self.trusts {
             self.leases.ask(context, &mut self.asking, &mut self.clients);
         }
-        // What nobody needs goes when nobody waits for an answer.
+        // Records that are no longer needed go while no client waits for an answer.
         self.clients.sort_out(&mut self.log);
         let is_busy = std::mem::take(&mut self.has_updated);
         let control = &self.control;
@@ -478,7 +478,8 @@ impl Shard {
             }
         }
         let control = &self.control;
-        // Clients make records that nobody needs as long as they write: every other slice is for them.
+        // Writing clients steadily make records that are no longer needed: every other slice
+        // forgets them.
         let is_idle = !control.recoveries.has_work() && control.sweep.is_none();
         let forgets = self.clients.has_unneeded(is_busy) && (is_idle || !control.has_forgotten);
         let sweeps = control.sweep.is_some();
@@ -502,9 +503,10 @@ impl Shard {
 
     /// Forgets records of tablets that are not here.
     ///
-    /// No tablet begins to come before this is over, neither from a log nor from a server that has it. What was left of an
-    /// earlier life of the tablet here would not be recorded again: it is known. But it is from before
-    /// the tablet's present life, and so the next recovery would pass it over.
+    /// No tablet begins to come before this is over, neither from a log nor from another server.
+    /// The remains of an earlier stay of the tablet would otherwise hide its records: the shard
+    /// would not record an update that it knows already. But the remains are from before the
+    /// tablet's present stay, and the next recovery would pass them over.
     fn sweep(&mut self, budget: &mut Budget) {
         while let Some(at) = self.control.sweep {
             let clients = &mut self.clients;

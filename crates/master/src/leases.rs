@@ -1,6 +1,6 @@
 //! Asks the coordinator about leases: about those of new clients at once, about all now and then.
 //!
-//! One question is out at a time. What becomes known meanwhile is in the next one.
+//! One question is in flight at a time. Leases that become known meanwhile are in the next one.
 
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
@@ -17,7 +17,8 @@ pub(crate) struct Leases {
     asked: Option<Asked>,
     /// The last lease of a round over all of them.
     round: Option<u64>,
-    /// The last question was about wanted leases. The round goes on with the next one, however many are wanted.
+    /// The last question was about wanted leases. The next question continues the round, however
+    /// many leases are wanted.
     is_rounds_turn: bool,
     /// Another round follows this one.
     again: bool,
@@ -36,14 +37,14 @@ impl Leases {
         self.round.get_or_insert(0);
     }
 
-    /// A tablet has come: new updates of it need leases that are open now, so all are asked about. Those that the present
-    /// round has passed have another one.
+    /// Begins to ask about all leases, because a tablet has come: its new updates need leases that
+    /// are open now. Leases that the present round has passed get another round.
     pub(crate) fn begin_anew(&mut self) {
         self.again = self.round.is_some();
         self.begin_round();
     }
 
-    /// Asks what there is to be asked.
+    /// Asks about the leases that are due.
     pub(crate) fn ask(
         &mut self,
         context: &mut Context<'_>,
@@ -89,7 +90,7 @@ impl Leases {
         let Some(asked) = self.asked.take_if(|asked| asked.question == question) else {
             return false;
         };
-        // Without an answer that can be read nothing is known: whoever waits asks again.
+        // An unreadable answer changes nothing: a client that waits asks again.
         let answer = outcome.as_ref().ok().and_then(|body| control::of_body(body));
         if let Some(LeasesChecked { ended, map_version }) = answer {
             let ended: BTreeSet<u64> = ended.into_iter().collect();

@@ -1,23 +1,25 @@
 //! Tablets that move while their masters live.
 //!
-//! The coordinator asks the former master to give a tablet to another one ([`outgoing`] says how), and
-//! is answered when all of it is durable there. From then on neither of them serves it. The coordinator
-//! writes whose it is, and only that makes it the new master's; then it tells the new one to serve it
-//! and the former one to drop it. That of the two which fails before is out: where the former one gives
-//! up, or the new one is gone, the former one serves on; where the former one is gone, its log is
-//! replayed as ever, and the new one throws away what it has got.
+//! The coordinator tells the former master to give a tablet to another master ([`outgoing`]
+//! describes how). It gets the answer when the whole tablet is durable there. From then on neither
+//! master serves the tablet. The coordinator records the new owner, and only that record makes the
+//! tablet the new master's. Then it tells the new master to serve the tablet and the former one to
+//! drop it. If one of the two fails before, the migration ends: if the former master gives up, or
+//! the new one crashes, the former one serves on; if the former one crashes, its log is replayed as
+//! usual, and the new one drops its copy.
 //!
-//! **Each migration has a number** that is never used again, and everything that is said of one names
-//! it. So what was said of an earlier one and comes late does no harm, though it may be the same tablet
-//! on the same way.
+//! **Each migration has a number** that is never used again, and every message about the migration
+//! carries it. So a late message about an earlier migration does no harm, even if the earlier one
+//! moved the same tablet between the same masters.
 //!
-//! **Exactly once.** Outcomes of updates belong to the tablet of their object and go with it. An update
-//! that was done here and is asked for again there is answered from its record. Of updates whose records were
-//! forgotten the new master knows nothing; [`crate::clients`] says why it does not do them again.
+//! **Exactly once.** Outcomes of updates belong to the tablet of their object and go with it. If a
+//! client repeats at the new master an update that was done here, the new master answers from the
+//! record. The new master knows nothing of updates whose records were forgotten; [`crate::clients`]
+//! says why it does not do them again.
 //!
-//! The new master hides the tablet as one that is being rebuilt: who asks for it is sent away. What it
-//! has got is kept until the coordinator says what becomes of it, or, before it is complete, until
-//! nothing has come of it for long.
+//! The new master hides the tablet like a tablet that is being rebuilt: it refuses the requests for
+//! it. It keeps its copy until the coordinator decides about it, or, while the copy is incomplete,
+//! until no message of the migration has come for long.
 
 mod outgoing;
 
@@ -35,13 +37,13 @@ use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange, Versi
 
 use crate::clients::Clients;
 
-/// What a client waits in microseconds before it asks again for what is about to move.
+/// Microseconds that a client waits before it sends a request for a moving tablet again.
 const PAUSE_US: u32 = 300;
 
-/// What the coordinator waits before it asks again.
+/// Microseconds that the coordinator waits before it asks again.
 const IN_PROGRESS_US: u32 = 2_000;
 
-/// What the other master waits.
+/// Microseconds that the other master waits.
 const BUSY_US: u32 = 1_000;
 
 /// Tablets that move at once, each way.
@@ -50,7 +52,7 @@ const TABLETS_MAX: usize = 64;
 /// Migrations that are over and remembered.
 const OVER_MAX: usize = 4096;
 
-/// Why something is not done, and what it is worth to wait.
+/// The reason for a refusal, and the microseconds to wait before a retry.
 type Refused = (Status, u32);
 
 /// A tablet that comes.
@@ -70,11 +72,11 @@ pub(crate) struct Migrations {
     /// Why those failed that did.
     failed: BTreeMap<u64, String>,
     incoming: BTreeMap<u64, Arriving>,
-    /// Those that came and are served, or will not come any more.
+    /// Incoming migrations that have ended: the tablet is served here, or will not come any more.
     over: BTreeMap<u64, bool>,
 }
 
-/// What there was of a tablet that is to be rebuilt.
+/// An earlier copy of a tablet that is about to be rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MadeWay {
     /// Nothing came of it.
@@ -85,13 +87,13 @@ pub(crate) enum MadeWay {
     Complete,
 }
 
-/// What a slice of work has come to.
+/// The result of a slice of work.
 pub(crate) struct Worked {
     pub(crate) again: bool,
     pub(crate) wake: Time,
     /// Records may be here whose tablet is not.
     pub(crate) sweep: bool,
-    /// What an operator should know.
+    /// Remarks for an operator.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -100,7 +102,7 @@ impl Migrations {
         self.outgoing.is_empty() && self.incoming.is_empty()
     }
 
-    /// What who asks for a key is told, if it is not answered.
+    /// The refusal for a request for this key, or `None`.
     pub(crate) fn closed(&self, table: TableId, hash: KeyHash) -> Option<Refused> {
         let frozen = |it: &Outgoing| it.is_frozen() && it.has(table, hash);
         if self.outgoing.values().any(frozen) {
@@ -110,7 +112,8 @@ impl Migrations {
         comes.then_some((Status::Moved, 0))
     }
 
-    /// What the sender of an update is told while its tablet goes and more is noted than can be sent. Reads go on.
+    /// The refusal for an update while its tablet moves and more is noted than can be sent, or
+    /// `None`. Reads go on.
     #[inline]
     pub(crate) fn holds_back(&self, table: TableId, key: &[u8]) -> Option<Refused> {
         if self.outgoing.is_empty() {
@@ -121,7 +124,7 @@ impl Migrations {
         waits.then_some((Status::Busy, PAUSE_US))
     }
 
-    /// Whether a tablet is one that comes.
+    /// Whether a tablet overlaps one that is coming here.
     pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
         self.incoming.values().any(|it| it.range.overlaps(&range))
     }
@@ -196,7 +199,7 @@ impl Migrations {
         }
     }
 
-    /// What came of a call; true if it was one of these.
+    /// Takes the reply to a call. Returns true if the call was one of these.
     pub(crate) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -227,7 +230,7 @@ impl Migrations {
                 let arriving = self.incoming.get_mut(&head.migration);
                 let arriving = arriving.ok_or((Status::Refused, 0))?;
                 arriving.heard = now;
-                // What is complete has got it before.
+                // A complete tablet has got these entries before.
                 let Some(rebuild) = &mut arriving.rebuild else { return at_once };
                 let entries = decode(body).ok_or(malformed)?;
                 rebuild.take(log, arriving.range.table, &entries).map_err(|it| refused(&it))?;
@@ -288,13 +291,14 @@ impl Migrations {
         Ok(())
     }
 
-    /// Whether a migration is one that comes, or came.
+    /// Whether a migration is, or was, one of those that come here.
     pub(crate) fn knows(&self, number: u64) -> bool {
         self.incoming.contains_key(&number) || self.over.contains_key(&number)
     }
 
-    /// Of an earlier migration nothing comes any more once another one of what it brought begins: the
-    /// coordinator does not begin one before it is done with the other. Says whether there was any.
+    /// Drops the tablets of earlier migrations that overlap the tablet of a new one. No message of
+    /// the earlier ones comes any more: the coordinator begins no migration of a tablet before it
+    /// is done with the previous one. Returns whether there was any.
     pub(crate) fn throw_away_earlier(
         &mut self,
         log: &mut Log,
@@ -316,7 +320,8 @@ impl Migrations {
         self.is_over(number, false);
     }
 
-    /// The coordinator has written that a tablet is here from now on. Returns which, if it was not told before.
+    /// Serves a tablet: the coordinator has recorded that this shard owns it. Returns the tablet
+    /// unless it was served already.
     pub(crate) fn serve(&mut self, number: u64) -> Result<Option<TabletRange>, Refused> {
         let mut range = None;
         if self.incoming.get(&number).is_some_and(|it| it.complete.is_some()) {
@@ -329,7 +334,8 @@ impl Migrations {
         }
     }
 
-    /// The coordinator wants what is left of a migration to go; says whether there was anything.
+    /// Drops the remains of a migration on the coordinator's command. Returns whether there were
+    /// any.
     pub(crate) fn drop(&mut self, log: &mut Log, number: u64) -> Result<bool, Refused> {
         if self.incoming.contains_key(&number) {
             self.throw_away(log, number);
@@ -350,8 +356,8 @@ impl Migrations {
         Ok(false)
     }
 
-    /// A tablet is about to be rebuilt here from its former master's log: what came of it from that
-    /// one before is not needed.
+    /// Makes way for a tablet that is about to be rebuilt here from its former master's log: the
+    /// copy that came by migration from that master is not needed.
     pub(crate) fn make_way(&mut self, log: &mut Log, range: TabletRange) -> MadeWay {
         let comes = self.incoming.iter().filter(|(_, it)| it.range.overlaps(&range));
         let numbers: Vec<(u64, bool)> =
@@ -394,7 +400,7 @@ impl Migrations {
             }
             self.has_failed(number, why);
         }
-        // The former master has given up long before.
+        // The former master has stopped trying long before.
         let quiet = options.migration_patience * 2;
         let silent = self.incoming.iter().filter(|(_, it)| it.complete.is_none());
         let silent: Vec<(u64, Time)> =

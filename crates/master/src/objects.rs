@@ -1,4 +1,4 @@
-//! Updates of single objects: what each does, and that it does it once.
+//! Updates of single objects: the effect of each, exactly once.
 
 use crate::clients::{Clients, Met};
 use crate::outcome::Outcome;
@@ -23,7 +23,7 @@ pub(crate) fn update(
             Met::New => {}
             Met::Done => {
                 let recorded = log.completion(identity.lease(), identity.sequence());
-                // What is in the log was checked by its checksum, and written by us.
+                // The log's checksum covers these bytes, and this crate wrote them.
                 let outcome = recorded.and_then(|it| Outcome::of_record(&it.to_vec()));
                 let unreadable = Outcome::refused(Status::Stale, Version::NONE);
                 return outcome.map_or(unreadable, |(_, outcome)| outcome);
@@ -95,7 +95,7 @@ fn increment(
     };
     let sum = if part.head.is_float() { sum_of_floats(value, by) } else { sum(value, by) };
     let sum = sum.ok_or(Outcome::refused(Status::Overflow, current))?;
-    // It was looked at just now, and nobody else writes here.
+    // The version was read just now, and this thread is the only writer.
     let condition = match current {
         Version::NONE => Condition::Absent,
         version => Condition::VersionIs(version),
@@ -113,7 +113,7 @@ fn sum(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
     Some(i64::from_le_bytes(value).checked_add(i64::from_le_bytes(by))?.to_le_bytes())
 }
 
-/// Infinity and what is no number are no sums either.
+/// Returns the sum, unless it is infinite or not a number.
 fn sum_of_floats(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
     let sum = f64::from_le_bytes(value) + f64::from_le_bytes(by);
     sum.is_finite().then_some(sum.to_le_bytes())
@@ -131,8 +131,8 @@ fn put_number(
     log.of_kind(kind, |log| put(log, identity, place, (number, sum), condition))
 }
 
-/// Makes a value the object's, which may be the sum of an increment, and records that with it where the
-/// update has an identity.
+/// Makes a value, which may be the sum of an increment, the object's value. If the update has an
+/// identity, also records the outcome.
 #[inline]
 fn put(
     log: &mut Log,

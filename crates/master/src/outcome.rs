@@ -1,26 +1,26 @@
-//! What became of an operation, and how it is written down.
+//! The outcome of an operation, and the format of its record.
 
 use thunderhead_log::Error;
 use thunderhead_wire::operations::PartHead;
 use thunderhead_wire::{Status, Version};
 use zerocopy::IntoBytes;
 
-/// What a client waits before it tries again, in microseconds, where there is no room: somebody has
-/// to delete something first.
+/// Microseconds that a client waits before it tries again when memory is full: clients have to
+/// delete objects first.
 const NO_SPACE_US: u32 = 10_000;
 
 /// The same where the cleaners are about to free some.
 const BUSY_US: u32 = 500;
 
-/// What became of an update.
+/// The outcome of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// The object's new version, or the one that it has.
+    /// The object's new version, or its present version if the update was refused.
     pub(crate) version: Version,
     /// The sum of an increment.
     pub(crate) sum: Option<[u8; 8]>,
-    /// What the status wants.
+    /// A detail of the status, as the status defines it.
     pub(crate) hint: u32,
 }
 
@@ -33,7 +33,7 @@ impl Outcome {
         Outcome { status, version, sum: None, hint: 0 }
     }
 
-    /// What the log says.
+    /// The outcome for an error of the log.
     pub(crate) fn of_error(error: &Error) -> Outcome {
         let (status, version, hint) = match error {
             Error::KeyEmpty => (Status::KeyEmpty, Version::NONE, 0),
@@ -67,9 +67,9 @@ impl Outcome {
         }
     }
 
-    /// The form in which it is recorded: with the first update of which the client may still ask, so
-    /// that whoever reads the records anew knows that as well. Numbers have no more bytes than they
-    /// need: how many, is in the first byte.
+    /// Returns the recorded form. It carries the first unacknowledged update too, so that a shard
+    /// that reads the records after a crash knows it as well. Numbers have only as many bytes as
+    /// they need; the first byte holds these lengths.
     ///
     /// ```text
     ///  | bytes of first 4 bits, of version 4 bits | status u16, HAS_SUM | first | version | [sum 8] |
@@ -94,7 +94,7 @@ impl Outcome {
         record
     }
 
-    /// Reads what was recorded: the first update of which the client may still ask, and the outcome.
+    /// Reads a record: the first unacknowledged update and the outcome.
     pub(crate) fn of_record(bytes: &[u8]) -> Option<(u64, Outcome)> {
         let (&[lengths, low, high], rest) = bytes.split_first_chunk::<3>()?;
         let (first, rest) = rest.split_at_checked(usize::from(lengths & 15))?;
@@ -124,7 +124,7 @@ const HAS_SUM: u16 = 1 << 15;
 /// The most that is recorded of an update.
 const RECORD_BYTES_MAX: usize = 1 + 2 + 8 + 8 + 8;
 
-/// What is recorded of an update.
+/// The record of an update.
 pub(crate) struct Record {
     bytes: [u8; RECORD_BYTES_MAX],
     length: usize,
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_is_read() {
+    fn an_outcome_survives_the_round_trip_through_its_record() {
         let outcomes = [
             Outcome::done(Version(7)),
             Outcome::done(Version::NONE),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use thunderhead_rpc::{Context, ReplyTo};
 use thunderhead_wire::{LogPosition, Status};
 
-/// What a client waits in microseconds before it asks again, after its answer waited for too long.
+/// Microseconds that a client waits before it asks again, after its answer was parked for too long.
 const AGAIN_US: u32 = 1_000;
 
 /// Answers that are refused in one turn: as many take no longer than a slice.
@@ -40,7 +40,7 @@ impl Answer {
         Answer { status, hint, body }
     }
 
-    /// What it takes up beside its place.
+    /// The bytes that it takes up beside its place.
     fn bytes(&self) -> usize {
         match &self.body {
             Body::Small(..) => 0,
@@ -60,14 +60,15 @@ impl Answer {
     }
 }
 
-/// Answers in the order in which they were parked, which is that of what they wait for but for
-/// reads of what was written a little earlier: these wait a little longer than they must.
+/// Answers in the order in which they were parked. This is also the order of the log positions that
+/// they wait for, except for reads of earlier writes: these wait a little longer than they must.
 #[derive(Default)]
 pub(crate) struct Parked {
     answers: VecDeque<(LogPosition, ReplyTo, Answer)>,
-    /// What the long ones take up.
+    /// The bytes of the long answers.
     bytes: usize,
-    /// How many of the first answers were there already when [`Parked::refuse_overdue`] was called last.
+    /// The number of first answers that were parked already at the last call of
+    /// [`Parked::refuse_overdue`].
     overdue: usize,
 }
 
@@ -77,7 +78,7 @@ impl Parked {
         self.answers.push_back((until, to, answer));
     }
 
-    /// Sends what waits for no more than this.
+    /// Sends the answers that wait for no more than this position.
     pub(crate) fn release(&mut self, durable: LogPosition, context: &mut Context<'_>) {
         let answers = &mut self.answers;
         while let Some((_, to, answer)) = answers.pop_front_if(|(until, ..)| *until <= durable) {
@@ -87,9 +88,9 @@ impl Parked {
         }
     }
 
-    /// Refuses the answers that were parked before the previous round: the log waits for backups. An update whose
-    /// answer is refused stays in the log; its client asks again under the same identity. Returns whether some
-    /// are left, for the next turn: then the round is not over.
+    /// Refuses the answers that were parked before the previous round: the log waits for backups.
+    /// An update whose answer is refused stays in the log; its client sends it again under the same
+    /// identity. Returns whether more remain for the next turn: then the round is not over.
     pub(crate) fn refuse_overdue(&mut self, context: &mut Context<'_>) -> bool {
         let count = self.overdue.min(REFUSED_MAX);
         for (_, to, answer) in self.answers.drain(..count) {
@@ -104,7 +105,8 @@ impl Parked {
         has_more
     }
 
-    /// How many wait for more than this: a guess where there are reads, for answers are taken to be in order.
+    /// Returns how many answers wait for more than this position. A guess if reads are parked, for
+    /// it assumes that answers are in order.
     pub(crate) fn beyond(&self, durable: LogPosition) -> usize {
         self.answers.len() - self.answers.partition_point(|(until, ..)| *until <= durable)
     }

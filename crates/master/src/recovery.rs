@@ -1,36 +1,38 @@
-//! Rebuilds a partition of the tablets of a master that is gone.
+//! Rebuilds a partition of the tablets of a crashed master.
 //!
-//! The coordinator has found out which segments the log has, that they are all there, and which
-//! backups have them; the backups cut them by partitions. What is left to do:
+//! The coordinator has determined the segments of the log, has checked that they are complete, and
+//! knows which backups have them. The backups cut them by partitions. The remaining stages:
 //!
 //! ```text
 //!  beginning   the tablets are made, and hidden
-//!  replaying   what the partition has in each segment is fetched, many at once, and replayed in
-//!              slices in whichever order it comes; what is damaged is fetched from somebody else
-//!  finishing   what was replayed becomes part of the log once there are copies of it; what the replay learnt of
-//!              versions is logged
-//!  durable     ... and all that was appended here is waited for
-//!  telling     the coordinator is told, until it answers
+//!  replaying   the partition's part of each segment is fetched, many at once, and replayed in
+//!              slices in the order of arrival; damaged parts are fetched from another backup
+//!  finishing   the replayed entries join the log once they are replicated; the versions that the
+//!              replay found are logged
+//!  durable     ... and the shard waits until all its appended entries are durable
+//!  telling     the shard reports to the coordinator, until it answers
 //! ```
 //!
-//! Only then are the tablets served. While they are rebuilt other tablets are served as ever, and
-//! who asks for these is told to look for them elsewhere. [`Recoveries`] has several at once.
+//! Only then are the tablets served. While they are rebuilt, the shard serves its other tablets as
+//! usual, and refuses requests for these so that the client looks elsewhere. [`Recoveries`] runs
+//! several at once.
 //!
-//! **A partition that lacks something is not used**: where no backup can give what it has in a
-//! segment, or there is not memory enough, what was rebuilt is dropped and the coordinator is told
-//! why. A backup that knows nothing of this recovery has none of it to give: where a later one took
-//! its place, this one ends so.
+//! **An incomplete partition is not used.** If no backup can give the partition's part of a
+//! segment, or if memory is too short, the shard drops the rebuilt tablets and tells the
+//! coordinator the reason. A backup that does not know this recovery has no part of it to give: so
+//! a recovery ends when a later one has taken its place.
 //!
 //! # Where the bytes go
 //!
-//! What is replayed goes into *side segments*: segments beside the shard's log, which become part of it all together
-//! ([`Rebuild::begin_beside`]). Each is copied when it is full, several at a time, and writes of others go
-//! their own way meanwhile. Replay stays at most [`BESIDE_BYTES_MAX`](recoveries) ahead of the copies, so that a shard
-//! does not take all buffers of its backups. What is given up is gone at once.
+//! Replayed entries go into *side segments*: segments beside the shard's log, which become part of
+//! it all together ([`Rebuild::begin_beside`]). Each is replicated when it is full, several at a
+//! time, and clients' writes do not wait for them. Replay stays at most
+//! [`BESIDE_BYTES_MAX`](recoveries) ahead of the replicas, so that a shard does not take all
+//! buffers of its backups. A recovery that gives up frees its side segments at once.
 //!
-//! Records of completed updates go into the head, and so does everything where a log is taken back: of that only what was open
-//! is replayed. There, replay stays at most [`AHEAD_BYTES_MAX`](recoveries) ahead, as a write of
-//! somebody else waits behind it.
+//! Completion records go into the head. So does everything if the shard takes a log back: then it
+//! replays only the open segments. There, replay stays at most [`AHEAD_BYTES_MAX`](recoveries)
+//! ahead, because clients' writes wait behind it.
 //!
 //! [`Recoveries`]: crate::recovery::Recoveries
 
@@ -60,11 +62,11 @@ use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_wire::control::{self, Owned, Recover, Recovered, Taken};
 use thunderhead_wire::{KeyHash, LogPosition, TableId, TabletRange};
 
-/// What one step replays: a whole batch of small entries, whose misses overlap.
+/// The size of one replay step: a whole batch of small entries, whose cache misses overlap.
 const ENTRIES: usize = 64;
 const BYTES: usize = 32 << 10;
 
-/// What replaying takes, by entry and by byte: `thunderhead bench log replay`.
+/// The time to replay an entry and a kilobyte: `thunderhead bench log replay`.
 const ENTRY_NS: u64 = 250;
 const KILOBYTE_NS: u64 = 200;
 
@@ -78,7 +80,7 @@ const BUSY_PATIENCE: u32 = 6;
 /// The longest account of a failure.
 const FAILURE_BYTES_MAX: usize = 2000;
 
-/// What a recovery wants next.
+/// The next need of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Another slice at once.
@@ -91,7 +93,7 @@ pub(crate) enum Next {
     Over,
 }
 
-/// What a slice of work may use.
+/// The resources for a slice of work.
 pub(crate) struct Means<'a> {
     pub(crate) log: &'a mut Log,
     pub(crate) clients: &'a mut Clients,
@@ -99,17 +101,17 @@ pub(crate) struct Means<'a> {
     pub(crate) budget: &'a mut Budget,
     /// Bytes that may be fetched and not replayed yet.
     pub(crate) memory_bytes: usize,
-    /// The backups have what was replayed before, or nearly.
+    /// The backups have everything that was replayed before, or nearly.
     pub(crate) may_replay: bool,
     /// When more of the log became durable last.
     pub(crate) durable_moved: Time,
-    /// Buffers for what is fetched.
+    /// Buffers for fetched bytes.
     buffers: &'a mut Buffers,
     /// The backup of the same process.
     pub(crate) own: Own<'a>,
 }
 
-/// What the coordinator's answer led to.
+/// The effect of the coordinator's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
     /// It was not for this recovery.
@@ -150,7 +152,7 @@ pub(crate) struct Recovery {
     failure: Option<String>,
     /// Memory is short.
     pub(crate) waits_for_cleaners: bool,
-    /// It could get on if the backups had what was replayed before.
+    /// Replay waits only for the backups to replicate what was replayed before.
     is_held: bool,
     replayed_bytes: u64,
 }
@@ -181,7 +183,7 @@ impl Recovery {
         }
     }
 
-    /// What it is to do, but for the segments.
+    /// The task, without its segments.
     pub(crate) fn task(&self) -> &Recover {
         &self.task
     }
@@ -209,7 +211,7 @@ impl Recovery {
         self.failure.as_deref()
     }
 
-    /// What came of a call; true if it was this one's.
+    /// Takes the reply to a call. Returns true if this recovery made the call.
     pub(crate) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -248,7 +250,7 @@ impl Recovery {
         let mut answered = Answered::Whole;
         match outcome {
             Err(error) if self.failure.is_none() => {
-                let why = format!("the coordinator does not take what was rebuilt: {error}");
+                let why = format!("the coordinator refuses the rebuilt tablets: {error}");
                 self.failure = Some(why);
                 self.drop_tablets(log, clients);
             }
@@ -257,8 +259,8 @@ impl Recovery {
             Err(_) => {}
             Ok(body) => {
                 let Some(owned) = control::of_body(body) else {
-                    // The tablets are this shard's, but without their numbers none of them may be served: it is told
-                    // again.
+                    // The shard owns the tablets, but without their numbers it may serve none of
+                    // them: it reports again.
                     self.stage = Stage::Durable(log.durable());
                     return answered;
                 };
@@ -279,8 +281,8 @@ impl Recovery {
         tracing::info!(%master, %crashed, recovery, partition, mib, "{what}");
     }
 
-    /// The tablets are this shard's from now on, but for those that the coordinator names.
-    /// True if something is gone.
+    /// Begins to serve the tablets, except those that the coordinator names as gone. Returns true
+    /// if any is gone.
     fn begin_to_serve(&self, log: &mut Log, clients: &mut Clients, owned: &Owned) -> bool {
         self.says("the part is served");
         let mut has_dropped = false;
@@ -313,7 +315,7 @@ impl Recovery {
         }
     }
 
-    /// Where the replicas are of what was taken back, once that is this shard's.
+    /// Returns the places of the replicas of adopted segments, once the log is this shard's.
     pub(crate) fn take_homes(&mut self) -> Vec<Home> {
         let is_ours = self.is_over() && self.failure.is_none();
         self.back.as_mut().filter(|_| is_ours).map_or(Vec::new(), TakeBack::take_homes)
@@ -428,7 +430,7 @@ impl Recovery {
         let waited = now.0.saturating_sub(self.got_on.0) / 1_000_000_000;
         if self.waits_for_cleaners {
             return Err(format!(
-                "the shard needs more memory: for {waited} seconds it waited for what the cleaners could free"
+                "the shard needs more memory: for {waited} seconds it waited for cleaners to free some"
             ));
         }
         let (segment, servers, reasons) = self.jobs.oldest().map_or_else(Default::default, |it| {
@@ -453,13 +455,13 @@ impl Recovery {
             Err(error) => return self.short_of_memory(error, now),
         }
         self.has_tablets = true;
-        // What an earlier attempt left may have had to be swept away before.
+        // The shard may have had to remove the remains of an earlier attempt first.
         (self.got_on, self.heard) = (now, now);
         self.stage = Stage::MakingRoom;
         Ok(Next::Again)
     }
 
-    /// Makes room in the indexes for what is to be expected, a little of it.
+    /// Makes room in the indexes for the expected entries, a little at a time.
     fn make_room(&mut self, log: &mut Log) -> Next {
         let (Some(rebuild), Some(next)) = (&self.rebuild, self.task.expected.last()) else {
             self.stage = Stage::Replaying;
@@ -482,7 +484,7 @@ impl Recovery {
         }
     }
 
-    /// Replays what has come.
+    /// Replays the segments that have arrived.
     fn replay(&mut self, means: &mut Means<'_>, now: Time) -> Result<Next, String> {
         loop {
             let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
@@ -506,7 +508,7 @@ impl Recovery {
             let begun = back.as_ref().and_then(|back| back.current);
             let Some((number, job)) = self.jobs.whole(begun) else { return Ok(Next::Wait) };
             if !means.may_replay && back.is_none() {
-                // What the backups are behind with is not held against those that are read.
+                // Slow replication is not held against the backups that are read.
                 self.got_on = self.got_on.max(means.durable_moved);
                 self.heard = self.heard.max(self.got_on);
                 self.is_held = true;
@@ -546,13 +548,13 @@ impl Recovery {
                 Err(ReplayError::Log(error)) => return self.short_of_memory(error, now),
             };
             (self.got_on, self.heard) = (now, now);
-            // What is adopted is looked through first, and then begun at its beginning.
+            // An adopted segment is checked first, and then adopted from its beginning.
             let behind =
                 until.filter(|at| *at > 0).map_or(job.fetch.bytes().len(), |at| at as usize);
             let bytes = (behind as u64).saturating_sub(u64::from(from));
             let took = entries_since(rebuild, entries) * ENTRY_NS + bytes * KILOBYTE_NS / 1024;
             self.replayed_bytes += rebuild.report().bytes.saturating_sub(before);
-            // Whatever the checksums hold against one copy, another may not have.
+            // Another replica may be intact if this one fails its checksums.
             if let Some((_, damage)) = rebuild.report().damage.get(damaged) {
                 job.at = 0;
                 job.fetch.give_up_copy(&damage.to_string());

@@ -5,60 +5,70 @@
 //!   log ◄────────────── durable ───────────── State ◄─answered──
 //! ```
 //!
-//! It does no I/O: [`Replication::turn`] looks at what there is and makes requests, whoever owns it
-//! sends them and tells what came of each. Its other half, made together with it, is what the log
-//! tells of its segments ([`thunderhead_log::Replicator`]). Both are used by the log's thread alone;
-//! what they share is in a lock only because the log may be sent to another thread.
+//! It does no I/O: [`Replication::turn`] looks at the state and makes requests. Its owner sends
+//! them and reports the outcome of each. Its other half, made together with it, is the
+//! [`thunderhead_log::Replicator`], which the log calls when its segments change. Only the log's
+//! thread uses both. Their shared state is in a lock only because the log may be sent to another
+//! thread.
 //!
 //! # Rules
 //!
-//! - **The order is law.** A head is opened once all bytes of the one before are on all its replicas;
-//!   the old one is closed once the new one's digest is; data goes to the new one once that is closed.
-//!   So what a crash leaves is what some prefix of the log's calls made, and some open head has a
-//!   digest of a complete log.
-//! - **A byte counts once all replicas have it, and there are `min_replicas` at least.** A place in which no
-//!   server can keep a replica is *waived*: the segment goes on without it, until one can. With fewer than
-//!   `min_replicas` nothing more becomes durable, and [`Replication::remarks`] says so.
-//!   `docs/design/2026-11-26-min-replicas.md` has the argument.
-//! - **A replica of an open segment that was lost is told from those that go on by its epoch.** A new
-//!   one is made elsewhere, in atomic mode; it and those that are left get a higher epoch; the
-//!   coordinator notes that epoch; only then do bytes count again. In this order: if the coordinator
-//!   knew the epoch before the replicas did, a crash in between would leave none that counts.
-//! - **An open replica counts only if its segment is a head.** Survivors and side segments come into the log by a
-//!   digest that is written once all their replicas are closed. So their replicas are begun in atomic mode and count
-//!   when they are closed: a part of one that was left on a backup, and was made again elsewhere, must not
-//!   pass for the whole segment. The epoch cannot tell it, for the coordinator notes epochs of heads only.
-//!   The coordinator does not rely on this: it uses an open replica only if that holds a digest that names its
-//!   own segment, as every head's does.
-//! - **A replica of an open head that joins the others counts from the moment when COMMIT is sent to it:** a recovery
-//!   may use it from then on, so bytes wait for it from then on. Before it is invisible, and its place waived or empty.
-//! - **A replica of a closed segment that was lost is made again in the background,** a few at a
-//!   time, the oldest first, from memory. Compaction may have made that shorter than the other replicas. All of them are
-//!   whole: a recovery takes any closed one, and must not expect that they are of one length. What
-//!   compaction dropped was replaced by something appended before, so the copy is closed only once
-//!   that is durable ([`thunderhead_log::Log::segment_bytes`]).
+//! - **The order is law.** A head is opened once all bytes of the previous head are on all its
+//!   replicas. The old head is closed once the new one's digest is on its replicas. Data goes to
+//!   the new head once the old one is closed. So a crash always leaves the state after some prefix
+//!   of the log's calls, and some open head has a digest of a complete log.
+//! - **A byte counts once all replicas have it, and there are `min_replicas` at least.** A place in
+//!   which no server can keep a replica is *waived*: the segment goes on without it until a server
+//!   can. With fewer than `min_replicas` nothing more becomes durable, and [`Replication::remarks`]
+//!   reports it. `docs/design/2026-11-26-min-replicas.md` has the argument.
+//! - **The epoch tells a lost replica of an open segment from the remaining ones.** A new replica
+//!   is made elsewhere, in atomic mode. It and the remaining replicas get a higher epoch. The
+//!   coordinator notes that epoch. Only then do bytes count again. The order matters: if the
+//!   coordinator knew the epoch before the replicas did, a crash in between would leave no replica
+//!   that counts.
+//! - **An open replica counts only if its segment is a head.** Survivors and side segments join the
+//!   log by a digest, which is written once all their replicas are closed. So their replicas begin
+//!   in atomic mode and count when they are closed. A partial replica that remains on a backup
+//!   after it was made again elsewhere must not pass for the whole segment. The epoch cannot tell
+//!   them apart, for the coordinator notes epochs of heads only. The coordinator does not rely on
+//!   this rule: it uses an open replica only if that holds a digest that names its own segment, as
+//!   every head's does.
+//! - **A replica that joins the others of an open head counts as soon as COMMIT is sent to it.** A
+//!   recovery may use it from then on, so bytes wait for it from then on. Before, it is invisible,
+//!   and its place waived or empty.
+//! - **A lost replica of a closed segment is made again in the background,** a few at a time, the
+//!   oldest first, from memory. Compaction may have made the segment in memory shorter than the
+//!   other replicas. All of them are whole: a recovery takes any closed replica, and must not
+//!   expect them to have one length. The entries that compaction dropped were superseded by entries
+//!   appended before. So the copy is closed only once these are durable
+//!   ([`thunderhead_log::Log::segment_bytes`]).
 //! - **The same bytes are sent again** when a request is repeated: they are kept until they are
 //!   acknowledged. (In memory the dead bits may have changed since, and a backup refuses bytes that
 //!   differ.)
-//! - **Each new replica of a segment has a higher epoch than those before it,** and is freed by that
-//!   epoch, so that no message that was under way for long hits a later one.
+//! - **Each new replica of a segment has a higher epoch than its predecessors,** and is freed by
+//!   that epoch. So a delayed message never hits a later replica.
 //!
-//! A server that comes again still has its frames. Its closed replicas are asked for, not made again;
-//! its open ones are found to be interrupted.
+//! A server that restarts still has its frames. The master asks for its closed replicas instead of
+//! making them again; its open replicas count as interrupted.
 //!
 //! # Where replicas go
 //!
-//! Randomization with refinement: of five servers drawn at random, the one that would take least time
-//! to read the primary replicas it has (the first of each segment; recovery reads those), for the
-//! others just the first that will do. Never the own server, unless it is the only one and
-//! `self_backup` holds; never two on one host, nor in one rack where racks are named, unless the
-//! cluster has too few hosts (or racks) for that however many of them are up. A backup may refuse.
+//! Randomization with refinement: five servers are drawn at random. The primary replica (the first
+//! of each segment, which recovery reads) goes to the one of them that would take the least time to
+//! read its present primary replicas. The other replicas go to the first suitable server. Never the
+//! own server, unless it is the only one and `self_backup` holds. Never two on one host, nor in one
+//! rack if racks are named, unless the cluster has too few hosts (or racks) for that, whether they
+//! are up or not. A backup may refuse.
 //!
 //! # Modules
 //!
-//! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
-//! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `blocks` keeps bytes until all replicas have them; `gathering` has what was written wait for more of it, where rounds take long; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `risk` knows what has too few; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
+//! `segment` holds the state of a segment and its replicas; `replicator` is the log's half;
+//! `placement` chooses servers; `messages` makes requests and reads answers; `copies` has bytes
+//! fetched from memory; `blocks` keeps bytes until all replicas have them; `gathering` delays
+//! messages while backup syncs are slow, so that more writes share a sync; `adopt` takes over
+//! replicas of the log's previous generation; `rests` frees the remains of lost replicas; `risk`
+//! knows the segments with too few replicas; `lease` knows until when reads may be answered; `link`
+//! connects the manager with a shard; `trial` is placement by itself, for models.
 
 mod adopt;
 mod blocks;
@@ -98,7 +108,7 @@ use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{AtRisk, ServerList};
 use thunderhead_wire::{LogPosition, MasterId, SegmentId, ServerId};
 
-/// What a manager is made with.
+/// The settings of a manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The server it is part of.
@@ -111,43 +121,45 @@ pub struct Settings {
     pub master: MasterId,
     /// Replicas of each segment. 0: none, everything counts at once.
     pub replicas: u32,
-    /// Replicas without which nothing counts: 1 to `replicas`. A list of servers may bring another number.
+    /// The number of replicas without which no byte counts: 1 to `replicas`. A server list may
+    /// change it.
     pub min_replicas: u32,
     /// The own server may keep a replica, where there is no other one.
     pub self_backup: bool,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
-    /// Bytes of a message to a backup at most, but for the heads of its last parts: [`MESSAGE_BYTES`], or less.
+    /// The maximum bytes of a message to a backup, without the headers of its last parts:
+    /// [`MESSAGE_BYTES`], or less.
     pub message_bytes: u32,
 }
 
-/// Bytes of a message to a backup, where nothing else is wanted: to copy more and to compute its checksums would take a
-/// backup longer than a turn may last.
+/// The default for the bytes of a message to a backup: copying more and computing its checksums
+/// would take a backup longer than a turn may last.
 pub const MESSAGE_BYTES: u32 = 256 << 10;
 
-/// To whom a request goes.
+/// The receiver of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// A backup.
     Backup(ServerId, SocketAddr),
-    /// Whoever leads.
+    /// The leading coordinator.
     Coordinator,
 }
 
-/// Something to be sent. [`Replication::answered`] is told what came of it.
+/// A request to be sent. The caller reports its outcome to [`Replication::answered`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Which it is.
     pub number: u64,
-    /// To whom it goes.
+    /// The receiver.
     pub to: To,
-    /// What is asked for.
+    /// The operation.
     pub opcode: Opcode,
-    /// With what. [`Replication::recycle`] takes it back.
+    /// The request's body. [`Replication::recycle`] takes it back.
     pub body: Vec<u8>,
 }
 
-/// What a manager has done, and what there is.
+/// The work that a manager has done, and its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationStatistics {
     /// Segments that are there.
@@ -172,7 +184,7 @@ pub struct ReplicationStatistics {
     pub epochs_raised: u64,
 }
 
-/// What manager and log share.
+/// The state that manager and log share.
 pub(crate) struct State {
     settings: Settings,
     random: Random,
@@ -187,7 +199,7 @@ pub(crate) struct State {
     to_mend: BTreeSet<SegmentId>,
     /// Where looking through them goes on.
     mend_from: SegmentId,
-    /// Of these, those that are being made: few.
+    /// The few of these that are being made.
     copying: Vec<SegmentId>,
     /// When it is looked again which of them can be made.
     mend_at: Time,
@@ -220,7 +232,7 @@ impl State {
     }
 }
 
-/// What manager and log share, in its lock.
+/// The state that manager and log share, in its lock.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<State>>);
 
@@ -230,7 +242,7 @@ impl Shared {
     }
 }
 
-/// How things stand, all of it learned in one look: whoever waits for a turn's end waits for each.
+/// The status of replication, all read in one look: the end of a turn needs each part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     /// There are requests to be sent.
@@ -241,7 +253,7 @@ pub struct Standing {
     pub reads_until: Time,
     /// When it wants a turn though nothing happens.
     pub deadline: Option<Time>,
-    /// A backup says that this master was given up: nothing more will be durable.
+    /// A backup reports that this master was declared crashed: nothing more will be durable.
     pub is_deposed: bool,
 }
 
@@ -251,7 +263,7 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// A manager, and what is given to the log that it is for.
+    /// Returns a manager and its other half, which is for the log.
     #[must_use]
     pub fn new(settings: Settings, random: Random) -> (Replication, Box<dyn Replicator>) {
         let state = State {
@@ -286,13 +298,13 @@ impl Replication {
         (Replication { shared }, replicator)
     }
 
-    /// Learns who there is. An older list than the last one changes nothing.
+    /// Learns the server list. A list that is older than the last one changes nothing.
     pub fn learn(&mut self, list: &ServerList) {
         self.shared.state().learn(list);
     }
 
-    /// Looks at what there is, makes the requests that it wants and says how things stand. `awaited` is asked how many
-    /// answers wait where this is durable.
+    /// Looks at the state, makes the requests that it needs and returns the status. `awaited`
+    /// returns the number of answers that wait, given the durable position.
     pub fn turn(
         &mut self,
         now: Time,
@@ -326,7 +338,7 @@ impl Replication {
         self.shared.state().outgoing.pop_front()
     }
 
-    /// Sends a request by way of its pieces; `None` where nobody needs it any more.
+    /// Sends a request by way of its pieces. `None` if it is no longer needed.
     pub(crate) fn send_pieces<R>(
         &mut self,
         outgoing: Outgoing,
@@ -346,12 +358,12 @@ impl Replication {
         self.shared.state().recycle(body);
     }
 
-    /// What came of a request. One that is not known, or was answered before, changes nothing.
+    /// Takes the outcome of a request. An unknown or repeated answer changes nothing.
     pub fn answered(&mut self, now: Time, number: u64, outcome: Result<&[u8], CallError>) {
         self.shared.state().answered(now, number, outcome);
     }
 
-    /// What an operator should know, in sentences.
+    /// Remarks for an operator, in sentences.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         self.shared.state().remarks()
@@ -363,7 +375,7 @@ impl Replication {
         self.shared.state().at_risk()
     }
 
-    /// What it has done, and what there is.
+    /// Returns the work done so far, and the present state.
     #[must_use]
     pub fn statistics(&self) -> ReplicationStatistics {
         self.shared.state().statistics()
@@ -416,7 +428,7 @@ impl State {
         let mut remarks = Vec::new();
         if self.is_deposed {
             remarks.push(format!(
-                "the cluster has given {} up: nothing more becomes durable here",
+                "the cluster has declared {} crashed: nothing more becomes durable here",
                 self.settings.master
             ));
         }

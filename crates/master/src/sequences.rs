@@ -1,7 +1,7 @@
 //! A set of the numbers that a client gave its updates: mostly a window without gaps, which moves.
 //!
-//! A word has a bit for each of 64 numbers in a row. Words without any are not kept, so that the set
-//! is never larger than what is in it, whatever numbers somebody makes up.
+//! A word has a bit for each of 64 numbers in a row. Empty words are not kept, so the set is never
+//! larger than its content, even if a client makes up numbers.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ const NONE: u64 = u64::MAX;
 pub(crate) struct Sequences {
     /// All words but the open one.
     words: BTreeMap<u64, u64>,
-    /// The word that was last put into, beside the others, as most numbers follow the one before: its
-    /// number and its bits.
+    /// The word of the last insertion (its number and its bits), kept beside the others because
+    /// most numbers follow the previous one.
     open: (u64, u64),
     count: usize,
 }

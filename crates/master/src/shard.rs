@@ -29,30 +29,30 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Answers that may wait for the log at once.
 const PARKED_MAX: usize = 65_536;
 
-/// Bytes of those that are long: reads of what is not durable. While backups do not answer, each read
-/// that is sent again brings another one.
+/// The maximum bytes of parked long answers: reads of entries that are not durable. While backups
+/// do not answer, each retry of a read parks another answer.
 const PARKED_BYTES_MAX: usize = 64 << 20;
 
-/// What a client waits in microseconds before it tries again, if more do.
+/// Microseconds that a client waits before it tries again, if there are more requests.
 const BUSY_US: u32 = 1_000;
 
 /// Operations in one message: so many take no longer than a slice.
 const PARTS_MAX: usize = 128;
 
-/// What an answer to many reads may hold. Copying more takes longer than a slice.
+/// The maximum bytes of an answer to many reads. Copying more takes longer than a slice.
 const MANY_BYTES_MAX: usize = 1 << 20;
 
-/// What a page of an enumeration holds, but for the last of its objects, and how many objects and
-/// empty buckets are looked at for it.
+/// The maximum bytes of a page of an enumeration, without the last of its objects, and the maximum
+/// number of objects and of empty buckets that are looked at for it.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 const PAGE_OBJECTS_MAX: usize = 512;
 
-/// What a shard has done.
+/// The work that a shard has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Objects that were asked for.
     pub reads: u64,
-    /// Updates, whatever became of them.
+    /// Updates with any outcome.
     pub updates: u64,
     /// Answers that wait for the log to be durable.
     pub parked: usize,
@@ -64,9 +64,9 @@ pub struct Statistics {
 
 /// A shard of a server: the service that answers for the objects of its tablets.
 ///
-/// It is a component of a node, which may carry others: whoever composes them hands on what comes,
-/// and learns of replies and timers whether they were this one's. Requests are those of
-/// `Shard` and `ShardControl` (`Opcode::service`). Its timers have numbers from 2³² to 2³³.
+/// It is a component of a node, which may carry others. The node hands requests on, and asks each
+/// component whether a reply or a timer was its own. Its requests are those of `Shard` and
+/// `ShardControl` (`Opcode::service`). Its timers have numbers from 2³² to 2³³.
 pub struct Shard {
     pub(crate) log: Log,
     pub(crate) clients: Clients,
@@ -75,9 +75,9 @@ pub struct Shard {
     /// For answers to many.
     buffer: Vec<u8>,
     pub(crate) options: Options,
-    /// Who it is in its cluster, if it is in one.
+    /// Its id in its cluster, if it is in one.
     pub(crate) master: Option<MasterId>,
-    /// There is no coordinator, and so nobody to ask about leases.
+    /// There is no coordinator to ask about leases, so the shard trusts all.
     pub(crate) trusts: bool,
     pub(crate) asking: Asking,
     pub(crate) leases: Leases,
@@ -88,13 +88,13 @@ pub struct Shard {
     watches_parked: bool,
     /// An update was asked for in this turn.
     pub(crate) has_updated: bool,
-    /// What keeps copies of the log, where it is not the log's own.
+    /// The manager of the log's replicas, unless the log has its own.
     pub(crate) link: Option<Link>,
 }
 
 impl Shard {
-    /// A shard on a log, with the tablets and records that are in it. It is in no cluster: it trusts
-    /// all leases, and its tablets are its caller's business.
+    /// Returns a shard on a log, with the tablets and records that are in it. It is in no cluster:
+    /// it trusts all leases, and its caller manages its tablets.
     #[must_use]
     pub fn new(log: Log) -> Shard {
         Shard::with(log, None, Addresses::fixed(Vec::new()), Options::default())
@@ -143,11 +143,11 @@ impl Shard {
         self.asking.set_coordinators(coordinators);
     }
 
-    /// Starts cleaners beside the reactor, as workers of the node's world. Returns how many there are
-    /// now: no more than a log can have.
+    /// Starts cleaners beside the reactor, as workers of the node's world. Returns how many there
+    /// are now: no more than a log can have.
     ///
     /// # Errors
-    /// When there can be no further thread.
+    /// The world cannot start a further thread.
     pub fn start_cleaners(
         &mut self,
         workers: &mut dyn Workers,
@@ -163,7 +163,8 @@ impl Shard {
         Shard { link: Some(Link::new(replication, own)), ..self }
     }
 
-    /// A shard in no cluster that is [`replicated`](Shard::replicated); one of the coordinators leads.
+    /// Returns a shard in no cluster that is [`replicated`](Shard::replicated); one of the
+    /// coordinators leads.
     #[must_use]
     pub fn with_replication(
         log: Log,
@@ -176,12 +177,12 @@ impl Shard {
         shard
     }
 
-    /// What keeps copies of the log.
+    /// Returns the manager of the log's replicas.
     pub fn replication(&mut self) -> Option<&mut Replication> {
         self.link.as_mut().map(|link| &mut link.replication)
     }
 
-    /// Whether a backup has said that this master was given up.
+    /// Whether a backup has reported that this master was declared crashed.
     #[must_use]
     pub fn is_deposed(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.standing.is_deposed)
@@ -192,7 +193,7 @@ impl Shard {
         &mut self.log
     }
 
-    /// What it has done so far.
+    /// Returns the work that it has done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let (parked, records) = (self.parked.count(), self.clients.records());
@@ -253,8 +254,8 @@ impl Shard {
         self.answer_at(context, until, reply_to, &answer);
     }
 
-    /// What who asks is told where the read lease is over: nothing of what is here. The module
-    /// `replication::lease` says why.
+    /// The refusal for a read whose read lease has expired, or `None`. The module
+    /// `replication::lease` gives the reason.
     #[inline]
     fn lapsed(&self, context: &mut Context<'_>) -> Option<(Status, u32)> {
         let until = self.link.as_ref().map_or(Time::NEVER, |link| link.standing.reads_until);
@@ -299,9 +300,9 @@ impl Shard {
         self.answer_at(context, self.log.appended(), reply_to, &answer);
     }
 
-    /// One update. Where nothing was appended for it, the answer only shows what is here (a condition
-    /// fails, there was nothing to delete) and does not wait until backups have taken anything: that
-    /// is a read, and needs the lease.
+    /// Does one update. An update that appends nothing (its condition fails, or there is no object
+    /// to delete) only shows the present state and does not wait for backups: that is a read, and
+    /// needs the lease.
     #[inline]
     fn update_one(
         &mut self,
@@ -406,7 +407,7 @@ impl Shard {
         let mut coming = Parts { bytes: parts, take: UpdatePart::take };
         let mut keys = ExpectedUpdates::default();
         let together = even_batches(count);
-        // What their outcomes take in the log is as much as this, of those that are still to come.
+        // The log needs this many bytes for the outcomes of the remaining updates.
         let bytes_of =
             |part: &UpdatePart<'_>| Log::grouped_bytes(part.key.len(), part.argument.len());
         let mut bytes = 0;
@@ -449,7 +450,7 @@ impl Shard {
             return context.refuse(reply_to, Status::Moved, 0, &[]);
         };
         drop(tablets);
-        // What is about to move is not shown.
+        // A tablet that is about to move is not shown.
         let range = TabletRange { last: self.control.migrations.open_until(range), ..range };
         let last = tablet.last.min(range.last);
         // One object at least, so that every page gets on.
@@ -526,8 +527,8 @@ fn shown_at(log: &Log, object: Option<&Object<'_>>) -> Option<LogPosition> {
     }
 }
 
-/// What is said where the lease was over at a time. After a while others may have the tablets: who
-/// asks had better find out.
+/// The refusal for a lease that was over at a time. After a while other masters may have the
+/// tablets, so the client should fetch a new map.
 #[cold]
 fn lapsed_since(until: Time, now: Time) -> (Status, u32) {
     let is_long = until > Time(0) && now >= until + READ_LEASE;
@@ -543,7 +544,7 @@ fn answer_with(context: &mut Context<'_>, to: ReplyTo, number: &[u8], object: &O
     }
 }
 
-/// The same for one that does not lie in one piece.
+/// The same for an object that does not lie in one piece.
 #[cold]
 fn answer_in_pieces(context: &mut Context<'_>, to: ReplyTo, number: &[u8], object: &Object<'_>) {
     let parts: Vec<&[u8]> = std::iter::once(number).chain(object.value().pieces()).collect();
@@ -600,20 +601,20 @@ impl<'a, T, F: Fn(&'a [u8]) -> Option<(T, &'a [u8])>> Iterator for Parts<'a, F> 
     }
 }
 
-/// So many go together that no batch of a message is much smaller than the others: the misses of a
-/// small one have nobody to overlap with.
+/// The size of a batch at which no batch of a message is much smaller than the others: the cache
+/// misses of a small batch have no others to overlap with.
 fn even_batches(count: usize) -> usize {
     count.div_ceil(count.div_ceil(BATCH).max(1)).max(1)
 }
 
-/// What a node's composition calls.
+/// The interface for a node that composes components.
 impl Shard {
     /// A request for [`ServiceKind::Shard`] or [`ServiceKind::ShardControl`].
     #[inline]
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
         let is_full = self.parked.count() >= PARKED_MAX || self.parked.bytes() >= PARKED_BYTES_MAX;
-        // What is asked for most takes the shortest way.
+        // The most frequent request takes the shortest way.
         if opcode == Opcode::Read && !is_full {
             return self.read(context, body, reply_to);
         }
@@ -637,7 +638,7 @@ impl Shard {
         }
     }
 
-    /// What came of a call; true if the call was this shard's.
+    /// Takes the reply to a call. Returns true if the shard made the call.
     pub fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -663,8 +664,8 @@ impl Shard {
         self.turn_over_with(context, None);
     }
 
-    /// Ends a turn: what was appended goes to the backups, the one of the same process first, and
-    /// what is durable is answered.
+    /// Ends a turn: sends the appended entries to the backups, first to the one of the same
+    /// process, and sends the answers that are durable.
     pub fn turn_over_with(
         &mut self,
         context: &mut Context<'_>,
@@ -702,7 +703,8 @@ impl Shard {
         }
     }
 
-    /// Refuses the answers that have waited for backups since the last time, so that their clients learn the reason.
+    /// Refuses the answers that have waited for backups since the last call, so that their clients
+    /// learn the reason.
     pub(crate) fn on_parked_timer(&mut self, context: &mut Context<'_>) {
         self.watches_parked = self.parked.refuse_overdue(context);
         if self.watches_parked {

@@ -1,5 +1,5 @@
-//! A model of shards whose tablets change their owners, of clients, and of a network that holds messages for as long as
-//! it likes. What must hold: no update is done twice.
+//! A model of shards whose tablets change their owners, of clients, and of a network that delays
+//! messages without limit. The invariant: no update is done twice.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ enum Flaw {
     AnyMap,
     /// Leases count as opened after any ownership began.
     AnyLease,
-    /// What was once heard of a lease holds for later owners.
+    /// The shard applies earlier knowledge of a lease to later ownerships.
     OldNews,
     /// Leases that were over are forgotten.
     EndsAreForgotten,
@@ -300,7 +300,7 @@ impl World {
         clients.owned(log, &[TabletRange::whole(table)], since);
     }
 
-    /// A shard's process ends: what is in its log is rebuilt by others, or by the next process.
+    /// Ends a shard's process. Other shards, or the next process, rebuild its log.
     fn crash(&mut self, shard: usize) {
         self.logs += 1;
         let mut gone = std::mem::replace(&mut self.shards[shard], Shard::new(self.logs));

@@ -1,28 +1,29 @@
 //! A tablet that goes to another master.
 //!
 //! ```text
-//!  beginning  the other one makes room
+//!  beginning  the other master makes room
 //!  records    outcomes of updates are sent, then
-//!  objects    what the tablet holds, in slices, while it is served; what is updated is noted
-//!  changes    what was updated is sent as it is now, in rounds, until few are left
-//!  rest       nothing of the tablet is answered any more: what was noted last is sent,
-//!             and the own log is waited for
-//!  ending     the other one is told that this was all, and answers when it is durable there
-//!  given      nothing is answered until the coordinator says how it ends
+//!  objects    the tablet's objects are sent, in slices, while it is served; updates are noted
+//!  changes    updated objects are sent as they are now, in rounds, until few remain
+//!  rest       requests for the tablet are refused: the last noted changes are sent,
+//!             and the shard waits until its own log is durable
+//!  ending     the other master learns that this was all, and answers when it is durable there
+//!  given      requests are refused until the coordinator decides how it ends
 //! ```
 //!
 //! # Slices
 //!
-//! Each step sends one bucket of small entries, or one entry. What is noted is bounded: beyond
-//! [`NOTED_BYTES_EAGER`] noted keys are sent beside the objects, one by one in turns; at [`NOTED_BYTES_MAX`] the
-//! tablet's updates are told to come again, so that they are noted no faster than they are sent.
+//! Each step sends one bucket of small entries, or one entry. The memory for noted changes is
+//! bounded: above [`NOTED_BYTES_EAGER`] the shard sends noted keys alternately with the objects. At
+//! [`NOTED_BYTES_MAX`] it refuses the tablet's updates and clients retry them, so changes are noted
+//! no faster than they are sent.
 //!
-//! What is noted is a key, or an update's number, and what is sent of it is what the log has at that
-//! time: an object, or that there is none. The other one keeps the newest version of each key, so it
-//! does not matter in which order messages arrive or how often.
+//! The shard notes a key, or an update's number. It sends the log's content at the time of sending:
+//! the object, or its absence. The other master keeps the newest version of each key, so messages
+//! may be reordered and duplicated.
 //!
-//! Up to *given* it can give up by itself, and serves the tablet again: the other one only hides what
-//! it has got.
+//! Before *given* this shard can give up by itself and serve the tablet again: until then the other
+//! master only hides its copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,8 +36,8 @@ use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, LogPosition, Next, Status, TableId};
 
-/// Messages that are on their way at once, and what each holds but for its last entry. The other master takes what has
-/// come of them in one turn: all of them, if they come together.
+/// Messages in flight at once, and the bytes of each without its last entry. The other master
+/// handles all that have arrived in one turn: all of them, if they arrive together.
 const WINDOW: usize = 8;
 const MESSAGE_BYTES: usize = 4 << 10;
 
@@ -44,12 +45,13 @@ const MESSAGE_BYTES: usize = 4 << 10;
 const FEW: usize = 64;
 const ROUNDS_MAX: u32 = 8;
 
-/// Bytes of what is noted from which on it is sent beside the objects, and at which updates wait. The memory for it
-/// is beside the log's.
+/// Noted bytes above which changes are sent beside the objects, and at which updates wait. This
+/// memory is beside the log's.
 const NOTED_BYTES_EAGER: usize = 256 << 10;
 pub(super) const NOTED_BYTES_MAX: usize = 1 << 20;
 
-/// What a noted key takes beside its bytes, and what a record takes: their place in an ordered set.
+/// The bytes that a noted key takes up beside its own, and those of a record: their place in an
+/// ordered set.
 const NOTED_KEY_BYTES: usize = 64;
 const NOTED_RECORD_BYTES: usize = 48;
 
@@ -62,7 +64,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_millis(50);
 const DURABLE_WAIT: Duration = Duration::from_millis(1);
 
-/// What a bucket, an entry and a kilobyte take.
+/// The time for a bucket, for an entry and for a kilobyte.
 const BUCKET_NS: u64 = 300;
 const ENTRY_NS: u64 = 300;
 const KILOBYTE_NS: u64 = 100;
@@ -97,7 +99,7 @@ enum Stage {
     Given(Taken),
 }
 
-/// What comes next.
+/// The next step.
 pub(super) enum Work {
     /// Another slice at once.
     Again,
@@ -149,14 +151,14 @@ impl Noted {
 pub(super) struct Outgoing {
     pub(super) task: MigrateOut,
     stage: Stage,
-    /// What was updated since it was sent.
+    /// Updates since their key or record was sent.
     noted: Noted,
-    /// What the present round sends of it.
+    /// The part of the present round that remains to be sent.
     round: Noted,
     rounds: u32,
     /// Objects of a bucket that are sent one by one.
     large: Vec<Vec<u8>>,
-    /// The last step sent what was noted, beside the objects.
+    /// The last step sent noted changes, beside the objects.
     sent_noted: bool,
     /// A message that is not full.
     filling: (Vec<u8>, usize),
@@ -193,7 +195,7 @@ impl Outgoing {
         matches!(self.stage, Stage::Rest(_) | Stage::Ending | Stage::Given(_))
     }
 
-    /// What the other one has, if it has all.
+    /// The other master's answer, if it has the whole tablet.
     pub(super) fn given(&self) -> Option<Taken> {
         if let Stage::Given(taken) = self.stage { Some(taken) } else { None }
     }
@@ -208,7 +210,7 @@ impl Outgoing {
         self.noted.bytes + self.round.bytes >= NOTED_BYTES_MAX
     }
 
-    /// What came of a call; true if it was this one's.
+    /// Takes the reply to a call. Returns true if this migration made the call.
     pub(super) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -301,14 +303,14 @@ impl Outgoing {
         }
     }
 
-    /// Sends what a key has now; returns its bytes.
+    /// Sends the present object of a key, or a tombstone; returns its bytes.
     fn put_key(&mut self, log: &Log, key: &[u8], now: Time) -> usize {
         match log.read(self.task.range.table, key) {
             Ok(Some(object)) => {
                 self.put_object(&object, now);
                 return key.len() + object.value().len();
             }
-            // What there may have been had no higher version, and what comes will have one.
+            // A deleted object had no higher version, and a new one will have one.
             Ok(None) => self.put(Entry::Tombstone { version: log.safe_version(), key }, now),
             Err(error) => self.fails(&error.to_string()),
         }
@@ -334,7 +336,8 @@ impl Outgoing {
         }
     }
 
-    /// Whether a step beside the objects is for what was noted: each other one, while that is much.
+    /// Whether a step beside the objects sends noted changes: every other step, while many are
+    /// noted.
     fn is_to_send_noted(&mut self) -> bool {
         self.sent_noted = !self.sent_noted && self.noted.bytes >= NOTED_BYTES_EAGER;
         self.sent_noted
@@ -448,7 +451,7 @@ impl Outgoing {
                     let size = |object: &Object<'_>| object.key().len() + object.value().len();
                     let of_all: usize = found.iter().map(size).sum();
                     if of_all > BUCKET_BYTES_MAX {
-                        // Whatever changes until they are sent is noted.
+                        // Changes until they are sent are noted.
                         self.large = found.iter().map(|object| object.key().to_vec()).collect();
                     } else {
                         bytes = of_all;
@@ -523,7 +526,8 @@ mod tests {
         Outgoing { stage, ..Outgoing::new(task, Time(0)) }
     }
 
-    /// Fills messages for a slice, takes them, and returns their bytes. A strict budget refuses long work.
+    /// Fills messages for a slice, takes them, and returns their bytes. A strict budget refuses
+    /// long work.
     fn slice(outgoing: &mut Outgoing, log: &mut Log) -> usize {
         log.turn();
         outgoing.fill(log, &mut Budget::new(SLICE, true), Time(1));
@@ -536,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_sent_in_slices_however_much_it_is() {
+    fn noted_changes_are_sent_in_slices_of_bounded_length() {
         let (mut log, mut outgoing) = (log(), outgoing(Stage::Changes));
         for number in 0..5000u64 {
             let key = number.to_be_bytes();
@@ -585,7 +589,7 @@ mod tests {
         }
         let beyond = outgoing.noted.bytes - NOTED_BYTES_MAX;
         assert!(beyond < 2 * NOTED_KEY_BYTES, "{beyond}: no more memory than that");
-        // Before the tablet was walked through, so that updates do not wait for the end of the walk.
+        // Before the end of the walk through the tablet, so that updates do not wait for it.
         while outgoing.holds_back() {
             slice(&mut outgoing, &mut log);
         }

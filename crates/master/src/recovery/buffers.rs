@@ -1,7 +1,8 @@
-//! Buffers of what is fetched, for all recoveries of a shard.
+//! Buffers for fetched bytes, for all recoveries of a shard.
 //!
-//! A buffer holds what a partition has in a segment, up to 8 MiB and more. To give one back to the kernel takes some
-//! tenths of a millisecond, so buffers are used again; and once nothing is rebuilt any more, they go a piece a turn.
+//! A buffer holds a partition's part of a segment: 8 MiB and more. Returning one to the kernel
+//! takes some tenths of a millisecond. So buffers are used again, and once no recovery runs they
+//! are freed piecewise, one piece a turn.
 
 /// Buffers that rest at once.
 const SPARES_MAX: usize = 16;
@@ -13,7 +14,7 @@ const PIECE_BYTES: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     resting: Vec<Vec<u8>>,
-    /// Those that are to go.
+    /// Buffers to be freed.
     going: Vec<Vec<u8>>,
 }
 
@@ -22,7 +23,7 @@ impl Buffers {
         self.resting.is_empty() && self.going.is_empty()
     }
 
-    /// A buffer to use. What is in it does not matter.
+    /// Returns a buffer; its content is arbitrary.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.resting.pop().or_else(|| self.going.pop()).unwrap_or_default()
     }

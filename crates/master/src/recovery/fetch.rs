@@ -1,13 +1,13 @@
-//! Fetches what a partition has in one segment, in pieces, from whichever backup can give it.
+//! Fetches a partition's part of one segment, in pieces, from any backup that can give it.
 //!
-//! One piece is on its way at a time; the next begins where it ended. A backup that is busy is waited
-//! for: it reads the segments in their order, and has not come so far. One that does not answer gives
-//! way to the next that has a replica, and is asked again when that one does not answer either. One
-//! that has nothing to give, or what turns out to be damaged, is not asked again. When nobody is
-//! left, the segment is lost, and the reasons say why.
+//! One piece is in flight at a time; the next begins where it ended. The shard waits for a busy
+//! backup: it reads the segments in their order and has not reached this one. If a backup does not
+//! answer, the shard asks the next backup with a replica, and asks the first again if that one does
+//! not answer either. A backup without the bytes, or with damaged ones, is not asked again. When no
+//! backup remains, the segment is lost, and the reasons tell why.
 //!
-//! Where a log is taken back and the backup is that of the same process, it hands over the memory that it has
-//! read the replica into: nothing is copied, and no message is sent.
+//! If a log is taken back and the backup is in the same process, the backup hands over the memory
+//! that it has read the replica into: no bytes are copied, and no message is sent.
 
 use crate::replication::{LocalReplica, Own, ReplicaBytes};
 use std::net::SocketAddr;
@@ -19,8 +19,8 @@ use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{Next, SegmentId, ServerId};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of a piece: copying one takes less than a slice, also into memory that is touched for the first time, and some
-/// fit into the ring between two servers of a host.
+/// Bytes of a piece. Copying one takes less than a slice, even into memory that is touched for the
+/// first time, and several fit into the ring between two servers of a host.
 pub(super) const PIECE_BYTES: usize = 56 << 10;
 
 /// The longest segment that the log's format knows.
@@ -33,13 +33,13 @@ const TRUSTED_BYTES: usize = 16 << 20;
 const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// What is added to what a busy backup asks for, so that not all come again at once.
+/// Added to the wait that a busy backup asks for, so that the shards do not all retry at once.
 const BUSY_EXTRA: Duration = Duration::from_millis(1);
 
-/// What a partition has in a segment, on its way.
+/// A partition's part of a segment, while it is fetched.
 pub(super) struct Fetch {
     pub(super) segment: SegmentId,
-    /// Who may still be asked.
+    /// The backups that may still be asked.
     backups: Vec<(ServerId, SocketAddr)>,
     /// Which of them is.
     at: usize,
@@ -60,11 +60,11 @@ enum State {
     Due(Time),
     Asked(CallId),
     Whole,
-    /// Nobody is left.
+    /// No backup remains.
     Lost,
 }
 
-/// What asking led to.
+/// The result of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// It wants to be called again by then.
@@ -75,7 +75,7 @@ pub(super) enum Asked {
     Answered(Heard),
 }
 
-/// What a reply led to.
+/// The effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     NotOurs,
@@ -90,7 +90,7 @@ pub(super) enum Heard {
 }
 
 impl Fetch {
-    /// `bytes` is a buffer to use; what is in it goes.
+    /// `bytes` is a buffer to use; its content is discarded.
     pub(super) fn new(replicas: Replicas, mut bytes: Vec<u8>) -> Fetch {
         bytes.clear();
         Fetch {
@@ -143,7 +143,7 @@ impl Fetch {
         self.bytes().len() + if matches!(self.state, State::Asked(_)) { PIECE_BYTES } else { 0 }
     }
 
-    /// Before the first piece: whom to ask rather.
+    /// Chooses a better backup, before the first piece.
     pub(super) fn prefer(&mut self, is_better: impl Fn(ServerId) -> bool) {
         if self.bytes().is_empty() && self.is_due() {
             let better = self.backups.iter().position(|(server, _)| is_better(*server));
@@ -151,7 +151,7 @@ impl Fetch {
         }
     }
 
-    /// Asks for what comes next.
+    /// Asks for the next piece.
     pub(super) fn ask(
         &mut self,
         context: &mut Context<'_>,
@@ -202,7 +202,7 @@ impl Fetch {
         }
     }
 
-    /// What came of a call.
+    /// Takes the reply to a call.
     pub(super) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -249,7 +249,7 @@ impl Fetch {
                 self.wait(context);
                 let silent = self.backups.get(self.at).map(|(server, _)| *server);
                 if self.backups.len() > 1 {
-                    // What another has may differ in length.
+                    // Another backup's part may differ in length.
                     self.begin_again();
                     self.at = (self.at + 1) % self.backups.len();
                 }
@@ -287,7 +287,7 @@ impl Fetch {
         }
         let needed = (length as usize).min(TRUSTED_BYTES);
         if self.bytes.is_empty() && self.bytes.capacity() < needed {
-            // A buffer that grows is copied with all that it has room for, though there is nothing in it.
+            // A buffer that grows is copied with its whole capacity, though it holds no bytes.
             let long = Vec::with_capacity(needed.next_power_of_two());
             self.outgrown = std::mem::replace(&mut self.bytes, long);
         }
@@ -303,7 +303,7 @@ impl Fetch {
         (self.whole, self.length) = (None, None);
     }
 
-    /// What is being read, or was, is of no use; the next one is read from its beginning.
+    /// Discards the present copy, because it is of no use; the next one is read from its beginning.
     pub(super) fn give_up_copy(&mut self, why: &str) {
         if self.at < self.backups.len() {
             let (server, _) = self.backups.remove(self.at);
@@ -314,7 +314,7 @@ impl Fetch {
         self.state = if self.backups.is_empty() { State::Lost } else { State::Due(Time(0)) };
     }
 
-    /// Who may still be asked.
+    /// The backups that may still be asked.
     pub(super) fn servers(&self) -> String {
         let servers = self.backups.iter().map(|(server, address)| format!("{server} at {address}"));
         servers.collect::<Vec<_>>().join(", ")

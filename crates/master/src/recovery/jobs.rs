@@ -1,10 +1,11 @@
-//! Which segments are fetched at a time.
+//! Chooses the segments that are fetched at a time.
 //!
-//! Each backup reads the segments that it is the first to be asked for in their order, so they are
-//! asked for in that order, some at a time: so many that neither disk nor network idles while what
-//! has come is replayed. What has come, and what is on its way, is held to a bound, and no more are
-//! begun than fit into it; only the oldest segment may go beyond it, or nothing would get on. A backup that did not answer lately is asked
-//! for what only it has.
+//! Each backup reads the segments for which it is asked first in their order. So the shard requests
+//! them in that order, several at a time: enough that neither disk nor network idles during the
+//! replay of those that have arrived. A bound holds for the bytes that have arrived or are in
+//! flight, and the shard begins no more segments than fit into it. Only the oldest segment may
+//! exceed it, or the recovery would make no progress. A backup that did not answer lately is asked
+//! only for segments that no other backup has.
 
 use super::buffers::Buffers;
 use super::fetch::{Asked, Fetch, Heard, PIECE_BYTES};
@@ -16,17 +17,17 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Recover, Replicas};
 use thunderhead_wire::{SegmentId, ServerId};
 
-/// Segments that are fetched, or wait to be replayed, at once: in all, unless there are more backups
-/// than that, and of one backup.
+/// Segments that are fetched, or wait to be replayed, at once. In all (more if there are more
+/// backups than that), and of one backup.
 const JOBS_MAX: usize = 16;
 const PER_BACKUP_MAX: usize = 4;
 
-/// So long somebody else is asked before one that did not answer.
+/// For this long the shard prefers other backups to one that did not answer.
 const AVOIDED: Duration = Duration::from_secs(5);
 
 /// A segment that is fetched or replayed.
 pub(super) struct Job {
-    /// Who was to be asked first.
+    /// The backup that was to be asked first.
     home: ServerId,
     pub(super) fetch: Fetch,
     /// Where the replay goes on.
@@ -36,7 +37,7 @@ pub(super) struct Job {
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Jobs {
-    /// Segments that were not begun, by whom to ask first.
+    /// Segments that are not begun, by the backup to ask first.
     queues: BTreeMap<ServerId, VecDeque<Replicas>>,
     waiting: usize,
     /// The oldest first.
@@ -67,8 +68,8 @@ impl Jobs {
         bytes + self.waiting as u64 * bytes.checked_div(segments).unwrap_or(0)
     }
 
-    /// Begins what may be begun and asks for what is due; says when it wants to be called again, and what
-    /// the backup of the same process has answered at once.
+    /// Begins the segments that may be begun and asks for the pieces that are due. Returns when it
+    /// wants to be called again, and the immediate answers of the backup in the same process.
     pub(super) fn ask(
         &mut self,
         context: &mut Context<'_>,
@@ -112,7 +113,7 @@ impl Jobs {
     }
 
     fn begin(&mut self, memory_bytes: usize, buffers: &mut Buffers) {
-        // Only what is here whole can be replayed: as many are begun as there is room for whole.
+        // Only whole segments can be replayed: the shard begins as many as it has room for.
         let (segments, bytes) = self.known;
         let average = bytes.checked_div(segments).map_or(memory_bytes / 4, |it| it as usize);
         let whole = |job: &Job| {
@@ -142,7 +143,7 @@ impl Jobs {
         }
     }
 
-    /// What came of a call.
+    /// Takes the reply to a call.
     pub(super) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -166,7 +167,7 @@ impl Jobs {
         Heard::NotOurs
     }
 
-    /// One that can be replayed: the one that was begun, if that is so.
+    /// Returns a segment that can be replayed: the begun one if it is whole.
     pub(super) fn whole(&mut self, begun: Option<SegmentId>) -> Option<(usize, &mut Job)> {
         let mut running = self.running.iter_mut().enumerate();
         running.find(|(_, job)| {
@@ -179,7 +180,7 @@ impl Jobs {
         self.running.iter().map(|job| &job.fetch).find(|fetch| fetch.is_lost())
     }
 
-    /// What is waited for the longest.
+    /// Returns the fetch that has been awaited the longest.
     pub(super) fn oldest(&self) -> Option<&Fetch> {
         self.running.iter().map(|job| &job.fetch).find(|fetch| !fetch.is_whole())
     }
@@ -192,7 +193,7 @@ impl Jobs {
         }
     }
 
-    /// Gives up what is fetched.
+    /// Ends all fetches.
     pub(super) fn end(&mut self, buffers: &mut Buffers) {
         while !self.running.is_empty() {
             self.done(0, buffers);

@@ -1,4 +1,5 @@
-//! Masters of whom a shard has rebuilt something. Their logs are not taken back any more ([`super::take_back`]).
+//! Masters of which a shard has rebuilt a part. It does not take their logs back any more
+//! ([`super::take_back`]).
 
 use std::collections::BTreeSet;
 use thunderhead_wire::MasterId;
@@ -6,7 +7,7 @@ use thunderhead_wire::MasterId;
 /// Masters that are remembered one by one.
 const REBUILT_MAX: usize = 1024;
 
-/// Masters of whom something was rebuilt, or was to be.
+/// Masters of which a part was rebuilt, or was to be.
 #[derive(Default)]
 pub(super) struct Rebuilt {
     masters: BTreeSet<MasterId>,

@@ -1,12 +1,13 @@
-//! What a shard rebuilds: several partitions at once, of one master or of several.
+//! The recoveries of a shard: several partitions at once, of one master or of several.
 //!
-//! They share a shard's slices in turn, the memory for what was fetched, and how far they may be
-//! ahead of the backups that keep copies of what they append.
+//! They share the shard's slices in turn, the memory for fetched bytes, and the bound on how far
+//! they may be ahead of the backups that replicate their entries.
 //!
-//! What was begun once is not begun again. A later recovery of a tablet takes the place of an
-//! earlier one, of which nothing is left; an earlier one waits, for ever if need be: nobody awaits it
-//! any more. But one that tells the coordinator that all is here is not touched before it is answered:
-//! some of it may be written as this master's by then, and is on nobody else.
+//! A recovery does not begin twice. A later recovery of a tablet replaces an earlier one, which is
+//! dropped completely. An earlier one waits, for ever if need be: the coordinator awaits it no
+//! longer. But a recovery that has reported completion is not dropped before the coordinator
+//! answers: the coordinator may have recorded some of its tablets as this master's by then, and no
+//! other master has them.
 
 use super::buffers::Buffers;
 use super::rebuilt::Rebuilt;
@@ -32,17 +33,17 @@ const DONE_MAX: usize = 256;
 /// Bytes that are fetched and not replayed, of all together.
 const FETCHED_BYTES_MAX: usize = 32 << 20;
 
-/// The same where a log is taken back: segments come whole, and there is time for nothing else. More
-/// would not be faster: memory that is new costs more than to read into it.
+/// The same if a log is taken back: segments come whole, and the shard does nothing else. A higher
+/// bound would not be faster: new memory costs more than reading into it.
 const TAKEN_BACK_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that went into the head and are not durable.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
-/// The same of what goes into segments beside the log: four of the usual size.
+/// The same for bytes in side segments: four segments of the usual size.
 const BESIDE_BYTES_MAX: u64 = 32 << 20;
 
-/// What the coordinator waits in microseconds where something is in the way.
+/// Microseconds that the coordinator waits if another recovery is in the way.
 const BUSY_US: u32 = 50_000;
 
 /// See the module's documentation.
@@ -51,8 +52,8 @@ pub(crate) struct Recoveries {
     running: Vec<Recovery>,
     /// Whose slice is next.
     next: usize,
-    /// What was done last, by master, recovery and partition: it may be asked for once more by a
-    /// message that was long on its way.
+    /// The last finished tasks, by master, recovery and partition: a delayed message may ask for
+    /// one of them once more.
     done: VecDeque<(MasterId, u64, u32)>,
     ahead: Ahead,
     buffers: Buffers,
@@ -61,7 +62,7 @@ pub(crate) struct Recoveries {
     rebuilt: Rebuilt,
 }
 
-/// What a slice of work has come to.
+/// The result of a slice of work.
 pub(crate) struct Worked {
     pub(crate) again: bool,
     pub(crate) wake: Time,
@@ -76,7 +77,8 @@ impl Recoveries {
         self.running.is_empty()
     }
 
-    /// Whether [`Recoveries::work`] has something to do: something is rebuilt, or buffers are to go.
+    /// Whether [`Recoveries::work`] has something to do: a recovery runs, or buffers are to be
+    /// freed.
     pub(crate) fn has_work(&self) -> bool {
         !self.running.is_empty() || !self.buffers.is_empty()
     }
@@ -110,10 +112,11 @@ impl Recoveries {
         is_here || self.done.contains(&(task.crashed, task.recovery, task.partition))
     }
 
-    /// Makes room for a task, by dropping what it takes the place of; true if something was.
+    /// Makes room for a task, by dropping the recoveries that it replaces. Returns true if there
+    /// were any.
     ///
     /// # Errors
-    /// When something is in the way.
+    /// Another recovery is in the way.
     pub(crate) fn make_way(
         &mut self,
         log: &mut Log,
@@ -156,7 +159,7 @@ impl Recoveries {
         tracing::info!(%master, %crashed, recovery, partition, take_back, tablets, segments, "told to rebuild a part");
         let was_rebuilt = self.rebuilt.has(task.crashed);
         if task.take_back {
-            // It is never done again: nobody asks.
+            // The coordinator never asks for this again.
             self.took_back = true;
             self.rebuilt.clear();
         } else if !self.took_back {
@@ -165,7 +168,7 @@ impl Recoveries {
         self.running.push(Recovery::new(task, was_rebuilt, options, now));
     }
 
-    /// What came of a call; true if it was one of these.
+    /// Takes the reply to a call. Returns true if a recovery made the call.
     pub(crate) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -193,7 +196,7 @@ impl Recoveries {
         self.took_back && !self.running.iter().any(|recovery| recovery.task().take_back)
     }
 
-    /// Where the replicas are of what was taken back, once that is this shard's.
+    /// Returns the places of the replicas of adopted segments, once the log is this shard's.
     pub(crate) fn take_homes(&mut self) -> Vec<Home> {
         self.running.iter_mut().flat_map(Recovery::take_homes).collect()
     }
@@ -281,13 +284,13 @@ impl Recoveries {
     }
 }
 
-/// How far what is replayed is ahead of what is durable.
+/// How far replay is ahead of the durable position.
 #[derive(Default)]
 struct Ahead {
-    /// What went into the head, and up to where; the oldest first.
+    /// Bytes that went into the head, and up to which position; the oldest first.
     marks: VecDeque<(LogPosition, u64)>,
     bytes: u64,
-    /// What is durable, how much beside the log is not, and since when.
+    /// The durable position, the bytes beside the log that are not durable, and since when.
     durable: Option<LogPosition>,
     beside: u64,
     moved_at: Time,
@@ -319,7 +322,7 @@ mod tests {
     use thunderhead_wire::SegmentId;
 
     #[test]
-    fn what_is_not_durable_is_counted() {
+    fn bytes_ahead_of_the_durable_position_are_counted() {
         let at = |segment, offset| LogPosition { segment: SegmentId(segment), offset };
         let mut ahead = Ahead::default();
         ahead.appended(at(1, 100), 60);

@@ -1,22 +1,26 @@
-//! The log of the shard's own former life is taken back.
+//! Takes back the log of the shard's own previous generation.
 //!
-//! It goes like any rebuilding, with these differences ([`Rebuild::adopt`] says why it is right):
+//! It works like any recovery, with these differences ([`Rebuild::adopt`] says why it is correct):
 //!
-//! - The replicas come whole. Closed segments are adopted, all of them before those that were open,
-//!   which are replayed. What is adopted is on its backups already, so it waits for none.
-//! - When all is here a digest names the adopted segments, and is waited for with everything else.
-//! - When the coordinator has written that the tablets are this shard's, it sees to the replicas, and the
-//!   cleaners may have the segments. Not before: until then the former log must stay complete.
-//! - What is given up is thrown away at once. Where a digest names it already the coordinator is told to
-//!   keep the former master's replicas as long as this one is there: a recovery of this log would not
-//!   find it complete without them, though nothing in them counts. It is told so whenever something cannot
-//!   be rebuilt, or it would take this one for no heir when that fails to rebuild the same in parts.
+//! - The replicas come whole. The shard adopts all closed segments first, then replays the open
+//!   ones. Adopted segments are on their backups already, so it waits for none of them.
+//! - When all segments have arrived, a digest names the adopted ones, and the shard waits for it as
+//!   for everything else.
+//! - When the coordinator has recorded the tablets as this shard's, the shard maintains the
+//!   replicas, and the cleaners may have the segments. Not before: until then the former log must
+//!   stay complete.
+//! - If the shard gives up, it drops everything at once. If a digest names the adopted segments
+//!   already, the shard tells the coordinator to keep the former master's replicas as long as this
+//!   master exists. A recovery of this log would not find it complete without them, though their
+//!   entries do not count. The shard reports this whenever it fails to rebuild. Otherwise the
+//!   coordinator would not take it for an heir when it fails to rebuild the same log in parts.
 //!
-//! A shard does so once in its life, and not with a log of which it has rebuilt something in another
-//! way. What an attempt that was given up has replayed lies in this shard's log. To tablets that are
-//! rebuilt it does not count: they count from where their rebuilding began. But tablets that are taken
-//! back count from where they did in the former log, so it would count again: one version would be here
-//! twice, and what a cleaner leaves behind for the one that is superfluous kills the other.
+//! A shard does so once in a generation, and not with a log of which it has rebuilt a part in
+//! another way. The entries that an abandoned attempt has replayed remain in this shard's log. They
+//! do not count for tablets that are rebuilt, which count from the beginning of their recovery. But
+//! tablets that are taken back count from their position in the former log, so these entries would
+//! count again: one version would be in the log twice, and the tombstone that a cleaner leaves for
+//! the superfluous copy would kill the other.
 
 use crate::clients::Clients;
 use crate::replication::Home;
@@ -31,7 +35,7 @@ pub(super) struct TakeBack {
     homes: Vec<Home>,
     /// Closed segments are being adopted.
     pub(super) adopts: bool,
-    /// The one that was begun: it comes to its end before another one.
+    /// The begun segment: it is completed before another begins.
     pub(super) current: Option<SegmentId>,
     adopted: Option<Adopted>,
     /// Something of that log was rebuilt here before.
@@ -39,7 +43,8 @@ pub(super) struct TakeBack {
 }
 
 impl TakeBack {
-    /// Of a task that says so; what it is to begin with stays in the task.
+    /// The state for a task that asks to take a log back; the segments to begin with stay in the
+    /// task.
     pub(super) fn of(task: &mut Recover, was_rebuilt: bool) -> Option<TakeBack> {
         if !task.take_back {
             return None;
@@ -66,7 +71,7 @@ impl TakeBack {
         Ok(())
     }
 
-    /// What comes after the closed segments.
+    /// Returns the segments that follow the closed ones.
     pub(super) fn then(&mut self) -> Option<Vec<Replicas>> {
         self.adopts = false;
         let open = std::mem::take(&mut self.open);
@@ -93,7 +98,8 @@ impl TakeBack {
         abandoned.records.iter().for_each(|(lease, sequence)| clients.lost(*lease, *sequence));
     }
 
-    /// The tablets are written as this shard's: where the replicas are of what was adopted.
+    /// Returns the places of the adopted replicas: the coordinator has recorded the tablets as this
+    /// shard's.
     pub(super) fn take_homes(&mut self) -> Vec<Home> {
         self.adopted = None;
         std::mem::take(&mut self.homes)

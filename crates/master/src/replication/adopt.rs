@@ -1,9 +1,10 @@
 //! Segments that the log has adopted, with the replicas that they have.
 //!
-//! A shard that takes back the log of its former life has segments that it never sent to anybody. Their
-//! replicas are where they were, and are this master's from the moment that it owns the tablets: backups
-//! find them under the former master's id (they know the lineage). So nothing is sent; where there are
-//! too few they are made again from memory, like any that were lost, and they go when the log frees them.
+//! A shard that takes back the log of its former life has segments that it never sent to anybody.
+//! Their replicas are where they were, and are this master's from the moment that it owns the
+//! tablets: backups find them under the former master's id (they know the lineage). So nothing is
+//! sent; where there are too few they are made again from memory, like any that were lost, and they
+//! go when the log frees them.
 
 use super::segment::{Segment, Slot};
 use super::{Replication, State};

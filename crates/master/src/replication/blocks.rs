@@ -1,9 +1,10 @@
 //! The bytes of a segment that some replica may not have yet, in blocks of one size.
 //!
-//! A segment has up to 8 MiB, and the log brings a piece of it in a turn. One buffer for all of it would double as it
-//! grows, and copy up to half of the segment in one turn. To give such a buffer back takes the kernel as long.
-//! A block is never moved: a turn copies what the log brings, and nothing else. Blocks that no segment needs any more
-//! are kept for others, and go back to the allocator a few at a time.
+//! A segment has up to 8 MiB, and the log brings a piece of it in a turn. One buffer for all of it
+//! would double as it grows, and copy up to half of the segment in one turn. To give such a buffer
+//! back takes the kernel as long. A block is never moved: a turn copies what the log brings, and
+//! nothing else. Blocks that no segment needs any more are kept for others, and go back to the
+//! allocator a few at a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -71,7 +72,8 @@ impl Blocks {
         (self.forgotten, self.length) = (0, 0);
     }
 
-    /// The bytes between two places, counted from the first one that is here. Nothing where they are not all here.
+    /// The bytes between two places, counted from the first one that is here. Nothing where they
+    /// are not all here.
     pub(super) fn pieces(&self, from: usize, end: usize) -> Option<impl Iterator<Item = &[u8]>> {
         if from > end || end > self.length {
             return None;
@@ -114,7 +116,8 @@ impl SpareBlocks {
         }
     }
 
-    /// Lets some of those go that nobody needed for a while. Says when it is to be called again, if at all.
+    /// Lets some of those go that nobody needed for a while. Says when it is to be called again, if
+    /// at all.
     pub(super) fn tidy(&mut self, now: Time) -> Option<Time> {
         if self.resting.is_empty() {
             return None;

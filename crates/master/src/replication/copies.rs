@@ -10,7 +10,8 @@ use thunderhead_wire::SegmentId;
 /// Closed segments that are copied at a time: the cleaners are kept away from them.
 const COPIES_MAX: usize = 2;
 
-/// Bytes that are fetched at once: some microseconds' worth. An eighth of a segment if that is less.
+/// Bytes that are fetched at once: some microseconds' worth. An eighth of a segment if that is
+/// less.
 const CHUNK_BYTES: u32 = 128 << 10;
 
 /// Segments that are looked at in a turn whether they can be mended.
@@ -60,8 +61,8 @@ impl State {
         }
     }
 
-    /// Whether a replica of a segment is being made again, or can be begun now. Else it is the cleaners' again, and
-    /// looked at later if it still lacks one.
+    /// Whether a replica of a segment is being made again, or can be begun now. Else it is the
+    /// cleaners' again, and looked at later if it still lacks one.
     fn goes_on_copying(&mut self, id: SegmentId) -> bool {
         let Some(segment) = self.segments.get(&id) else { return false };
         let is_being_made = |slot: &super::segment::Slot| {
@@ -85,7 +86,8 @@ impl State {
         }
         let lost = |slot: &super::segment::Slot| slot.is_away || slot.server.is_none();
         let Some(number) = segment.slots.iter().position(lost) else { return false };
-        // A replica whose server may come again is not given up before there is a place for another.
+        // A replica whose server may come again is not given up before there is a place for
+        // another.
         let is_copied = self.copying.contains(&id);
         let has_room = is_copied || self.copying.len() < COPIES_MAX;
         if !has_room || self.choose(segment, number == 0).is_none() {

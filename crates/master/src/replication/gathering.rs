@@ -1,15 +1,18 @@
-//! When what was written goes to the backups, where that takes them long: a disk's round takes as long for one update
-//! as for twenty.
+//! Delays messages to slow backups, so that more updates share a round. A disk's round takes as
+//! long for one update as for twenty.
 //!
-//! Clients that a round has answered send their next updates as soon as they hear of it. If the next round began
-//! with the first of these, all others would wait for two rounds; two clients would take turns for ever. So what is
-//! to be sent is held until as many wait as did, answered or not, when the round was over, or until nobody has come for
-//! a while: for as long as the shortest rounds take, at most. An answer that nobody else waits beside is never held up, and nobody is where answers
-//! come fast, or where what waits is so much that it takes the disk long by itself.
+//! Clients send their next updates as soon as a round has answered the previous ones. If the next
+//! round began with the first of these updates, all other clients would wait for two rounds, and
+//! two clients would alternate for ever. So the shard holds the bytes to be sent until as many
+//! answers wait as did at the end of the round, answered or not, or until no update has come for a
+//! while. A hold lasts at most as long as the shortest rounds take. A single waiting answer is
+//! never held. Nothing is held if answers come fast, or if the waiting bytes alone take the disk
+//! long.
 //!
-//! Where that does not pay (those who were answered do not come again at once), it is not tried the next time, then
-//! the next two times, and so on. Those who are held up lose the time of the hold. Those who come meanwhile gain what
-//! is left of a round: without it they would have waited until the first one's is over, and for one of their own.
+//! If a hold does not pay (the answered clients do not send again at once), the shard leaves out
+//! the next hold, then the next two, and so on. Held updates lose the time of the hold. Updates
+//! that come during the hold gain the rest of a round: without it they would have waited for the
+//! end of the first update's round, and then for one of their own.
 
 use std::time::Duration;
 use thunderhead_runtime::Time;
@@ -20,7 +23,7 @@ const ROUND_MIN: Duration = Duration::from_micros(100);
 /// The longest that anything is held.
 const HOLD_MAX: Duration = Duration::from_millis(1);
 
-/// Nobody is waited for where nobody has come for this part of that time.
+/// A hold ends when no update has come for this part of the longest hold.
 const PATIENCE: u32 = 4;
 
 /// More than this is not held.
@@ -32,18 +35,18 @@ const MISSES_MAX: u32 = 6;
 /// How many answers wait for backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// All of them, those included that are about to be sent because what they waited for is durable.
+    /// All of them, including the answers that are durable and about to be sent.
     pub all: usize,
-    /// Of these, those that wait for more than what is durable.
+    /// The number that wait beyond the durable position.
     pub beyond: usize,
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// What the last round took, and what the shortest ones do; none has been seen yet.
+    /// The duration of the last round and of the shortest ones, or `None` before the first.
     rounds: Option<(Duration, Duration)>,
-    /// A round was over, and nobody has looked how many wait.
+    /// A round is over, and the number of waiting answers was not read since.
     is_over: bool,
     awaited: Awaited,
     hold: Option<Hold>,
@@ -57,16 +60,16 @@ pub(super) struct Gathering {
 struct Hold {
     until: Time,
     expected: usize,
-    /// Where nobody comes for so long, nobody is waited for any more.
+    /// The hold ends when no update has come for this long.
     patience: Duration,
-    /// When there was something for the first time, and how many waited for it.
+    /// The time of the first update after the round, and how many answers waited then.
     first: Option<(Time, usize)>,
-    /// When somebody came last, and how many waited then.
+    /// The time of the latest update, and how many answers waited then.
     last: (Time, usize),
 }
 
 impl Gathering {
-    /// A round that began then was answered, and what is durable is more.
+    /// Takes the answer to a round that began at `sent` and advanced the durable position.
     pub(super) fn answered(&mut self, now: Time, sent: Time) {
         let took = now.since(sent);
         // It forgets, for disks change.
@@ -80,7 +83,7 @@ impl Gathering {
     pub(super) fn awaiting(&mut self, now: Time, awaited: Awaited) {
         self.awaited = awaited;
         if let Some(Hold { first, last, .. }) = &mut self.hold {
-            // Where another backup has brought some of them their answers, they may come again.
+            // Another backup may have brought some of them their answers, so these may come again.
             last.1 = last.1.min(awaited.beyond);
             if let Some((_, waited)) = first {
                 *waited = (*waited).min(awaited.beyond);
@@ -89,7 +92,7 @@ impl Gathering {
         if !std::mem::take(&mut self.is_over) {
             return;
         }
-        // With several backups the last round of one may be over while something is held for another.
+        // With several backups one may end its last round while bytes are held for another.
         if self.hold.is_some_and(|hold| hold.first.is_some()) {
             return;
         }
@@ -210,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_by_itself_is_not_held() {
+    fn bytes_that_take_a_round_by_themselves_are_not_held() {
         assert_eq!(after_a_round(16, 4).held(at(1000), BYTES_MAX + 1), None);
     }
 
     #[test]
-    fn where_it_does_not_pay_it_is_tried_ever_less_often() {
+    fn holds_that_do_not_pay_are_tried_ever_less_often() {
         let mut gathering = Gathering::default();
         let (mut now, mut held) = (1_000_000, Vec::new());
         for round in 0..200 {
@@ -226,7 +229,7 @@ mod tests {
                 held.push(round);
                 now = until.0 / 1000;
             }
-            // Who was answered does not come again.
+            // Answered clients do not send again.
             gathering.sent(at(now));
         }
         assert_eq!(held, [0, 2, 5, 10, 19, 36, 69, 134, 199]);
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_for_one_backup_is_held_no_longer_because_another_one_answers() {
+    fn an_answer_of_another_backup_does_not_prolong_a_hold() {
         let mut gathering = after_a_round(16, 4);
         assert_eq!(gathering.held(at(1000), 500), Some(at(1050)));
         gathering.answered(at(1040), at(840));
@@ -251,11 +254,11 @@ mod tests {
         assert_eq!(gathering.held(at(1040), 500), Some(at(1050)));
         assert_eq!(gathering.held(at(1050), 500), None);
         gathering.sent(at(1050));
-        assert_eq!(gathering.left_out, 1, "nobody came, and four were held up");
+        assert_eq!(gathering.left_out, 1, "no update came, and four were held up");
     }
 
     #[test]
-    fn who_is_answered_meanwhile_and_comes_again_has_come() {
+    fn an_update_of_a_client_answered_during_the_hold_counts_as_an_arrival() {
         let mut gathering = after_a_round(16, 10);
         assert!(gathering.held(at(1000), 500).is_some());
         gathering.awaiting(at(1020), Awaited { all: 10, beyond: 2 });
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_for_another_reason_says_nothing() {
+    fn bytes_sent_for_another_reason_do_not_count_as_a_miss() {
         let mut gathering = after_a_round(16, 4);
         assert!(gathering.held(at(1000), 500).is_some());
         gathering.let_go();
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_says_nothing() {
+    fn bytes_without_waiting_answers_do_not_count_as_a_miss() {
         let mut gathering = after_a_round(16, 0);
         gathering.misses = 3;
         assert!(gathering.held(at(1000), 500).is_some());
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_round_takes_is_learned_anew() {
+    fn the_duration_of_a_round_is_learned_anew() {
         let mut gathering = Gathering::default();
         gathering.answered(at(1000), at(1000));
         for _ in 0..600 {
@@ -296,11 +299,11 @@ mod tests {
         assert_eq!(gathering.rounds.unwrap().1, ROUND);
     }
 
-    /// Who comes next, and when.
+    /// The next arrivals, with their times.
     type Arrivals<'a> = &'a mut dyn FnMut(&mut BinaryHeap<Reverse<u64>>, Time);
 
-    /// Has updates come to a backup that takes a round's time for whatever there is, and says how long they
-    /// take on average. `answered` is told of each.
+    /// Simulates updates that come to a backup whose rounds have a fixed duration, whatever their
+    /// size. Returns the average duration of an update. `answered` is called for each.
     fn simulated(
         is_used: bool,
         mut coming: BinaryHeap<Reverse<u64>>,
@@ -343,7 +346,7 @@ mod tests {
 
     #[test]
     fn clients_that_come_again_wait_for_less_and_those_that_come_when_they_like_for_no_more() {
-        // What part of them comes again at once; the others do something else first.
+        // The part of the clients that send again at once; the others do something else first.
         for (at_once, clients) in [(1.0, 2), (1.0, 4), (1.0, 16), (0.8, 16), (0.25, 16), (0.25, 4)]
         {
             let mean = |is_used| {

@@ -1,64 +1,71 @@
 //! Until when reads may be answered: the shard's read lease, which its backups give.
 //!
-//! A master that was given up may not know it: it was stopped, or hears of nobody. Its log is then
-//! recovered elsewhere, and writes are accepted there. What it has is old from that moment, and it must
-//! not tell. So it answers reads only while it is sure that nobody has recovered its log, for
-//! [`READ_LEASE`] from the moment of which it is sure.
+//! A master that was declared crashed may not know it: it was stopped, or no message reaches it.
+//! Then other masters recover its log and accept writes. From that moment its data is old, and it
+//! must not answer reads with it. So it answers reads only while it is sure that its log was not
+//! recovered: for [`READ_LEASE`] from the last moment for which it is sure.
 //!
-//! # Whose word counts
+//! # Confirmations that count
 //!
-//! Whoever recovers a log finds its end in a replica of a head that is open, with the epoch that
-//! counts; and it reads that only from a backup that it *fenced* before: that one takes nothing more
-//! from the master. So the log was not recovered before some time if at that time **every backup that
-//! may have such a replica** was not fenced yet. Others, also most of the backups, do not matter. They
-//! are
+//! A recovery finds the end of a log in a replica of an open head with the epoch that counts. It
+//! reads that replica only from a backup that it has *fenced* before: that backup accepts nothing
+//! more from the master. So the log was not recovered before some time if at that time **every
+//! backup that may have such a replica** was not fenced yet. Other backups, even most of them, do
+//! not matter. The backups that matter are
 //!
 //! - those of each head that is not closed on all its backups, as far as this is acknowledged;
-//! - of these, from the moment when something was first sent there. At that moment it had nothing that
-//!   could be read, and who fences it later does so after it: that is as good as its word. So reads do
-//!   not wait while the log changes heads;
-//! - those that had a replica which was lost, until the coordinator has noted the epoch by which that
-//!   one no longer counts. Their last word counts as long as it lasts: mostly the epoch is noted before.
-//!   Else reads wait.
+//! - the backups of such a head, from the moment when the first message was sent there. At that
+//!   moment the backup had no byte to be read, and a recovery that fences it later does so after
+//!   that moment: that is as good as a confirmation. So reads do not wait while the log changes
+//!   heads;
+//! - the backups of lost replicas, until the coordinator has noted the epoch by which the lost
+//!   replica no longer counts. Their last confirmation counts as long as it lasts. Mostly the epoch
+//!   is noted before; otherwise reads wait.
 //!
-//! A backup gives its word with the answer to any message, from the moment when that was **sent**.
-//! While there are none, or the disk takes its time with them, it is asked every third of the lease
-//! by a message without parts, which it answers at once. It does so only in the life that the message
-//! names. A life that has begun after the backup was fenced has learned from the list with which it
-//! began that the master is gone. So the word of any life is that of all lives before it, and it need
-//! not be looked at which one had the replica. The backup of the same process is asked like all others.
+//! The answer of a backup to any message confirms that the backup was not fenced when the message
+//! was **sent**. If no messages are sent, or if the disk is slow, the shard asks every third of the
+//! lease by a message without parts, which the backup answers at once. A backup answers only in the
+//! generation that the message names. A generation that began after the backup was fenced has
+//! learned from its first server list that the master has crashed. So the confirmation of any
+//! generation covers all generations before it, and it does not matter which one had the replica.
+//! The shard asks the backup of its own process like all others.
 //!
-//! Replicas that are still invisible (they are to join an open head, and COMMIT was not sent) do not matter. How many
-//! replicas there are does not matter either: each of them would be enough for a recovery, so each must give its word.
+//! Invisible replicas (they are to join an open head, and COMMIT was not sent) do not matter. The
+//! number of replicas does not matter either: each of them would be enough for a recovery, so each
+//! backup must confirm.
 //!
-//! # When the coordinator gives its word
+//! # When the coordinator confirms
 //!
-//! The coordinator has no part in it, but for the epochs: its absence stops no reads. There is one exception. Where
-//! fewer than `min_replicas` are left, no epoch is noted, for the lost replica may be the only one that comes back. Its
-//! backup cannot give its word either. Then the coordinator is asked whether this master was declared crashed
-//! (`confirm master`), as often as a backup would be, but only once the question before was answered: the shard asks
-//! until a coordinator answers, so more questions would only pile up. Backups are fenced only after a verdict, and only the leader that
-//! answers could have passed one. So when the question was sent, no backup was fenced: the answer is worth as
-//! much as the words of all backups.
+//! The coordinator has no part in it, except for the epochs: its absence stops no reads. There is
+//! one exception. If fewer than `min_replicas` remain, no epoch is noted, for the lost replica may
+//! be the only replica that comes back. Its backup cannot confirm either. Then the shard asks the
+//! coordinator whether this master was declared crashed (`confirm master`), as often as it would
+//! ask a backup, but only once the previous question was answered: the shard asks until a
+//! coordinator answers, so more questions would only pile up. Backups are fenced only after a
+//! verdict, and only the leader that answers could have passed one. So when the question was sent,
+//! no backup was fenced: the answer is worth as much as the confirmations of all backups.
 //!
-//! # What a lease found once is worth
+//! # A lease never shrinks
 //!
-//! It holds, whatever comes later: a head that is added, a replica in another place, has the moment of
-//! its first message, which is later than all words before. So it is only looked at again when there is
-//! a new word, and what reads look at is one number.
+//! A granted lease stays valid despite later events. An added head, or a replica in another
+//! place, counts from the moment of its first message, which is later than all earlier
+//! confirmations. So the shard computes the lease again only after a new confirmation, and reads
+//! compare with one number.
 //!
-//! Before the first head is on its backups there is no lease. Without replicas there is nobody to
-//! recover anything, and it never ends. Where a backup says that the master is deposed it is over.
+//! Before the first head is on its backups there is no lease. Without replicas no server can
+//! recover the log, and the lease never ends. If a backup reports that the master is deposed, the
+//! lease is over.
 //!
 //! # Which clock
 //!
-//! A read may be answered if at some moment **after it had come** the lease was not over: at that
-//! moment what was here was true. The time of a turn is taken before anything is received, and a
-//! process that was stopped in between takes what came long after for what came at that time. So the
-//! clock is read again for the first read of all that was received together
-//! ([`Context::now_or_later`](thunderhead_rpc::Context::now_or_later)): some twelve nanoseconds, shared
-//! by the reads of a batch. When the answer leaves does not matter. An answer that waits for the log to
-//! be durable shows what was written before the master was fenced, as its backups acknowledged that.
+//! A read may be answered if at some moment **after its arrival** the lease was not over: at that
+//! moment the data here was current. The time of a turn is taken before any message is received. A
+//! process that was stopped in between takes messages that came long after for messages of that
+//! time. So the shard reads the clock again for the first read of each batch of messages
+//! ([`Context::now_or_later`](thunderhead_rpc::Context::now_or_later)): some twelve nanoseconds,
+//! shared by the reads of the batch. The time at which the answer leaves does not matter. An answer
+//! that waits for the log to be durable shows an entry that was written before the master was
+//! fenced, since its backups acknowledged that entry.
 
 use super::{InFlight, Request, Segment, State, To};
 use std::collections::BTreeMap;
@@ -78,7 +85,7 @@ const ASK_AFTER: Duration = Duration::from_millis(READ_LEASE.as_millis() as u64 
 pub(super) struct Lease {
     /// Reads may be answered before this.
     pub(super) until: Time,
-    /// When what a backup has confirmed was sent, and when it was last asked.
+    /// For each backup: when its latest confirmed message was sent, and when it was last asked.
     words: BTreeMap<ServerId, (Time, Time)>,
     /// When the coordinator was last asked for its word.
     coordinator_asked: Time,
@@ -92,7 +99,7 @@ impl Lease {
         self.words.get(&server).map_or(first, |(word, _)| first.max(*word))
     }
 
-    /// A backup has done what was sent to it at this time.
+    /// Notes that a backup has handled a message sent at this time.
     pub(super) fn confirmed(&mut self, server: ServerId, sent: Time) {
         let (word, _) = self.words.entry(server).or_default();
         *word = sent.max(*word);
@@ -143,8 +150,8 @@ impl State {
         }
     }
 
-    /// Asks the coordinator for its word, where that of a lost backup grows old. Returns when it is to be asked next;
-    /// `None` also while a question is not answered.
+    /// Asks the coordinator to confirm, if the confirmation of a lost backup grows old. Returns
+    /// when to ask next; `None` also while a question is in flight.
     fn ask_coordinator(&mut self) -> Option<Time> {
         if self.lease.question.is_some() {
             return None;

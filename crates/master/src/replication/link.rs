@@ -44,10 +44,11 @@ pub enum LocalReplica {
 }
 
 /// The backup of the same process, without a network in between. Its owner ends its turn after the
-/// shard's, so that what came goes to the disk, and before, so that the shard hears what is durable.
+/// shard's, so that what came goes to the disk, and before, so that the shard hears what is
+/// durable.
 pub trait LocalBackup {
-    /// A message of [`Opcode::Replicate`], in pieces: its head and those of its parts are not cut. It must not call
-    /// the replication that it comes from.
+    /// A message of [`Opcode::Replicate`], in pieces: its head and those of its parts are not cut.
+    /// It must not call the replication that it comes from.
     fn replicate(&mut self, body: &[&[u8]]) -> LocalAnswer;
 
     /// A message that is answered now.
@@ -63,8 +64,9 @@ pub trait LocalBackup {
 /// The backup of the same process, and which server that is.
 pub(crate) type Own<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
 
-/// Whether a timer that was set may stay as it is. What is wanted changes with each round. A turn that comes too early
-/// brings the timer up to date, so that is done before only where it would be soon, as after what was held is sent.
+/// Whether a timer that was set may stay as it is. What is wanted changes with each round. A turn
+/// that comes too early brings the timer up to date, so that is done before only where it would be
+/// soon, as after what was held is sent.
 fn keeps(set: Option<Time>, wanted: Option<Time>, now: Time) -> bool {
     match (set, wanted) {
         (None, wanted) => wanted.is_none(),
@@ -136,8 +138,8 @@ impl Link {
         number == TIMER
     }
 
-    /// Sends what the log's turn has brought, and what follows from what is answered at once. The log
-    /// has taken a turn before, and takes one where more has become durable.
+    /// Sends what the log's turn has brought, and what follows from what is answered at once. The
+    /// log has taken a turn before, and takes one where more has become durable.
     pub(crate) fn run(
         &mut self,
         context: &mut Context<'_>,

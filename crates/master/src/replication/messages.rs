@@ -1,8 +1,8 @@
-//! Requests: what each replica needs next, put together in one message for each server; and what the
-//! answers say.
+//! Makes the requests, one message for each server with the next step of each replica, and reads
+//! the answers.
 //!
-//! Of each replica one request is under way at a time, so its parts never overtake each other. A
-//! request that comes to nothing is made again, later each time; the bytes are the same.
+//! One request for each replica is in flight at a time, so its parts are never reordered. A failed
+//! request is made again, later each time; the bytes are the same.
 
 use super::segment::{Segment, Slot};
 use super::{MESSAGE_BYTES, Request, State, To};
@@ -23,7 +23,8 @@ pub(super) const PARTS_MAX: usize = 256;
 const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// So many bytes of a segment go from where they lie. To copy fewer takes less than to look for them again.
+/// At least this many bytes of a segment are sent from their place. Copying fewer takes less time
+/// than finding them again.
 const SPAN_BYTES_MIN: u32 = 4 << 10;
 
 /// How often bodies are kept to be used again.
@@ -87,8 +88,9 @@ pub(super) fn wait(failures: u32) -> Duration {
     (WAIT_MIN * (1 << failures.min(8))).min(WAIT_MAX)
 }
 
-/// Bytes of a segment that belong into a body, and where, and were not copied there. The segment keeps them for
-/// whoever has not got them: they are gone only where nobody is to get them any more.
+/// Bytes of a segment that belong to a body at a position, and were not copied there. The segment
+/// keeps them for the replicas without them: they are freed only when no replica needs them any
+/// more.
 pub(super) struct Span {
     at: usize,
     segment: SegmentId,
@@ -96,7 +98,7 @@ pub(super) struct Span {
     end: u32,
 }
 
-/// A request, and what of segments belongs into its body.
+/// A request, and the bytes of segments that belong to its body.
 pub(crate) struct Outgoing {
     pub(super) request: Request,
     spans: Vec<Span>,
@@ -130,7 +132,7 @@ impl Draft {
     }
 }
 
-/// What is to be sent for a replica.
+/// The next request for a replica.
 struct Plan {
     end: u32,
     length: u32,
@@ -145,7 +147,8 @@ impl State {
         }
     }
 
-    /// Hands over the pieces of a request's body. `None` where some of its bytes are gone: nobody needs it then.
+    /// Passes on the pieces of a request's body. `None` if some of its bytes are freed: then the
+    /// request is no longer needed.
     pub(super) fn with_pieces<R>(
         &self,
         outgoing: &Outgoing,
@@ -166,7 +169,7 @@ impl State {
         Some(take(&pieces))
     }
 
-    /// A request with all of its body in one piece; `None` where nobody needs it any more.
+    /// Returns a request with all of its body in one piece; `None` if it is no longer needed.
     pub(super) fn whole(&mut self, outgoing: Outgoing) -> Option<Request> {
         if outgoing.spans.is_empty() {
             return Some(outgoing.request);
@@ -186,7 +189,7 @@ impl State {
         Some(request)
     }
 
-    /// It was not sent, for nobody needs it any more.
+    /// Takes back a request that was not sent because it is no longer needed.
     pub(super) fn not_sent(&mut self, request: Request) {
         self.recycle(request.body);
         self.answered(self.now, request.number, Err(CallError::Broken));
@@ -221,7 +224,8 @@ impl State {
     pub(super) fn make_messages(&mut self, ids: &[SegmentId]) {
         let mut drafts: Vec<Draft> = Vec::new();
         let message_bytes = self.settings.message_bytes.clamp(1, MESSAGE_BYTES) as usize;
-        // Survivors and side segments are on many backups: so much is sent of all of them in a turn.
+        // Survivors and side segments are on many backups: this limits the bytes sent in a turn for
+        // all of them.
         let mut left = message_bytes;
         for id in ids {
             let (may_open, is_free, may_close) = self.allowed(*id);
@@ -296,8 +300,8 @@ impl State {
         }
     }
 
-    /// What the order of the heads allows: that a segment is opened, that it gets more than its
-    /// digest, that it is closed.
+    /// Returns whether the order of the heads allows each step: to open a segment, to send more
+    /// than its digest, to close it.
     fn allowed(&self, id: SegmentId) -> (bool, bool, bool) {
         let Some(segment) = self.segments.get(&id) else { return (false, false, false) };
         if !segment.is_head() {
@@ -458,7 +462,7 @@ impl State {
                 slot.acked = length;
                 slot.chunk.1.clear();
             }
-            // It has all of it, and was closed by what came before.
+            // The backup has all of it, and an earlier message closed it.
             refusal::CLOSED
                 if sent.flags & CLOSE != 0 && length == sent.end && !slot.is_doubtful =>
             {
@@ -476,7 +480,7 @@ impl State {
 }
 
 impl Segment {
-    /// Whether what is to be sent for a replica of it is but more of what an open head has got so far.
+    /// Whether the plan for a replica only adds bytes of an open head.
     fn is_only_longer(&self, slot: &Slot, plan: &Plan) -> bool {
         let raises = slot.epoch < self.epoch_for(slot);
         let is_well = slot.failures == 0 && !slot.is_uncertain && !slot.is_doubtful;
@@ -485,7 +489,7 @@ impl Segment {
     }
 }
 
-/// What is to be sent for a replica, if anything. `limit` is how far the order lets it go.
+/// Returns the next request for a replica, if any. `limit` is how far the order lets it go.
 fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) -> Option<Plan> {
     if slot.is_closed {
         let length = slot.acked;
@@ -516,7 +520,7 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
     if is_closed && may_end && end == length {
         flags |= CLOSE;
     } else if !slot.is_committed && slot.is_opened | (flags & OPEN != 0) && slot.copy.is_none() {
-        // Where it is begun in atomic mode it counts once it has what the others have.
+        // A replica begun in atomic mode counts once it has the same bytes as the others.
         if segment.begins_late(slot) && end == limit && segment.is_head() {
             flags |= COMMIT;
         }

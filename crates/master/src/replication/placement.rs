@@ -16,14 +16,16 @@ const CANDIDATES: usize = 5;
 /// How long a backup is passed over that has no room, or is behind with its disk.
 const PASSED_OVER: Duration = Duration::from_millis(50);
 
-/// How long a segment waits for a backup that refuses every replica because its disk is behind. A disk
-/// that is only slow makes room within this time; one that hangs, or returns an error for each write, never does.
+/// How long a segment waits for a backup that refuses every replica because its disk is behind. A
+/// disk that is only slow makes room within this time; one that hangs, or returns an error for each
+/// write, never does.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 
 /// Refusals that are farther apart are not of one time in which the disk is behind.
 const BEHIND_APART: Duration = Duration::from_secs(1);
 
-/// How often a server is looked for where none was found: a list of servers that has changed is looked at at once.
+/// How often a server is looked for where none was found: a list of servers that has changed is
+/// looked at at once.
 const PLACED_AGAIN: Duration = Duration::from_millis(50);
 
 /// What a frame is read with where nobody has measured it.
@@ -339,8 +341,9 @@ impl State {
         fitting.any(|(_, backup)| backup.avoided_until <= self.now)
     }
 
-    /// Whether a server that could take a replica refuses only because its disk is behind. The segment waits for
-    /// it, for [`BEHIND_MAX`]: without that replica it would have fewer just when most is written.
+    /// Whether a server that could take a replica refuses only because its disk is behind. The
+    /// segment waits for it, for [`BEHIND_MAX`]: without that replica it would have fewer just when
+    /// most is written.
     fn is_behind(&self, segment: &super::Segment) -> bool {
         // Other segments may get the buffers for which this one waits.
         if segment.behind_since.is_some_and(|since| self.now >= since + BEHIND_MAX) {
@@ -350,8 +353,9 @@ impl State {
         fitting.any(|(_, backup)| backup.is_awaited(self.now))
     }
 
-    /// A segment that has become whole: attempts at replicas that it went on without are given up, to be made
-    /// again from memory. That may be compacted from now on, and no longer be what such an attempt has.
+    /// A segment that has become whole: attempts at replicas that it went on without are given up,
+    /// to be made again from memory. That may be compacted from now on, and no longer be what such
+    /// an attempt has.
     fn settle(&mut self, id: SegmentId) {
         let is_late = |slot: &Slot| slot.is_waived && !slot.is_in_flight;
         let has_late = |it: &super::Segment| it.is_whole && it.slots.iter().any(is_late);
@@ -383,8 +387,8 @@ impl State {
         true
     }
 
-    /// Chooses a server for a replica: if there is another, none that has the rest of one. There it would
-    /// take the place of that rest, which counts until then.
+    /// Chooses a server for a replica: if there is another, none that has the rest of one. There it
+    /// would take the place of that rest, which counts until then.
     pub(super) fn choose(
         &mut self,
         segment: &super::Segment,

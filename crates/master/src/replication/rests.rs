@@ -1,16 +1,17 @@
 //! What is left of replicas that were lost: when their servers are told to free it.
 //!
-//! A backup that has come again still has what it had, though it cannot be gone on with; a recovery can
-//! read it. So
+//! A backup that has come again still has what it had, though it cannot be gone on with; a recovery
+//! can read it. So
 //!
 //! - a rest that counts for a recovery stays until the segment has all its replicas again, and the
-//!   coordinator has noted their epoch. It is not in the way of another replica on the same server, which takes its
-//!   place there once that counts: so there is always one of the two;
-//! - a rest that does not count goes at once: one that had not been begun well, of an epoch that the
-//!   coordinator has noted to be over, that lacks what is durable;
-//! - of an adopted segment each rest stays as one that counts: the server may have been away when it was asked
-//!   what it has of the former log. Where it has a closed replica of it, and the attempt of this one is gone, for it
-//!   has started again, it would free that replica (`backup/src/lineage.rs`).
+//!   coordinator has noted their epoch. It is not in the way of another replica on the same server,
+//!   which takes its place there once that counts: so there is always one of the two;
+//! - a rest that does not count goes at once: one that had not been begun well, of an epoch that
+//!   the coordinator has noted to be over, that lacks what is durable;
+//! - of an adopted segment each rest stays as one that counts: the server may have been away when
+//!   it was asked what it has of the former log. Where it has a closed replica of it, and the
+//!   attempt of this one is gone, for it has started again, it would free that replica
+//!   (`backup/src/lineage.rs`).
 
 use super::State;
 use super::messages::{Draft, PARTS_MAX, Sent, refusal, wait};

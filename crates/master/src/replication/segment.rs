@@ -25,10 +25,11 @@ pub(super) struct Segment {
     pub(super) slots: Vec<Slot>,
     /// The last epoch that was given to a replica.
     pub(super) epoch: Epoch,
-    /// Of a head that is not whole: the epoch that its replicas must have, and the coordinator note.
+    /// Of a head that is not whole: the epoch that its replicas must have, and the coordinator
+    /// note.
     pub(super) wanted: Epoch,
-    /// The last word of a backup whose open replica was lost, until the epoch is noted by which that
-    /// one does not count: the earliest.
+    /// The last word of a backup whose open replica was lost, until the epoch is noted by which
+    /// that one does not count: the earliest.
     pub(super) lost_word: Option<Time>,
     /// The epoch that the coordinator has noted.
     pub(super) registered: Epoch,
@@ -43,7 +44,8 @@ pub(super) struct Segment {
     pub(super) durable_length: u32,
     /// All replicas were closed: it is durable whole.
     pub(super) is_whole: bool,
-    /// It is of the shard's former log: servers that were away may have replicas that nobody told of.
+    /// It is of the shard's former log: servers that were away may have replicas that nobody told
+    /// of.
     pub(super) is_adopted: bool,
 }
 
@@ -61,7 +63,8 @@ pub(super) struct Slot {
     pub(super) is_atomic: bool,
     /// No server could take it: the segment goes on without it, until a recovery may use it.
     pub(super) is_waived: bool,
-    /// A recovery may use it: it was begun without atomic mode, or is to be committed or closed by what was sent.
+    /// A recovery may use it: it was begun without atomic mode, or is to be committed or closed by
+    /// what was sent.
     pub(super) may_count: bool,
     /// Something was sent, and when for the first time.
     pub(super) was_sent: bool,
@@ -155,8 +158,9 @@ impl Segment {
         self.slots.iter().any(lacks)
     }
 
-    /// Whether a replica must be invisible until it has what the others have. The segment may go on without this
-    /// place until the first message leaves, so each message decides it anew: the choice of the server is too early.
+    /// Whether a replica must be invisible until it has what the others have. The segment may go on
+    /// without this place until the first message leaves, so each message decides it anew: the
+    /// choice of the server is too early.
     pub(super) fn begins_late(&self, slot: &Slot) -> bool {
         slot.is_atomic || slot.is_waived || self.durable_length > 0
     }
@@ -178,8 +182,8 @@ impl Segment {
         !self.slots.is_empty() && !self.is_whole && self.counted().count() < min
     }
 
-    /// Whether updates wait because a place that the segment does not go on without has no replica: fewer than
-    /// `min_replicas` can be had, or a backup is awaited whose disk is behind.
+    /// Whether updates wait because a place that the segment does not go on without has no replica:
+    /// fewer than `min_replicas` can be had, or a backup is awaited whose disk is behind.
     pub(super) fn awaits_replicas(&self, min_replicas: u32) -> bool {
         let is_empty = |slot: &Slot| slot.server.is_none();
         self.is_blocked(min_replicas) || !self.is_whole && self.counted().any(is_empty)
