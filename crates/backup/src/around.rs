@@ -1,10 +1,11 @@
 //! Reading around blocks that the disk cannot read.
 //!
-//! A disk with a few bad sectors is still a store: what is in them is lost here, and other backups have it. A disk or
-//! a cable that fails now and then is another matter. What it cannot read now it may read at the next start, and then
-//! this start has judged by too little: a round whose headers cannot be read may have been cut off by a loss of power,
-//! and would be taken for complete now and for incomplete then. So a block counts as unreadable only if it cannot be
-//! read again and again, while another block can. Else the start fails, and may be tried again.
+//! A disk with a few bad sectors is still a store: their contents are lost here, and other backups
+//! have them. A disk or a cable that fails now and then is different. It may read at the next
+//! start a block that it cannot read now. Then this start would have judged by too little: a power
+//! loss may have cut off a round with unreadable headers, and this start would take it for
+//! complete, the next one for incomplete. So a block counts as unreadable only if repeated reads
+//! of it fail while another block can be read. Otherwise the start fails, and may be tried again.
 
 use crate::block::Block;
 use crate::layout::Slot;
@@ -13,11 +14,11 @@ use std::io;
 use thunderhead_runtime::files::{FileId, Files};
 use zerocopy::IntoBytes;
 
-/// Reads blocks of a store; says which of them the disk cannot read. These are zeroes then, which is what
-/// a damaged block may be. Blocks behind the end of the file are zeroes too.
+/// Reads blocks of a store and returns the numbers of unreadable ones. These are filled with
+/// zeroes, as a damaged block may be. Blocks behind the end of the file are zeroes too.
 ///
 /// # Errors
-/// When the disk fails in another way than that some blocks cannot be read.
+/// If the disk fails in another way than by a few unreadable blocks.
 pub(crate) fn read_around(
     files: &mut dyn Files,
     file: FileId,

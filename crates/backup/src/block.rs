@@ -1,18 +1,17 @@
-//! Blocks: memory that is aligned as direct I/O wants it, and the sealing of blocks that describe
-//! something.
+//! Blocks: memory that is aligned for direct I/O, and seals for blocks with metadata.
 //!
 //! ```text
 //! sealed block  ┌──────────────────────┬─────────┐
-//! 8 sectors of  │ 496 bytes of payload │ trailer │   trailer: sequence u64 │ magic u32 │ CRC32C u32
+//! 8 sectors of  │ 496 bytes of payload │ trailer │  trailer: sequence u64 │ magic u32 │ CRC32C u32
 //! 512 bytes     └──────────────────────┴─────────┘
 //! ```
 //!
-//! A disk writes a sector whole or not at all, and nothing more is known of a block that was being
-//! written when the power went. Every sector says by itself whether it is intact and to which
-//! writing of the block it belongs. So a block that was *torn* (intact sectors of two writings) is
-//! told from one that was *damaged* (a sector that nobody wrote), and with a torn one nothing is
-//! lost: the block's other slot holds what was there before. With one checksum over all, a bit
-//! that turned over in the newest slot would look like a torn write, and an older, shorter state
+//! A disk writes a sector whole or not at all. It promises nothing more for a block that was being
+//! written when the power failed. Each sector records by itself whether it is intact and to which
+//! write of the block it belongs. So a *torn* block (intact sectors of two writes) is told from a
+//! *damaged* block (a sector with contents that no write produced). With a torn block nothing is
+//! lost: the block's other slot holds the former contents. With one checksum over the whole block,
+//! a flipped bit in the newest slot would look like a torn write, and an older, shorter state
 //! would be taken for the truth.
 
 use thunderhead_runtime::files::DIRECT_BYTES;
@@ -66,7 +65,7 @@ struct Trailer {
 /// The payload of a sealed block.
 pub(crate) type Payload = [u8; PAYLOAD_BYTES];
 
-/// What a sealed block was found to be.
+/// The state of a sealed block, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unsealed {
     /// All of it is of one writing.
@@ -78,8 +77,8 @@ pub(crate) enum Unsealed {
     Damaged { newest: Option<u64> },
 }
 
-/// Seals a payload. The key is what the block belongs to: a block that was written or read in the
-/// wrong place does not unseal there.
+/// Seals a payload. The key names the block's owner: a block that was written or read in the wrong
+/// place does not unseal there.
 pub(crate) fn seal(payload: &Payload, sequence: u64, key: u64) -> Block {
     let mut block = Block::ZERO;
     let sectors = block.0.chunks_exact_mut(SECTOR_BYTES);

@@ -1,5 +1,5 @@
-//! Reads a store offline and says of every frame what is in it and whether all of that is as it
-//! was written. Never writes; refuses a store that is in use.
+//! Checks a store offline: reports the contents of every frame, and whether they are as they were
+//! written. Never writes; refuses a store that is in use.
 
 use crate::error::{OpenError, ReadError};
 use crate::layout::{Header, Judged, ReplicaId, Superblock, judge};
@@ -10,7 +10,7 @@ use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
 use thunderhead_wire::Epoch;
 
-/// What is in a frame.
+/// The contents of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Nothing.
@@ -19,17 +19,17 @@ pub enum Content {
     HeaderDamaged,
     /// A replica.
     Replica {
-        /// Which.
+        /// The replica's master and segment.
         id: ReplicaId,
         /// Its segment's epoch.
         epoch: Epoch,
-        /// It is whole; else of a head that was open.
+        /// It is complete; otherwise it belongs to a head that was open.
         closed: bool,
-        /// It counts; else a copy that was not completed.
+        /// It counts; otherwise it is an unfinished copy.
         committed: bool,
         /// Its bytes.
         length: u32,
-        /// What is wrong with its bytes.
+        /// The damage of its bytes, if any.
         damage: Option<ReadError>,
     },
 }
@@ -39,16 +39,16 @@ pub enum Content {
 pub struct FrameReport {
     /// Its number.
     pub frame: u32,
-    /// What is in it.
+    /// Its contents.
     pub content: Content,
-    /// One of its header's slots was being written when the power went. Nothing is lost by it.
+    /// One of its header's slots was being written when the power failed. Nothing is lost by it.
     pub torn: bool,
     /// The older of its header's slots is damaged. Nothing is lost by it.
     pub spare_damaged: bool,
 }
 
 impl FrameReport {
-    /// Whether something of it is lost.
+    /// Whether part of it is lost.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         match &self.content {
@@ -59,30 +59,31 @@ impl FrameReport {
     }
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the file says of itself.
+    /// The superblock of the file.
     pub superblock: Superblock,
     /// Every frame.
     pub frames: Vec<FrameReport>,
-    /// Replicas that a killed server has left in memory, which come to the disk when it is started; or why
-    /// that memory cannot be looked at.
+    /// The number of replicas that a killed server has left in memory, which the next start brings
+    /// to the disk; or the reason why that memory cannot be read.
     pub in_memory: Result<u32, String>,
 }
 
 impl Report {
-    /// Frames of which something is lost.
+    /// Returns the number of frames of which part is lost.
     #[must_use]
     pub fn damaged(&self) -> usize {
         self.frames.iter().filter(|frame| frame.is_damaged()).count()
     }
 }
 
-/// Checks the store of a directory; `progress` is told how many frames of how many are done.
+/// Checks the store of a directory; `progress` gets the number of checked frames and of all
+/// frames.
 ///
 /// # Errors
-/// When there is none, it is in use, or it cannot be read at all.
+/// If there is none, it is in use, or it cannot be read at all.
 pub fn check(
     files: &mut dyn Files,
     memories: &mut dyn Memories,
@@ -96,7 +97,7 @@ pub fn check(
             format!("there is no {name} here"),
         )));
     }
-    // Without a lock file no server has ever used the store; to make one would be to write.
+    // Without a lock file no server has ever used the store. Making one would be a write.
     let lock = format!("{name}.lock");
     let _held = match names.contains(&lock).then(|| files.lock(&lock)).transpose() {
         Ok(held) => held,
@@ -130,7 +131,8 @@ pub fn check(
         progress(frame + 1, total);
     }
     files.close(file);
-    // Where another process has it, what is checked here is a copy of what that process uses.
+    // If another process has the buffers, the files checked here are a copy of that process's
+    // files.
     let owner = files.owner(name)?;
     let pool = crate::pool::Pool::find(memories, &superblock);
     let pool = pool.map_err(|error| match OfAnotherUser::of(&error) {

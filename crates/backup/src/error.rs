@@ -1,13 +1,12 @@
-//! What can go wrong, split by whose fault it is: a call that is [refused](Refusal), a store that
-//! cannot be [opened](OpenError), a replica that cannot be [read](ReadError) or is
-//! [not served](Unserved).
+//! The crate's errors: a call that is [refused](Refusal), a store that cannot be
+//! [opened](OpenError), a replica that cannot be [read](ReadError) or is [not served](Unserved).
 
 use crate::layout::{Geometry, Identity, ReplicaId};
 use std::io;
 use thunderhead_runtime::lasting::OfAnotherUser;
 use thunderhead_wire::{Epoch, MasterId};
 
-/// Why a call was refused. Nothing has changed when one of these comes back.
+/// The reason why a call was refused. A refused call changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -23,15 +22,15 @@ pub enum Refusal {
     /// The replica was closed, or has another length than the call says.
     #[error("the replica of {id} is closed at {length} bytes")]
     Closed {
-        /// Which.
+        /// The replica.
         id: ReplicaId,
         /// Its bytes.
         length: u32,
     },
-    /// Bytes in between are missing.
-    #[error("the replica of {id} has {length} bytes; what comes next begins there")]
+    /// Bytes between the replica's end and the offset of the call are missing.
+    #[error("the replica of {id} has {length} bytes; the next bytes begin there")]
     Gap {
-        /// Which.
+        /// The replica.
         id: ReplicaId,
         /// Its bytes.
         length: u32,
@@ -39,28 +38,28 @@ pub enum Refusal {
     /// The bytes do not fit into a segment.
     #[error("the bytes of {id} would end at {end}; a segment has {limit}")]
     TooLong {
-        /// Which.
+        /// The replica.
         id: ReplicaId,
         /// Where they would end.
         end: u64,
-        /// What is allowed.
+        /// The most that is allowed.
         limit: u32,
     },
     /// The segment has gone on to a later epoch.
     #[error("{id} is at {current}; the call is of an earlier epoch")]
     StaleEpoch {
-        /// Which.
+        /// The replica.
         id: ReplicaId,
         /// The epoch of the replica.
         current: Epoch,
     },
-    /// The same bytes were sent before, and were others.
+    /// Repeated bytes differ from those of the first call.
     #[error("bytes of {0} were sent again and differ: the sender is broken")]
     Differs(ReplicaId),
-    /// The replica is from before this backup was started, or had to give up its buffer, and gets
-    /// nothing more.
+    /// The replica gets no more bytes: it is from before this backup was started, its disk failed,
+    /// or it had to give up its buffer.
     #[error(
-        "{0} was open when this backup was started anew, or its disk failed, or others needed its buffer; \
+        "{0} was open when this backup was restarted, or its disk failed, or another replica needed its buffer; \
          replicate it again"
     )]
     Interrupted(ReplicaId),
@@ -95,17 +94,17 @@ impl Refusal {
     }
 }
 
-/// Why a store cannot be opened. The file is as it was.
+/// The reason why a store cannot be opened. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The options cannot work.
+    /// The options are not possible.
     #[error("{0}")]
     Options(String),
     /// Another process has the store.
     #[error("another process uses this backup storage; stop it first, or give this one another")]
     InUse,
-    /// Another process has the buffers of the store.
+    /// Another process has mapped the buffers of the store.
     #[error(
         "another process has the buffers of this storage: it runs with a copy of this directory, or with a link to \
          its storage; stop that process first"
@@ -126,28 +125,28 @@ pub enum OpenError {
         /// The version known here.
         known: u16,
     },
-    /// Nothing that the file says of itself can be read.
+    /// Both superblocks are damaged.
     #[error(
-        "both copies of the storage's superblock are damaged; `thunderhead backup check` tells more"
+        "both copies of the storage's superblock are damaged; `thunderhead backup check` reports more"
     )]
     Damaged,
-    /// The file is shorter than it says.
+    /// The file is shorter than its superblock says.
     #[error("the storage has {actual} bytes and should have {expected}: it was cut short")]
     Size {
-        /// What it says.
+        /// The size that the superblock gives.
         expected: u64,
-        /// What it has.
+        /// The size of the file.
         actual: u64,
     },
-    /// The store belongs to somebody else.
+    /// The store belongs to another server or cluster.
     #[error(
         "the storage belongs to {} of {}, not to {} of {}",
         actual.server, actual.cluster, expected.server, expected.cluster
     )]
     Identity {
-        /// Who opened it.
+        /// The identity of the process that opened it.
         expected: Identity,
-        /// To whom it belongs.
+        /// The identity in the superblock.
         actual: Identity,
     },
     /// The store has other sizes.
@@ -156,15 +155,15 @@ pub enum OpenError {
         actual.frames, actual.segment_bytes, expected.frames, expected.segment_bytes
     )]
     Geometry {
-        /// What the options say.
+        /// The sizes in the options.
         expected: Geometry,
-        /// What it has.
+        /// The sizes in the superblock.
         actual: Geometry,
     },
     /// There is no room for the file.
     #[error("the disk has no room for {bytes} bytes of backup storage")]
     NoRoom {
-        /// What it would take.
+        /// The size of the file.
         bytes: u64,
     },
     /// There is no memory for the buffers.
@@ -174,22 +173,22 @@ pub enum OpenError {
         bytes.div_ceil(1 << 20)
     )]
     NoMemory {
-        /// What they would take.
+        /// The size of the buffers.
         bytes: usize,
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The memory for the buffers is not this process's, or must not be used.
+    /// The shared memory for the buffers belongs to another process or must not be used.
     #[error("the shared memory for the buffers cannot be used: {0}")]
     Untrusted(io::Error),
-    /// The buffers belong to the user to whom the storage belongs, and this process to another one.
+    /// The buffers and the storage belong to the same user, and this process to another one.
     #[error(
         "{0}; the storage belongs to user {user}, too: run this as that user. Do not remove {path}: it may hold \
          replicas that are not on the disk",
         user = .0.user, path = .0.path
     )]
     OtherUser(OfAnotherUser),
-    /// The buffers belong to a user to whom neither the storage nor this process belongs.
+    /// The buffers belong to a user that owns neither the storage nor this process.
     #[error(
         "the shared memory for the buffers cannot be trusted: {0}, and the storage to neither; if no server of yours has \
          left it there, remove it"
@@ -253,20 +252,20 @@ impl OpenError {
     }
 }
 
-/// Why a replica could not be read. Nothing of it is served.
+/// The reason why a replica could not be read. None of it is served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The frame holds something else by now.
+    /// The frame holds another replica by now.
     #[error("the replica is gone")]
     Gone,
     /// The header of the frame is damaged.
     #[error("the header of the frame is damaged")]
     Header,
-    /// A chunk is not as it was written.
+    /// A chunk differs from its checksum.
     #[error("chunk {chunk} is damaged")]
     Chunk {
-        /// Which.
+        /// The chunk.
         chunk: u32,
     },
     /// The disk failed.
@@ -274,36 +273,36 @@ pub enum ReadError {
     Io(io::ErrorKind),
 }
 
-/// Why a replica is not looked at or cut for a recovery. The caller gets the number; the sentence
-/// is for the backup's own log.
+/// The reason why a replica is not scanned or cut for a recovery. The caller gets the number; the
+/// sentence is for the backup's own log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unserved {
-    /// It cannot be read.
+    /// The store refused to read it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It was not read.
-    #[error("{0}; another replica of the segment has what was in it")]
+    /// Reading it failed.
+    #[error("{0}; another replica of the segment has its contents")]
     Unread(#[from] ReadError),
-    /// Its bytes are as they came, but are no segment.
+    /// Its bytes are as they were sent, but are not a valid segment.
     #[error("{0}; another replica of the segment may be better")]
     Damaged(thunderhead_log::Damage),
     /// A recovery that this backup does not know.
     #[error(
-        "this backup does not know recovery {recovery} of {master}: it was given up, or the backup was started anew"
+        "this backup does not know recovery {recovery} of {master}: the recovery was forgotten, or the backup was restarted"
     )]
     UnknownRecovery {
-        /// Which recovery.
+        /// The recovery.
         recovery: u64,
-        /// Of whom.
+        /// The crashed master.
         master: MasterId,
     },
-    /// A recovery of the same master that is older than one that has begun.
+    /// A newer recovery of the same master has begun.
     #[error("recovery {newer} of {master} has begun since; this one is over")]
     Superseded {
-        /// The one that has begun.
+        /// The newer recovery.
         newer: u64,
-        /// Of whom.
+        /// The crashed master.
         master: MasterId,
     },
 }

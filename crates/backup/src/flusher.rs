@@ -1,57 +1,66 @@
-//! The worker that writes: rounds of data and headers, each synced before anybody is told.
+//! The worker that writes rounds of data and headers. It syncs each round before the round is
+//! acknowledged.
 //!
 //! A round makes a set of frames durable as the reactor saw them at one moment:
 //!
-//! 1. the data that is not on disk yet, whole blocks from the pool, the last block from a copy; and at once with it
+//! 1. the data that is not on disk yet: whole blocks from the pool, the last block from a copy;
+//!    and together with it
 //! 2. the headers, each into the slot that does not count, all with the round's sequence and the
-//!    number of headers that it has;
+//!    number of its headers;
 //! 3. `fdatasync`.
 //!
-//! Power that goes in the midst leaves all of a round or nothing ([`Counting`]). The
-//! reactor puts all that changed into a round, so what is durable is always what some prefix of
-//! its calls made: the order that the log's replicator demands.
+//! A power loss during a round leaves all of it or nothing ([`Counting`]). The reactor puts all
+//! changes into a round, so the disk always holds the result of some prefix of its calls: the
+//! order that the log's replicator demands.
 //!
 //! # One sync, or two
 //!
-//! With one sync a header may be there without its data. Each says so, and from where on its data is new ([`Doubt`]);
-//! and each says which round of one sync was the newest to be durable, when it was written. So after a
-//! loss of power there is one round at most of which nobody can tell from headers whether it was durable: the
-//! last. Its data is compared with its checksums then. All is there, and it counts; or something is
-//! not, so nobody was ever told of it.
+//! With one sync, a header may be on the disk without its data. Each header says that it was
+//! written so, and from which offset on its data is new ([`Doubt`]). It also names the newest
+//! round of one sync that was durable when it was written. So after a power loss, there is at most
+//! one round of which the headers alone do not prove that it was durable: the last. The start
+//! compares that round's data with its checksums. If all is there, the round counts. If some is
+//! not, the round was never acknowledged.
 //!
-//! Where nothing follows a round of one sync for some time, a header of it is written again, in a round that says that
-//! the one before was durable. (Else a bit of its data that turned over a year later would make it look as if it
-//! had been cut off. What looks so wrongly is data that is damaged within that time, with a loss of power or a
-//! crash in it.)
+//! If no write follows a round of one sync for some time, the flusher writes one of its headers
+//! again, in a round that says that the one before was durable. (Otherwise a bit of its data that
+//! flips a year later would make the round look cut off. Only data that is damaged within that
+//! time, together with a power loss or a crash within it, can still look so wrongly.)
 //!
-//! After a sync or a write of such a round has failed, headers may be on the disk that speak of what is not. Until all of the
-//! frames they are in have been written again, rounds have two syncs: one after the data, one after the headers, which
-//! say nothing that is not so. And until then none says of that round, or of a later one, that it was durable. So of rounds of one sync
-//! that nothing proves, all but the last of all count for nothing.
-//!
+//! After a sync or a write of such a round has failed, the disk may have headers without their
+//! data. Until all of these frames have been written again, rounds have two syncs, one after the
+//! data and one after the headers, so their headers are always true. No header says before then
+//! that that round or a later one was durable. So an unproven round of one sync counts only if it
+//! is the last of all rounds.
 //! # All at once
 //!
-//! What no sync stands between is begun together and waited for once ([`Files::write_together`]): of a round of one sync
-//! everything, of one of two all data, and then all headers. Why no header has to wait for data:
+//! Writes without a sync between them begin together, and the flusher waits for them once
+//! ([`Files::write_together`]). In a round of one sync these are all writes; in a round of two
+//! syncs, first all data, then all headers. Headers need not wait for data, for these reasons:
 //!
-//! - While all of it is written, a disk may keep any part of what no sync has followed, whatever the order in which it was told.
-//!   So a loss of power leaves nothing that it could not have left before. A process that is killed now leaves
-//!   any part too: the next one compares the data, as after a loss of power, and goes on from the pool.
-//! - Where data of a round *s* cannot be written, its header may be there nevertheless, and so may be all headers
-//!   of *s*, which is given up. Its frames were put into `doubtful` before anything of it was written. Until the next attempt is
-//!   complete, *s* may be the newest complete round: it is of one sync and not proven, so all that it speaks of is there (whatever
-//!   the disk has said), or it does not count. The next attempt has two syncs, and writes over each header of *s* but those of
-//!   frames that left. Those stay in `doubtful`, so no header says that a round from *s* on was durable, until they
-//!   have been written over and synced. A header of one sync that is neither proven nor of the newest complete round does not count:
-//!   the frame's other slot does, which nobody has touched.
-//! - That alone would let a disk that can neither write nor read a block keep a server from starting, if nothing came
-//!   after *s*: its data would have to be looked at. So a header of which no round can ever be complete is written over
-//!   those of the frames that left.
+//! - While the writes are under way, a disk may keep any part of the writes since the last sync,
+//!   in any order. So a power loss leaves no state that it could not have left before.
+//!   A killed process may leave any part, too: the next one compares the data, as after a power
+//!   loss, and goes on from the pool.
+//! - If data of a round *s* cannot be written, the data's header may be on the disk nevertheless,
+//!   and so may all headers of *s*, which has failed. The frames of *s* were put into `doubtful`
+//!   before any of its writes. Until the next attempt is complete, *s* may be the newest complete
+//!   round. It has one sync and is not proven, so it counts only if all of its data is there, even
+//!   if the disk reported otherwise. The next attempt has two syncs, and overwrites each header of
+//!   *s* except those of frames that left. These frames stay in `doubtful` until they have been
+//!   overwritten and synced, and until then no header says that a round from *s* on was durable. A
+//!   header of one sync that is neither proven nor of the newest complete round does not count.
+//!   The frame's other slot does, which no write has touched.
+//! - With that alone, a disk that can neither write nor read a block would keep a server from
+//!   starting if no round followed *s*, because the start would have to read the data of *s*. So
+//!   the flusher overwrites the headers of the frames that left with headers of a round that can
+//!   never be complete.
 //!
-//! # What cannot be written
+//! # Failed writes
 //!
-//! A frame that cannot be written leaves the round and is *bad*. After a failed sync nothing is
-//! known of the round; it is written anew, from the pool, which still has all of it.
+//! A frame that cannot be written leaves the round and is *bad*. After a failed sync the state of
+//! the round on the disk is unknown. The flusher writes it again from the pool, which still has
+//! all of it.
 
 use crate::block::Block;
 use crate::layout::{Doubt, Geometry, Header, Slot, Superblock, Writing};
@@ -70,29 +79,29 @@ use zerocopy::IntoBytes;
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) frame: u32,
-    /// Where its data is; none for a frame that becomes free.
+    /// The buffer with its data; none for a frame that becomes free.
     pub(crate) buffer: Option<u32>,
-    /// What is to be on disk.
+    /// The new header.
     pub(crate) header: Header,
 }
 
-/// What became of a round.
+/// The outcome of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// The frames that failed, and how.
+    /// The frames that failed, with their errors.
     pub(crate) failed: Failed,
     /// The newest round that was begun.
     pub(crate) sequence: u64,
-    /// Nothing on the disk says that the last round was durable.
+    /// No header on the disk says that the last round was durable.
     pub(crate) unproven: bool,
 }
 
 pub(crate) type Failed = Vec<(u32, io::ErrorKind)>;
 
-/// What reactor and worker share.
+/// The state that reactor and worker share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// What is to be written; without jobs, that the last round was durable.
+    /// The next round. Without jobs, it records that the last round was durable.
     pub(crate) round: Option<Vec<Job>>,
     pub(crate) finished: Option<Finished>,
 }
@@ -104,7 +113,7 @@ pub(crate) fn lock(exchange: &Exchange) -> MutexGuard<'_, Shared> {
     exchange.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known of a frame's state on disk.
+/// The state of a frame on disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnDisk {
     /// The slot that counts.
@@ -113,7 +122,7 @@ pub(crate) struct OnDisk {
     pub(crate) synced: u32,
 }
 
-/// Writes rounds. Used by what recovers the pool at the start, and then by the worker.
+/// Writes rounds: at the start for the recovery of the pool, then for the worker.
 #[derive(Debug)]
 pub(crate) struct Rounds {
     pub(crate) superblock: Superblock,
@@ -122,7 +131,7 @@ pub(crate) struct Rounds {
     pub(crate) sequence: u64,
     /// The newest round of one sync that was durable.
     pub(crate) proven: u64,
-    /// A header of it, where no header on the disk says so.
+    /// A header of that round, if no header on the disk says that the round was durable.
     pub(crate) unproven: Option<(u32, Header)>,
     /// Frames that have a header of a round of one sync that may not have been durable.
     pub(crate) doubtful: BTreeSet<u32>,
@@ -135,9 +144,9 @@ pub(crate) enum Syncs {
     Two,
 }
 
-/// Why an attempt at a round ended early.
+/// The reason why an attempt at a round ended early.
 enum Interrupted {
-    /// A frame left it: the number of its headers is another.
+    /// A frame left it, so the number of its headers has changed.
     Fewer,
     Sync(io::Error),
 }
@@ -147,7 +156,8 @@ impl Rounds {
         self.superblock.geometry
     }
 
-    /// Makes the jobs durable, with one sync if all goes well and nothing did not before; says which frames failed.
+    /// Makes the jobs durable, with one sync unless a write or a sync fails or has failed before.
+    /// Returns the frames that failed.
     pub(crate) fn write(
         &mut self,
         files: &mut dyn Files,
@@ -186,7 +196,8 @@ impl Rounds {
             self.doubtful.remove(&job.frame);
         }
         if !jobs.is_empty() {
-            // Not of one that is free: it may have been begun in, and the next process would take that for over.
+            // A free frame's header is no proof: a replica may have begun in that frame, and the
+            // next process would take the replica for freed.
             let said = jobs.into_iter().find(|job| had == Syncs::One && job.header != Header::Free);
             self.unproven = said.map(|job| (job.frame, job.header));
             if had == Syncs::One {
@@ -196,7 +207,7 @@ impl Rounds {
         failed
     }
 
-    /// Has it said on the disk that the last round was durable. What fails is as it was.
+    /// Records on the disk that the last round was durable. A failure changes nothing.
     pub(crate) fn prove(&mut self, files: &mut dyn Files, file: FileId, pool: &Pool) {
         let Some((frame, header)) = self.unproven.clone() else { return };
         let mut jobs = vec![Job { frame, buffer: None, header }];
@@ -219,7 +230,7 @@ impl Rounds {
         failed: &mut Failed,
     ) -> Result<Syncs, Interrupted> {
         let writes_data = jobs.iter().any(|job| self.new_data(job).is_some());
-        // Headers alone speak of nothing that is not there.
+        // Headers without new data are always true, so they need no doubt.
         let syncs = if writes_data { syncs } else { Syncs::Two };
         if writes_data && syncs == Syncs::Two {
             write_parts(files, file, pool, jobs, failed, |job| self.data(pool, job));
@@ -230,7 +241,7 @@ impl Rounds {
         self.sequence += 1;
         let (sequence, members, proven) = (self.sequence, jobs.len() as u32, self.proven);
         if syncs == Syncs::One {
-            // Until the round is durable.
+            // The frames stay doubtful until the round is durable.
             self.doubtful.extend(jobs.iter().map(|job| job.frame));
         }
         let left = write_parts(files, file, pool, jobs, failed, |job| {
@@ -255,8 +266,9 @@ impl Rounds {
         Ok(syncs)
     }
 
-    /// Has the last round, of one sync, never be complete, for these frames left it. Where this fails, its data is looked at
-    /// after a crash.
+    /// Voids the last round, of one sync, after these frames left it: overwrites their headers
+    /// with a header that can never be complete. If this fails, the next start after a crash
+    /// checks the round's data.
     fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[u32]) {
         self.sequence += 1;
         for frame in left {
@@ -269,14 +281,14 @@ impl Rounds {
         let _ = files.sync(file);
     }
 
-    /// A header, and where it is written.
+    /// Returns a header block and its offset in the file.
     fn header(&self, frame: u32, header: &Header, writing: Writing) -> (u64, Box<Block>) {
         let slot = self.frames[frame as usize].slot.other();
         let block = header.encode(self.superblock.store, frame, writing);
         (self.geometry().header_at(frame, slot), Box::new(block))
     }
 
-    /// Where data of a job is that is not on disk: its buffer, and the range there.
+    /// Returns the data of a job that is not on disk: its buffer, and the range there.
     fn new_data(&self, job: &Job) -> Option<(u32, Range<usize>)> {
         let (Header::Used(used), Some(buffer)) = (&job.header, job.buffer) else { return None };
         let from = self.frames[job.frame as usize].synced as usize / BLOCK_BYTES * BLOCK_BYTES;
@@ -294,8 +306,8 @@ impl Rounds {
         }
         let tail = range.end - whole;
         if tail > 0 {
-            // Its rest may be written to meanwhile, and file systems that keep checksums do not
-            // like that.
+            // The reactor may write to the rest of the block meanwhile, and file systems that keep
+            // checksums do not tolerate that.
             let mut block = Box::new(Block::ZERO);
             pool.read(buffer, whole as u32, &mut block.0[..tail]);
             part.copies.push((to + whole as u64, block));
@@ -304,7 +316,7 @@ impl Rounds {
     }
 }
 
-/// What is written of a job at once: where in the file, and what.
+/// The writes of a job that are done together.
 #[derive(Default)]
 struct Part {
     /// Whole blocks, where they lie in the pool.
@@ -326,7 +338,8 @@ impl Part {
     }
 }
 
-/// Writes a part of each job, in any order. The frames of those that leave, for not all of their part could be written.
+/// Writes a part of each job, in any order. Returns the frames that left, because some of their
+/// part could not be written.
 fn write_parts(
     files: &mut dyn Files,
     file: FileId,

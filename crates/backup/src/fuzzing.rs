@@ -47,7 +47,7 @@ pub fn frames(data: &[u8]) {
     let mut counting = Counting::of(found.iter());
     while counting.in_doubt().is_some() {
         let earlier = counting.refuted(found.iter());
-        assert!(earlier.complete < counting.complete, "what is refuted does not come again");
+        assert!(earlier.complete < counting.complete, "a refuted round does not count again");
         for counting in [counting.proven(), earlier] {
             for pair in found.as_chunks::<2>().0 {
                 let _ = judge(pair.clone(), &counting);
@@ -60,8 +60,8 @@ pub fn frames(data: &[u8]) {
     }
 }
 
-/// Hands bytes to a service as messages of masters, one for each stretch that begins with its length,
-/// and says whether it is still in order.
+/// Hands bytes to a service as messages of masters, one for each stretch that begins with its
+/// length. Checks that the service is still in order.
 pub fn replicate(data: &[u8]) {
     let disk = SimDisk::new(DiskModel::default(), Random::from_seed(1));
     let workers = SimWorkers::default();
@@ -97,7 +97,7 @@ const SUPER: u64 = u64::from_le_bytes(*b"THBKSUPR");
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_fuzzed_does_not_panic_on_simple_bytes() {
+    fn fuzz_targets_do_not_panic_on_simple_bytes() {
         for data in [vec![], vec![0; 5000], vec![2; 9000], b"THBK\x01\0\0\0".repeat(600)] {
             super::frames(&data);
             super::replicate(&data);

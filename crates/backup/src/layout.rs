@@ -1,5 +1,5 @@
-//! The storage file's layout: what stands where, and what superblock and headers hold. Every byte
-//! is described in `docs/format.md`, which is checked against [`FORMAT_VERSION`].
+//! The storage file's layout: the places of its parts, and the contents of superblock and headers.
+//! `docs/format.md` describes every byte, and is checked against [`FORMAT_VERSION`].
 //!
 //! ```text
 //! block 0, 1    superblock, two slots
@@ -7,10 +7,10 @@
 //! data_at …     frames, each as long as a segment, rounded up to a block
 //! ```
 //!
-//! Of two slots the one with the higher sequence counts; the next writing goes to the other. So a
-//! writing that is torn leaves the one before it as it was.
+//! Of two slots the one with the higher sequence counts; the next write goes to the other. So a
+//! torn write leaves the one before it intact.
 //!
-//! Nothing here trusts a byte: what is decoded is checked before it sizes or places anything.
+//! Nothing here trusts a byte: decoded values are checked before they size or place anything.
 
 use crate::block::{Block, PAYLOAD_BYTES, Payload, Unsealed, crc, seal, unseal};
 use crate::limits::{BLOCK_BYTES, CHUNKS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX};
@@ -19,23 +19,23 @@ use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// The version of the storage file's format that is written here.
+/// The version of the storage file's format that this program writes.
 pub const FORMAT_VERSION: u16 = 1;
 
-/// What a storage file begins with.
+/// The first bytes of a storage file.
 const FILE_MAGIC: [u8; 4] = *b"THBK";
 
-/// The feature of files whose headers may say what was [written with its data](Doubt): a reader that does not
-/// know that would take all of them for true.
+/// The feature of files with headers that may be [written with their data](Doubt): a reader
+/// without it would take all of them for true.
 const FEATURE_ONE_SYNC: u32 = 1;
 
-/// The key that superblocks are sealed with: their file's id is not known before.
+/// The key that seals superblocks: the file's id is not known before they are read.
 const SUPERBLOCK_KEY: u64 = u64::from_le_bytes(*b"THBKSUPR");
 
-/// Data begins at a multiple of this: where disks like it.
+/// Data begins at a multiple of this, because disks work best with aligned data.
 const DATA_ALIGNMENT: u64 = 1 << 20;
 
-/// Whose replicas a store keeps, and who keeps them.
+/// The owner of a store: its server and cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
@@ -49,7 +49,7 @@ pub struct Identity {
 pub struct Geometry {
     /// Bytes of a full segment.
     pub segment_bytes: u32,
-    /// How many frames there are.
+    /// The number of frames.
     pub frames: u32,
 }
 
@@ -61,32 +61,32 @@ impl Geometry {
             && (1..=FRAMES_MAX).contains(&self.frames)
     }
 
-    /// Bytes that a frame's data takes.
+    /// Bytes that a frame's data occupies.
     #[must_use]
     pub fn frame_bytes(self) -> usize {
         (self.segment_bytes as usize).next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Bytes that have one checksum.
+    /// Bytes of a chunk, which has one checksum.
     #[must_use]
     pub fn chunk_bytes(self) -> usize {
         self.frame_bytes().div_ceil(CHUNKS_MAX).next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Where the header of a frame is.
+    /// Returns the offset of a frame's header slot.
     #[must_use]
     pub fn header_at(self, frame: u32, slot: Slot) -> u64 {
         (2 + 2 * u64::from(frame) + slot as u64) * BLOCK_BYTES as u64
     }
 
-    /// Where the data of a frame is.
+    /// Returns the offset of a frame's data.
     #[must_use]
     pub fn data_at(self, frame: u32) -> u64 {
         let headers = self.header_at(self.frames, Slot::A);
         headers.next_multiple_of(DATA_ALIGNMENT) + u64::from(frame) * self.frame_bytes() as u64
     }
 
-    /// How long the file is.
+    /// Returns the length of the file.
     #[must_use]
     pub fn file_bytes(self) -> u64 {
         self.data_at(self.frames)
@@ -116,16 +116,16 @@ impl Slot {
     }
 }
 
-/// What a file says of itself.
+/// The contents of a superblock: the file's description of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The file's own id, drawn at random when it was made.
     pub store: u64,
-    /// To whom it belongs.
+    /// The owner.
     pub identity: Identity,
     /// Its sizes.
     pub geometry: Geometry,
-    /// Headers may be written together with their data. Files of earlier builds do not say so.
+    /// Headers may be written together with their data. Files of earlier builds lack this.
     pub one_sync: bool,
 }
 
@@ -144,7 +144,7 @@ struct RawSuperblock {
     server: U64,
 }
 
-/// Why a block is no superblock of ours.
+/// The reason why a block is not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSuperblock {
     /// It was not written by this program.
@@ -156,12 +156,12 @@ pub enum NotSuperblock {
         /// Features that a reader must know.
         features: u32,
     },
-    /// It was ours and is damaged or torn.
+    /// This program wrote it, and it is damaged or torn.
     Damaged,
 }
 
 impl Superblock {
-    /// As a block.
+    /// Encodes the superblock as a block.
     #[must_use]
     pub fn encode(&self, sequence: u64) -> Block {
         let raw = RawSuperblock {
@@ -181,18 +181,18 @@ impl Superblock {
         seal(&payload, sequence, SUPERBLOCK_KEY)
     }
 
-    /// Decodes a block; its sequence and what it says.
+    /// Decodes a block. Returns its sequence and the superblock.
     ///
     /// # Errors
-    /// When it is none, or not one that this version knows.
+    /// If it is not a superblock, or of another version.
     pub fn decode(block: &Block) -> Result<(u64, Superblock), NotSuperblock> {
-        // The version is looked at first: another one may seal in another way.
+        // The version is read first: another version may seal in another way.
         let Ok((raw, _)) = RawSuperblock::read_from_prefix(&block.0) else {
             return Err(NotSuperblock::Foreign);
         };
         let unsealed = unseal(block, SUPERBLOCK_KEY);
         if raw.magic != FILE_MAGIC {
-            // One byte that turned over does not make it somebody else's.
+            // One flipped byte does not make the file foreign.
             return Err(match unsealed {
                 Unsealed::Torn { .. } | Unsealed::Damaged { newest: Some(_) } => {
                     NotSuperblock::Damaged
@@ -226,7 +226,7 @@ impl Superblock {
     }
 }
 
-/// Which replica a frame holds.
+/// Identifies a replica: its master and segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId {
     /// The master whose log it is from.
@@ -241,29 +241,29 @@ impl std::fmt::Display for ReplicaId {
     }
 }
 
-/// What a frame's header says.
+/// The contents of a frame's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Nothing is in the frame.
+    /// The frame is free.
     Free,
-    /// A replica is.
+    /// The frame holds a replica.
     Used(Used),
 }
 
 /// A replica, as its frame's header describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// Which.
+    /// The replica's master and segment.
     pub id: ReplicaId,
     /// The segment's epoch.
     pub epoch: Epoch,
     /// It will get no more bytes.
     pub closed: bool,
-    /// It counts: false for a copy in atomic mode that is not complete.
+    /// It counts. False for an unfinished copy in atomic mode.
     pub committed: bool,
     /// Its bytes.
     pub length: u32,
-    /// The checksums of its chunks; the last may be of a chunk that is not full.
+    /// The checksums of its chunks; the last chunk may be partial.
     pub chunks: Vec<u32>,
 }
 
@@ -296,45 +296,45 @@ const _: () = assert!(size_of::<RawHeader>() == 96 + 4 * CHUNKS_MAX);
 const _: () = assert!(size_of::<RawHeader>() <= PAYLOAD_BYTES);
 const _: () = assert!(size_of::<RawSuperblock>() == 48);
 
-/// A header was written together with its data, by a round of one sync: that the header is there does
-/// not say that the data is.
+/// The mark of a header that a round of one sync wrote together with its data: that the header is
+/// on the disk does not prove that the data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// The data before this was durable before that round.
+    /// The data before this offset was durable before that round.
     pub from: u32,
 }
 
-/// The writing of a header.
+/// One write of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writing {
     /// The round.
     pub sequence: u64,
-    /// How many headers that round writes; 0 when it counts in any case.
+    /// The number of headers that the round writes; 0 if the round counts in any case.
     pub members: u32,
-    /// The newest round of one sync that was durable by then.
+    /// The newest round of one sync that was known to be durable at that time.
     pub proven: u64,
-    /// This round has one sync.
+    /// Set if this round has one sync.
     pub doubt: Option<Doubt>,
 }
 
-/// A header slot, as it was found.
+/// The state of a header slot on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A header.
     Whole {
         /// How it was written.
         writing: Writing,
-        /// What it says.
+        /// The header itself.
         header: Header,
     },
-    /// Its last writing was not finished.
+    /// Its last write was not finished.
     Torn {
-        /// That writing's sequence.
+        /// That write's sequence.
         newest: u64,
     },
     /// It is damaged.
     Damaged {
-        /// The newest writing that anything in it belongs to.
+        /// The newest write of which any sector is intact.
         newest: Option<u64>,
     },
 }
@@ -344,7 +344,7 @@ fn header_key(store: u64, frame: u32) -> u64 {
 }
 
 impl Header {
-    /// As a block for a frame.
+    /// Encodes the header as a block for a frame.
     #[must_use]
     pub fn encode(&self, store: u64, frame: u32, writing: Writing) -> Block {
         let mut raw = RawHeader::new_zeroed();
@@ -425,7 +425,7 @@ impl Header {
 }
 
 impl Used {
-    /// The first chunk whose bytes are not what they were; `None` when all are intact. The data
+    /// Returns the first chunk that differs from its checksum; `None` if all are intact. The data
     /// may be longer than the replica.
     #[must_use]
     pub fn first_damaged_chunk(&self, data: &[u8], chunk_bytes: usize) -> Option<u32> {
@@ -435,23 +435,24 @@ impl Used {
     }
 }
 
-/// Which rounds of writing count.
+/// Decides which rounds count.
 ///
-/// All up to the newest that is *complete* do. Every later one is as if it had never begun: the
-/// power went while it was written, and nobody was told that it is durable. Rounds follow one
-/// another, so only the last can be incomplete (or the last few, if syncs failed). None of the
-/// headers of the last complete one has been overwritten: the next writing of a frame goes to the
-/// frame's other slot.
+/// All rounds up to the newest *complete* one count. Every later one is as if it had never begun:
+/// the power failed while it was written, and it was never acknowledged. Rounds follow one
+/// another, so only the last can be incomplete (or the last few, if syncs failed). No header of
+/// the last complete round has been overwritten: the next write of a frame goes to the frame's
+/// other slot.
 ///
-/// Of rounds of one sync those do not count that are not *proven*, for what their headers speak of may
-/// not be there. None is begun before the one before it is durable, and the next headers say that it is. So there
-/// is one at most that may have been acknowledged though nothing says so yet: the newest complete round, if it is of
-/// one sync. That is [in doubt](Counting::in_doubt), and who has looked at its data says what it is.
+/// Of rounds of one sync, only *proven* ones count, because the data of the others may be missing.
+/// No round begins before the one before it is durable, and the next headers record that. So at
+/// most one round may have been acknowledged without a proof on the disk: the newest complete
+/// round, if it has one sync. It is [in doubt](Counting::in_doubt), and the start decides after it
+/// has checked the round's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counting {
     /// The newest round that is complete.
     pub complete: u64,
-    /// The newest round of one sync that is known to have been durable.
+    /// The newest round of one sync that is known to be durable.
     pub proven: u64,
     in_doubt: bool,
 }
@@ -460,13 +461,13 @@ impl Counting {
     /// All rounds count.
     pub const ALL: Counting = Counting { complete: u64::MAX, proven: u64::MAX, in_doubt: false };
 
-    /// As slots say.
+    /// Decides by the headers in all slots.
     #[must_use]
     pub fn of<'a>(slots: impl Iterator<Item = &'a Found>) -> Counting {
         Counting::below(u64::MAX, slots)
     }
 
-    /// The same as if no round from this one on had ever begun.
+    /// The same as if this round and all later ones had never begun.
     fn below<'a>(limit: u64, slots: impl Iterator<Item = &'a Found>) -> Counting {
         #[derive(Default)]
         struct Round {
@@ -487,7 +488,7 @@ impl Counting {
                     round.doubt |= doubt.is_some();
                     newest_proven = newest_proven.max(*proven);
                 }
-                // It was written, whatever became of it since.
+                // It was written, even if it was damaged since.
                 Found::Damaged { newest: Some(newest) } => {
                     rounds.entry(*newest).or_default().found += 1;
                 }
@@ -502,26 +503,27 @@ impl Counting {
         Counting { complete, proven: newest_proven, in_doubt }
     }
 
-    /// The newest complete round, if it had one sync and nothing says that it was durable: it counts if all
-    /// that its headers speak of is there.
+    /// Returns the newest complete round if it had one sync and is not proven. It counts if all
+    /// data of its headers is there.
     #[must_use]
     pub fn in_doubt(&self) -> Option<u64> {
         self.in_doubt.then_some(self.complete)
     }
 
-    /// The round in doubt is all there.
+    /// The decision after all data of the round in doubt was found.
     #[must_use]
     pub fn proven(self) -> Counting {
         Counting { proven: self.complete, in_doubt: false, ..self }
     }
 
-    /// Something of the round in doubt is not there: it was cut off before anybody was told.
+    /// The decision after data of the round in doubt was missing: the round was cut off before it
+    /// was acknowledged.
     #[must_use]
     pub fn refuted<'a>(self, slots: impl Iterator<Item = &'a Found>) -> Counting {
         Counting::below(self.complete, slots)
     }
 
-    /// Whether what a writing says counts.
+    /// Whether a write of a header counts.
     #[must_use]
     pub fn counts(&self, writing: &Writing) -> bool {
         writing.sequence <= self.complete
@@ -529,14 +531,14 @@ impl Counting {
     }
 }
 
-/// The truth of a frame, from its two slots.
+/// The state of a frame, from its two slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// The header that counts, where it is and which round wrote it; `None` when it is damaged.
+    /// The header that counts, with its slot and its round; `None` if it is damaged.
     pub newest: Option<(Slot, u64, Header)>,
-    /// The highest sequence that was seen in the two.
+    /// The highest sequence in the two slots.
     pub sequence: u64,
-    /// A slot's last writing was not finished: the usual trace of a power loss.
+    /// A slot's last write was not finished: the usual trace of a power loss.
     pub torn: bool,
     /// A slot is damaged. With `newest` nothing is lost: it is the older one.
     pub damaged: bool,
@@ -544,9 +546,9 @@ pub struct Judged {
 
 /// Decides which of two slots counts, given [which rounds do](Counting).
 ///
-/// What a round wrote that does not count, torn or not, was not acknowledged by anybody, and the slot
-/// beside it holds what was before. A damaged slot must be shown to be the older one; else what
-/// it said may be what counted.
+/// A write of a round that does not count, torn or not, was never acknowledged, and the other slot
+/// holds the former header. A damaged slot must be proven to be the older one; otherwise it may
+/// have held the header that counts.
 #[must_use]
 pub fn judge(slots: [Found; 2], counting: &Counting) -> Judged {
     let mut judged = Judged { newest: None, sequence: 0, torn: false, damaged: false };
@@ -616,7 +618,7 @@ mod tests {
         Found::Whole { writing: writing(sequence, members), header: Header::Free }
     }
 
-    /// Of a round of one sync.
+    /// Returns a header of a round of one sync.
     fn doubtful(sequence: u64, members: u32, proven: u64) -> Found {
         let doubt = Some(Doubt { from: 0 });
         let writing = Writing { sequence, members, proven, doubt };
@@ -657,8 +659,8 @@ mod tests {
     }
 
     #[test]
-    fn these_are_the_bytes_of_format_version_1() {
-        // Whoever changes these changes FORMAT_VERSION and docs/format.md.
+    fn the_bytes_of_format_version_1_do_not_change() {
+        // A change of these bytes needs a new FORMAT_VERSION, in docs/format.md too.
         let superblock = superblock();
         let earlier = Superblock { one_sync: false, ..superblock };
         let in_doubt = Writing { proven: 4, doubt: Some(Doubt { from: 8000 }), ..writing(5, 3) };
@@ -674,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_told_from_what_is_damaged() {
+    fn foreign_files_are_told_from_damaged_ones() {
         let block = superblock().encode(1);
         let decode = |block: &Block| Superblock::decode(block).map(|(sequence, _)| sequence);
         assert_eq!(decode(&Block::ZERO), Err(NotSuperblock::Foreign));
@@ -692,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_slot_does_not_bring_back_what_was_before() {
+    fn a_damaged_slot_does_not_bring_back_the_former_header() {
         let whole = |sequence| whole(sequence, 1);
         let counting = Counting { complete: 9, ..Counting::ALL };
         let damaged = |newest| Found::Damaged { newest };
@@ -717,7 +719,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_was_not_finished_never_began() {
+    fn an_unfinished_round_does_not_count() {
         let rounds = |slots: &[Found]| Counting::of(slots.iter()).complete;
         assert_eq!(rounds(&[]), 0);
         assert_eq!(rounds(&[whole(1, 0), whole(2, 2), whole(2, 2)]), 2);
@@ -730,13 +732,13 @@ mod tests {
     }
 
     #[test]
-    fn of_rounds_of_one_sync_the_last_is_in_doubt_and_failed_ones_do_not_count() {
+    fn only_the_last_round_of_one_sync_is_in_doubt_and_failed_ones_do_not_count() {
         let of = |slots: &[Found]| Counting::of(slots.iter());
         let in_doubt = |slots: &[Found]| of(slots).in_doubt();
         assert_eq!(in_doubt(&[whole(1, 0), doubtful(2, 1, 0)]), Some(2));
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 1, 2)]), Some(3));
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), Found::Torn { newest: 3 }]), Some(2));
-        // Something of the third is there, and nobody began it before the second was durable.
+        // Part of the third is there, and no round begins before the second is durable.
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 2, 2)]), None);
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), whole(3, 1)]), None);
 
@@ -750,7 +752,7 @@ mod tests {
         assert!(counts(&refuted, &slots[0]) && !counts(&refuted, &slots[1]));
         assert_eq!((refuted.complete, refuted.in_doubt()), (2, None));
 
-        // The second failed: the third does not say that it was durable.
+        // The second failed, so the third does not record it as durable.
         let slots = [doubtful(2, 1, 0), whole(3, 1)];
         assert!(!counts(&of(&slots), &slots[0]) && counts(&of(&slots), &slots[1]));
     }

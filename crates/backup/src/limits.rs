@@ -1,9 +1,9 @@
-//! What is limited, in which unit and why.
+//! Limits, with their units and reasons.
 
 use std::time::Duration;
 use thunderhead_runtime::files::DIRECT_BYTES;
 
-/// Bytes of a block of the file: what direct I/O asks for.
+/// Bytes of a block of the file, as direct I/O needs it.
 pub const BLOCK_BYTES: usize = DIRECT_BYTES;
 
 /// Chunks of a frame at most: as many checksums fit into a header with room for more fields, and
@@ -20,10 +20,10 @@ pub const FRAMES_MAX: u32 = 1 << 20;
 /// Buffers of a store at most.
 pub const BUFFERS_MAX: u32 = 1 << 16;
 
-/// What is not flushed yet of a frame is flushed once it is this much, however young.
+/// A frame with this many unflushed bytes is flushed, however recent they are.
 pub(crate) const FLUSH_BYTES: u32 = 1 << 20;
 
-/// With `replicated`, what is acknowledged is flushed after this time: long enough to write more
+/// With `replicated`, acknowledged bytes are flushed after this time: long enough to write more
 /// than a block at a time.
 pub(crate) const FLUSH_AGE: Duration = Duration::from_millis(10);
 
@@ -33,21 +33,21 @@ pub(crate) const SYNC_ATTEMPTS: u32 = 3;
 /// Frames of a round that are written at once: so many have copies of blocks in memory.
 pub(crate) const JOBS_AT_ONCE: usize = 32;
 
-/// After this time is written again what the disk did not take.
+/// The interval between attempts to write data that the disk refused.
 pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 
-/// Where nothing is written for so long after a round of one sync, it is written that it was durable.
+/// If no write follows a round of one sync for this long, the flusher records that the round was
+/// durable.
 pub(crate) const PROVE_AFTER: Duration = Duration::from_millis(20);
 
-/// An open replica that has got nothing for so long may lose its buffer to another one: longer than a master
-/// takes that gets on.
+/// An open replica without new bytes for this long may lose its buffer to another one. A working
+/// master appends sooner.
 pub(crate) const RESTS_AFTER: Duration = Duration::from_millis(500);
 
 /// Reads under way at most: each holds a segment of memory.
 pub(crate) const READS_MAX: usize = 8;
 
-/// A block that a disk cannot read is tried so often again at the start. Disks try by themselves too, some for
-/// seconds.
+/// How often the start repeats the read of an unreadable block. Disks retry too, some for seconds.
 pub(crate) const READ_ATTEMPTS: u32 = 6;
 
 /// Unreadable blocks of one read at most: a disk that cannot read more is not worth waiting for.
@@ -65,7 +65,7 @@ pub(crate) const PAGE_BYTES_MAX: u32 = 1 << 20;
 /// Replicas that were read and are kept for their next pages: each holds a segment of memory.
 pub(crate) const CACHED_MAX: usize = 4;
 
-/// Memory of replicas that were read and are gone, which is kept for the next ones while any is in use.
+/// Buffers of former reads that are kept for the next ones while any is in use.
 pub(crate) const SPARE_MAX: usize = 32;
 
 /// Looks at open replicas under way at most: each holds a segment of memory.
@@ -75,26 +75,27 @@ pub(crate) const HEADS_MAX: usize = 8;
 /// comes while another one is cut; fewer than [`READS_MAX`], so that others can read too.
 pub(crate) const RECOVERY_READS_MAX: usize = 4;
 
-/// Bytes of what was cut for recoveries and waits to be fetched, and for how many segments there is
-/// room in any case.
+/// Bytes of parts that wait to be fetched by recoveries, and the number of segments that always
+/// have room.
 pub(crate) const PARTS_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const SEGMENTS_AHEAD: u64 = 8;
 
-/// Bytes of replicas that go whole to who takes a log back, and were not asked for yet: no more than hides
-/// the disk, for memory that is new costs more than to read into it.
+/// Bytes of whole replicas that were read before a master that takes a log back requested them. No
+/// more than hides the disk's latency, because new memory costs more than reading into it.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 64 << 20;
 
-/// Recoveries of different masters at once, partitions of one, and tablets in all of them: what
-/// comes from outside is held to it. A server that crashes is a few masters.
+/// Recoveries of different masters at once, partitions of one, and tablets in all of them: the
+/// bounds for requests from outside. A crashed server has a few masters.
 pub(crate) const RECOVERIES_MAX: usize = 256;
 pub(crate) const PARTITIONS_MAX: usize = 1024;
 pub(crate) const RANGES_MAX: usize = 1 << 16;
 
-/// What somebody waits in microseconds for a part that is not cut yet: less than reading takes.
+/// The microseconds that a caller waits for a part that is not cut yet: less than a read takes.
 pub(crate) const COMING_US: u32 = 500;
 
-/// The longest list that the reactor reads or writes itself: some tens of microseconds. And how many longer ones
-/// may be under way: each has a message of up to 8 MiB.
+/// The longest list that the reactor reads or writes itself, which takes some tens of
+/// microseconds; and how many longer lists may be under way, each with a message of up to
+/// 8 MiB.
 pub(crate) const LIST_BYTES_AT_ONCE: usize = 4 << 10;
 pub(crate) const LIST_ENTRIES_AT_ONCE: usize = 100;
 pub(crate) const LISTS_MAX: usize = 16;
@@ -102,20 +103,19 @@ pub(crate) const LISTS_MAX: usize = 16;
 /// Requests that may wait for the disk at once.
 pub(crate) const WAITING_MAX: usize = 16_384;
 
-/// Freed replicas that are remembered, so that a message that was under way for long does not bring
-/// one of them back.
+/// Freed replicas that are remembered, so that a delayed message does not begin one of them again.
 pub(crate) const GRAVES_MAX: usize = 4096;
 
-/// Masters in one answer to who has replicas here: looking them up takes less than a slice.
+/// Masters in one answer to `masters here`: their lookup takes less than a slice.
 pub(crate) const MASTERS_MAX: usize = 256;
 
 /// Masters that are gone and are remembered as such.
 pub(crate) const GONE_MAX: usize = 1 << 16;
 
-/// Masters in all lineages. Beyond that those are forgotten of which there is no replica here.
+/// Masters in all lineages. Beyond that, masters without a replica here are forgotten.
 pub(crate) const LINEAGES_MAX: usize = 4096;
 
-/// What a caller waits in microseconds before it tries again.
+/// The microseconds that a caller waits before it retries.
 pub(crate) const BUSY_US: u32 = 1_000;
 
 const _: () = assert!(SEGMENT_BYTES_MAX as usize / CHUNKS_MAX >= BLOCK_BYTES);

@@ -1,12 +1,13 @@
-//! Whose closed replicas are another master's, too.
+//! Lineages: the former masters whose closed replicas a master owns, too.
 //!
-//! A master that has taken back the log of a former one has segments of which the replicas here are
-//! still under the former one's id. They are not written anew, nor are their headers: a backup is
-//! told the *lineage* of the master (by the list of servers, and by who recovers one), and looks
-//! for a closed replica there that it does not find under the master's own id. Segment ids of a
-//! lineage are all different, so what is found is what is meant. It is not kept on the disk: the
-//! cluster knows it, and tells it before a master's message can come. Where it is not known a
-//! replica is not found, which a master takes as lost, and a recovery waits for.
+//! A master that has taken back the log of a former one has segments with replicas here under the
+//! former master's id. Neither the replicas nor their headers are written again. The backup learns
+//! the *lineage* of the master (from the server list and from recoveries). If it does not find a
+//! closed replica under the master's own id, it looks under the ids of the lineage. Segment ids of
+//! a lineage are all different, so the id determines the replica. Lineages are not kept on the
+//! disk: the cluster knows them, and tells them before a master's message can arrive. Without its
+//! lineage a replica is not found; a master then takes the replica as lost, and a recovery waits
+//! for it.
 
 use crate::layout::ReplicaId;
 use crate::limits::LINEAGES_MAX;
@@ -18,9 +19,9 @@ use thunderhead_wire::MasterId;
 #[derive(Debug)]
 pub(crate) struct Lineages {
     of: BTreeMap<MasterId, Vec<MasterId>>,
-    /// Masters in all of them together.
+    /// The number of masters in all lineages.
     count: usize,
-    /// How many there may be before it is looked which of them are of use.
+    /// The number of masters at which the next pruning begins.
     limit: usize,
 }
 
@@ -31,8 +32,7 @@ impl Default for Lineages {
 }
 
 impl Lineages {
-    /// Learns a lineage. When there are too many, forgets the lineages of masters without replicas
-    /// here.
+    /// Learns a lineage. If there are too many, forgets masters without replicas here.
     fn learn(
         &mut self,
         master: MasterId,
@@ -53,15 +53,15 @@ impl Lineages {
         }
     }
 
-    /// Forgets masters of which there is no replica here. There never will be one: they are gone,
-    /// and a backup takes nothing more from them. So no more are left than there are frames.
+    /// Forgets masters without a replica here. They never get one again, because they are gone and
+    /// a backup refuses them. So at most as many masters remain as there are frames.
     fn prune(&mut self, has_replicas: impl Fn(MasterId) -> bool) {
         for known in self.of.values_mut() {
             known.retain(|master| has_replicas(*master));
         }
         self.of.retain(|_, known| !known.is_empty());
         self.count = self.of.values().map(Vec::len).sum();
-        // Looking at all of them is worth it again when there are twice as many.
+        // The next pruning is worth its cost when there are twice as many masters.
         self.limit = LINEAGES_MAX.max(self.count * 2);
     }
 
@@ -72,7 +72,7 @@ impl Lineages {
 }
 
 impl Store {
-    /// Learns whose closed replicas are a master's, too.
+    /// Learns the former masters whose closed replicas a master owns, too.
     pub fn learn_lineage(&mut self, master: MasterId, lineage: &[MasterId]) {
         let mut lineages = std::mem::take(&mut self.lineages);
         lineages.learn(master, lineage, |master| {
@@ -82,20 +82,20 @@ impl Store {
         self.lineages = lineages;
     }
 
-    /// A master is done with, and so is its lineage.
+    /// Forgets the lineage of a master.
     pub fn forget_lineage(&mut self, master: MasterId) {
         self.lineages.forget(master);
     }
 
-    /// Under which id a master writes to what it calls so: its own, where it has begun one, or that
-    /// of a master whose log it has.
+    /// Returns the id of the replica that a master's message means: the master's own, if it has
+    /// begun one, or that of a master of its lineage.
     #[must_use]
     pub fn resolve(&self, id: ReplicaId) -> ReplicaId {
         if self.replica(id).is_some() { id } else { self.inherited(id).unwrap_or(id) }
     }
 
-    /// Under which id what counts is here. One of its own that is only begun does not count yet:
-    /// until then the one of a master whose log it has does.
+    /// Returns the id of the replica that counts. If the master's own replica does not count yet,
+    /// it is the replica of a master of its lineage.
     #[must_use]
     pub fn resolve_offered(&self, id: ReplicaId) -> ReplicaId {
         if self.offered(id).is_some() { id } else { self.inherited(id).unwrap_or(id) }
@@ -108,7 +108,7 @@ impl Store {
         closed.next()
     }
 
-    /// All replicas of a master: its own, and the closed ones of its lineage.
+    /// Returns all replicas of a master: its own, and the closed ones of its lineage.
     pub fn replicas_of(&self, master: MasterId) -> impl Iterator<Item = Replica> + '_ {
         let lineage = self.lineages.of.get(&master).map_or(&[][..], Vec::as_slice);
         self.replicas().filter(move |it| {
@@ -139,7 +139,7 @@ mod tests {
         }
         lineages.prune(has_replicas);
         assert_eq!((lineages.of.len(), lineages.count, lineages.limit), (10, 10, LINEAGES_MAX));
-        // All that are of use stay, however many they are.
+        // All masters with replicas stay, however many they are.
         for number in 0..10_000 {
             lineages.learn(MasterId(100_000), &[MasterId(number)], |_| true);
         }

@@ -1,21 +1,24 @@
-//! The buffer pool: where replicas lie while they are filled, in memory that outlasts the process.
+//! The buffer pool: the place of replicas while they are filled, in memory that outlasts the
+//! process.
 //!
 //! ```text
 //! page 0     magic │ store │ sizes │ boot │ buffers │ check
-//! page 1 …   one for each buffer: claim │ master │ segment │ base │ epoch │ state │ extent │ chunk checksums
+//! page 1 …   one for each buffer: claim │ master │ segment │ base │ epoch │ state │ extent
+//!            │ chunk checksums
 //! then       the buffers, each as long as a frame
 //! ```
 //!
-//! Only the reactor writes. A process that is killed stops between two words, so each step that
-//! counts is one word, stored last: a buffer is in use once its *claim* says so, and its bytes
-//! count up to its *extent*, which is their length and the checksum of the last chunk in one. The
-//! checksums of full chunks are stored before. So whatever was acknowledged is there and can be
-//! verified, and nothing else counts.
+//! Only the reactor writes. A killed process stops between two words, so each step that counts is
+//! one word, stored last. A buffer is in use once its *claim* is set, and its bytes count up to
+//! its *extent*, which holds their length and the checksum of the last chunk in one word. The
+//! checksums of full chunks are stored before. So all acknowledged bytes are there and can be
+//! verified, and no others count.
 //!
-//! *Boot* is the time since the machine's power came: memory of another time, wherever it was
-//! kept, may be torn and is not used.
+//! *Boot* identifies the boot of the machine: memory of another boot, wherever it was kept, may be
+//! torn and is not used.
 //!
-//! *Base* is the newest round on disk when the buffer was claimed. A frame whose header on disk
+//! *Base* is the newest round on disk when the buffer was claimed. If a frame's header on disk is
+//! newer and of another replica, the frame has gone on without this buffer.
 //! is newer and not of this replica has gone on without this buffer.
 
 use crate::block::crc;
@@ -45,7 +48,7 @@ const DROPPED: u64 = 4;
 
 const _: () = assert!(CHUNKS + CHUNKS_MAX <= PAGE_WORDS);
 
-/// A pool. Clones are handles to the same.
+/// A pool. Clones are handles to the same memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     memory: Lasting,
@@ -53,7 +56,7 @@ pub(crate) struct Pool {
     buffers: u32,
 }
 
-/// What lies in a buffer.
+/// The replica in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) buffer: u32,
@@ -62,12 +65,12 @@ pub(crate) struct Claimed {
     pub(crate) used: Used,
 }
 
-/// The name of the pool of a store.
+/// Returns the name of a store's pool.
 pub(crate) fn name(superblock: &Superblock) -> String {
     format!("thunderhead-backup-{:016x}", superblock.store)
 }
 
-/// Bytes that a pool takes.
+/// Returns the bytes that a pool takes.
 pub(crate) fn bytes(geometry: Geometry, buffers: u32) -> usize {
     (1 + buffers as usize) * BLOCK_BYTES + buffers as usize * geometry.frame_bytes()
 }
@@ -98,7 +101,7 @@ impl Pool {
         Ok(Pool { memory, geometry, buffers })
     }
 
-    /// The pool that a process before this one left, if it did.
+    /// Finds the pool that the former process left, if any.
     pub(crate) fn find(
         memories: &mut dyn Memories,
         superblock: &Superblock,
@@ -135,7 +138,7 @@ impl Pool {
         &self.memory
     }
 
-    /// Where the data of a buffer begins in the memory.
+    /// Returns the offset of a buffer's data in the memory.
     pub(crate) fn data_at(&self, buffer: u32) -> usize {
         let pages = (1 + self.buffers as usize) * BLOCK_BYTES;
         pages + buffer as usize * self.geometry.frame_bytes()
@@ -185,7 +188,7 @@ impl Pool {
         self.store(buffer, STATE, bit(closed, CLOSED) | bit(committed, COMMITTED));
     }
 
-    /// The replica is given up: it is not to come back after a crash.
+    /// Drops a replica, so that it does not come back after a crash.
     pub(crate) fn drop_replica(&self, buffer: u32) {
         self.store(buffer, STATE, DROPPED);
     }
@@ -205,19 +208,20 @@ impl Pool {
         self.store(buffer, CHUNKS + chunk.min(CHUNKS_MAX - 1), u64::from(sum));
     }
 
-    /// Now the bytes count up to here.
+    /// Extends the bytes that count to this length.
     pub(crate) fn set_extent(&self, buffer: u32, length: u32, tail_sum: u32) {
         self.store(buffer, EXTENT, u64::from(length) | u64::from(tail_sum) << 32);
     }
 
-    /// What lies in a buffer; `None` when it is free, given up, or says what cannot be.
+    /// Returns the replica in a buffer; `None` if the buffer is free, its replica was dropped, or
+    /// its values are impossible.
     pub(crate) fn claimed(&self, buffer: u32) -> Option<Claimed> {
         let claim = self.load(buffer, CLAIM);
         let frame = (claim as u32).checked_sub(1)?;
         if frame >= self.geometry.frames || claim != self.claim_word(buffer, frame) {
             return None;
         }
-        // Closed is stored after the last extent, so it is read before.
+        // Closed is stored after the last extent, so it is read first.
         let state = self.load(buffer, STATE);
         let extent = self.load(buffer, EXTENT);
         let (length, tail_sum) = (extent as u32, (extent >> 32) as u32);

@@ -1,7 +1,8 @@
-//! The worker that reads replicas for recovery, and what it hands over: bytes that are verified.
+//! The worker that reads replicas for recovery. It hands over verified bytes.
 //!
-//! The memory of a replica that nobody has any more is that of the next one (`Spare`): memory that is new
-//! costs more than to read into it. While nothing is read, and nobody has anything that was, there is none.
+//! A replica that is no longer held gives its memory to the next one (`Spare`), because new memory
+//! costs more than reading into it. While no read is under way and no replica is held, no memory
+//! is kept.
 
 use crate::block::Block;
 use crate::error::ReadError;
@@ -35,19 +36,19 @@ impl Drop for ReplicaBytes {
 }
 
 impl ReplicaBytes {
-    /// Which it is.
+    /// Returns its master and segment.
     #[must_use]
     pub fn id(&self) -> ReplicaId {
         self.used.id
     }
 
-    /// What its header says.
+    /// Returns its header.
     #[must_use]
     pub fn header(&self) -> &Used {
         &self.used
     }
 
-    /// The bytes.
+    /// Returns its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.blocks.as_bytes().get(..self.used.length as usize).unwrap_or_default()
@@ -60,15 +61,15 @@ impl AsRef<[u8]> for ReplicaBytes {
     }
 }
 
-/// Memory for replicas: that of some who are gone.
+/// Spare memory: buffers of former replicas.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Spare(Arc<Mutex<Buffers>>);
 
 #[derive(Debug, Default)]
 struct Buffers {
-    /// Each as long as the longest replica that was in it.
+    /// Free buffers, each as long as the longest replica that was in it.
     free: Vec<Vec<Block>>,
-    /// In use.
+    /// The number of buffers in use.
     taken: usize,
 }
 
@@ -77,7 +78,7 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for so many bytes at least, with anything in it.
+    /// Returns memory of at least this size, with any contents.
     fn take(&self, bytes: usize) -> Vec<Block> {
         let mut buffers = self.buffers();
         buffers.taken += 1;
@@ -95,19 +96,19 @@ impl Spare {
         }
     }
 
-    /// A replica that is about to be read.
+    /// Returns memory for a replica that is about to be read.
     pub(crate) fn replica(&self, used: Used) -> ReplicaBytes {
         let blocks = self.take(used.length as usize);
         ReplicaBytes { used, blocks, spare: self.clone() }
     }
 
-    /// Whether there is memory that nobody needs.
+    /// Whether there is memory and none of it is in use.
     pub(crate) fn is_idle(&self) -> bool {
         let buffers = self.buffers();
         buffers.taken == 0 && !buffers.free.is_empty()
     }
 
-    /// Gives the memory back where none is in use.
+    /// Frees the memory if none of it is in use.
     fn trim(&self) {
         if self.is_idle() {
             let free = std::mem::take(&mut self.buffers().free);
@@ -116,19 +117,19 @@ impl Spare {
     }
 }
 
-/// What is to be read.
+/// A request to read a replica.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
     pub(crate) id: ReadId,
     pub(crate) replica: ReplicaId,
     pub(crate) frame: u32,
-    /// The buffer that holds it and how far, when it is not all on disk.
+    /// The buffer that holds it and its header, if it is not all on disk.
     pub(crate) in_buffer: Option<(u32, Used)>,
-    /// What is to be known of it on the disk, where its header there may not be so far.
+    /// Its header, if the header on disk may be older.
     pub(crate) on_disk: Option<Used>,
 }
 
-/// What reactor and reader share.
+/// The state that reactor and reader share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) jobs: VecDeque<ReadJob>,
@@ -203,8 +204,8 @@ impl Reader {
     }
 }
 
-/// The header of a frame, by its own two slots; the start has seen to it that none of them is of
-/// a round that does not count.
+/// Reads the header of a frame from its own two slots. The start has overwritten all headers of
+/// rounds that do not count.
 fn read_header(
     files: &mut dyn Files,
     file: FileId,
@@ -217,7 +218,7 @@ fn read_header(
     Ok(judge(found, &Counting::ALL).newest.map(|(_, _, header)| header))
 }
 
-/// The data of a frame, as its header describes it.
+/// Reads the data of a frame, as its header describes it.
 pub(crate) fn read_data(
     files: &mut dyn Files,
     file: FileId,
@@ -229,7 +230,7 @@ pub(crate) fn read_data(
     let count = (into.used.length as usize).div_ceil(BLOCK_BYTES);
     let blocks = into.blocks.get_mut(..count).unwrap_or_default().as_mut_bytes();
     let length = files.read_at(file, at, blocks).map_err(|error| ReadError::Io(error.kind()))?;
-    // Behind the end of the file there is nothing, and not what was there before.
+    // Zeroes replace old contents of the buffer behind the end of the file.
     blocks.get_mut(length..).unwrap_or_default().fill(0);
     verified(into, superblock)
 }

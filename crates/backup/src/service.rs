@@ -1,32 +1,34 @@
-//! What a backup answers: replicas are opened, extended, closed and freed by masters, listed and
-//! read by recoveries, freed when a master is gone for good.
+//! A backup's operations: masters open, extend, close and free replicas; recoveries list and read
+//! them, and free them when a master is gone for good.
 //!
-//! A [`Service`] is a component of a node: it is given requests and the ends of turns, and never
-//! waits. What a master sends is answered when the store says that it is durable; with
-//! `replicated` that is at once. The shard of the same process hands its messages over directly,
-//! with [`Service::local`].
+//! A [`Service`] is a component of a node. It handles requests and ends of turns, and never waits.
+//! It answers a master's message when the store reports the change as durable; with `replicated`
+//! that is at once. The shard of the same process passes its messages directly, with
+//! [`Service::local`].
 //!
-//! # What protects a replica
+//! # How replicas are protected
 //!
-//! - **Who is gone is refused.** A master that is not in the list of servers, though the list is no
-//!   older than the one that the master knows, or whose server is down, was given up by the cluster:
-//!   its replicas may be being read. It is told that it is deposed. A master that knows a newer list
-//!   is believed; [`Service::wants_list`] then says that there is one. Who is about to read a master's
-//!   replicas to recover it says so when it asks what there is, and nothing more is taken from that
-//!   master: or it could have acknowledged what the recovery does not see, where the list is late.
-//! - **What is meant for another life is refused.** A message names the server and the generation that
-//!   it is for. Before the cluster has told a backup which life this is, and with that who there is
-//!   ([`Service::enlisted`]), it takes nothing: that a master was fenced off is only in memory, and a
-//!   backup that has come again must know from the list who is gone before it believes a master.
-//! - **A message without parts is answered at once,** also while others wait for the disk: it is how a
-//!   master makes sure that it was not fenced off ([`READ_LEASE`]).
-//! - **A message that was under way for long does no harm.** Epochs only grow. Who frees a replica
-//!   says at which epoch, and one that was begun at a later one stays. A replica that was freed is not
-//!   begun again at its epoch or an earlier one. A replica that is begun in atomic mode, at a later
-//!   epoch than the one that is here, is begun from nothing.
-//! - **What counts goes only when something else does.** The one that is here is offered to recoveries until
-//!   the one that was begun in its place is committed or closed.
-//! - **Repeating a message changes nothing,** also where it opened and closed a replica in one.
+//! - **Messages of a crashed master are refused.** The cluster has declared a master crashed if
+//!   its server is down, or if the server list lacks it, provided that this list is no older than
+//!   the list that the master knows. Its replicas may be being read, so it is told that it is
+//!   deposed. The backup believes a master that knows a newer list; [`Service::wants_list`] then
+//!   says that there is one. A recovery that is about to read a master's replicas says so when it
+//!   asks for the inventory, and the backup then takes no more from that master. Otherwise, if the
+//!   backup's list is late, the master could have updates acknowledged that the recovery does not
+//!   see.
+//! - **Messages for another generation are refused.** A message names the server and the
+//!   generation that it is for. A backup takes no messages before the cluster has told it its
+//!   generation and the server list ([`Service::enlisted`]). Fences are only in memory, so a
+//!   restarted backup must learn from the list which masters are gone before it believes a master.
+//! - **A message without parts is answered at once,** also while others wait for the disk. With
+//!   such a message a master checks that it was not fenced off ([`READ_LEASE`]).
+//! - **A delayed message does no harm.** Epochs only grow. A message that frees a replica names
+//!   the epoch, and a replica that was begun at a later epoch stays. A freed replica is not begun
+//!   again at the same or an earlier epoch. A replica in atomic mode with a later epoch than the
+//!   one here begins empty.
+//! - **A replica that counts goes only when another one counts.** Recoveries are offered the old
+//!   replica until its replacement is committed or closed.
+//! - **A repeated message changes nothing,** even if it opens and closes a replica in one.
 //!
 //! [`READ_LEASE`]: thunderhead_wire::control::READ_LEASE
 
@@ -66,16 +68,16 @@ const TIMER: u64 = 2 << 32;
 /// The code of [`Refusal::Interrupted`](crate::Refusal::Interrupted).
 const INTERRUPTED: u16 = 9;
 
-/// What became of a message that was handed over directly.
+/// The outcome of a message that the shard of the same process passed directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
-    /// It is answered.
+    /// The answer.
     Now(Result<Vec<u8>, Status>),
-    /// [`Service::local_done`] will name this number.
+    /// The answer comes later: [`Service::local_done`] will name this number.
     Later(u64),
 }
 
-/// Whom an answer is for.
+/// The receiver of an answer.
 #[derive(Clone, Copy, Debug)]
 enum Asker {
     Node(ReplyTo),
@@ -94,13 +96,13 @@ struct Waiting {
 pub struct Service {
     store: Store,
     read_bytes_per_second: u64,
-    /// Which life of the server this is; not known before it has enlisted.
+    /// The generation of this server; `None` before it has enlisted.
     generation: Option<u64>,
-    /// The newest list, by its version: masters whose servers are there.
+    /// The version of the newest server list, and the masters whose servers are up in it.
     list: (u64, BTreeSet<MasterId>),
-    /// A newer list that somebody knows.
+    /// The newest version that any master knows.
     newer: u64,
-    /// Masters that were freed, or are being recovered.
+    /// Masters that were freed or are being recovered.
     gone: BTreeSet<MasterId>,
     graves: Graves,
     waiting: VecDeque<Waiting>,
@@ -111,12 +113,13 @@ pub struct Service {
     locals: u64,
     locals_done: VecDeque<(u64, Vec<u8>)>,
     timer_at: Option<Time>,
-    /// Nothing more is changed here.
+    /// Refuses all further changes.
     is_closed: bool,
 }
 
 impl Service {
-    /// A service on a store, which reads so fast (0: not known).
+    /// Makes a service on a store. `read_bytes_per_second` is the disk's read rate, or 0 if
+    /// unknown.
     #[must_use]
     pub fn new(store: Store, read_bytes_per_second: u64) -> Service {
         let segment_bytes = store.superblock().geometry.segment_bytes;
@@ -140,8 +143,8 @@ impl Service {
         }
     }
 
-    /// Keeps so many bytes at most of what is cut for recoveries, but enough for a few segments;
-    /// 256 MiB if nothing is said.
+    /// Sets the most bytes that are kept for recoveries, 256 MiB by default. A few segments always
+    /// have room.
     #[must_use]
     pub fn with_recovery_bytes(mut self, bytes: u64) -> Service {
         let segment_bytes = self.store.superblock().geometry.segment_bytes;
@@ -149,13 +152,13 @@ impl Service {
         self
     }
 
-    /// Takes nothing more, so that all that was acknowledged can come to the disk. What is here can still be read, and
-    /// masters still hear whether they were fenced off.
+    /// Refuses further changes, so that all acknowledged changes can reach the disk. Reads still
+    /// work, and masters can still check whether they were fenced off.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&mut self) -> &mut Store {
         &mut self.store
     }
@@ -166,14 +169,14 @@ impl Service {
         self.store.is_refused()
     }
 
-    /// The cluster has taken the server in: this is which life of it, and who there is by then.
-    /// Nothing is taken from masters before.
+    /// Sets the generation of this server and its first server list, after it has enlisted. Before
+    /// that, the service refuses all masters.
     pub fn enlisted(&mut self, generation: u64, list: &ServerList) {
         self.learn(list);
         self.generation = Some(generation);
     }
 
-    /// Learns who there is. An older list than the last one changes nothing.
+    /// Learns a server list. A list no newer than the last one changes nothing.
     pub fn learn(&mut self, list: &ServerList) {
         if list.version <= self.list.0 {
             return;
@@ -186,13 +189,13 @@ impl Service {
         self.list = (list.version, masters);
     }
 
-    /// The version of a list that a master knows and this backup does not.
+    /// Returns the version of a newer list that a master knows and this backup does not.
     #[must_use]
     pub fn wants_list(&self) -> Option<u64> {
         (self.newer > self.list.0).then_some(self.newer)
     }
 
-    /// Whether a master must not change anything here any more.
+    /// Whether a master must not change its replicas here any more.
     fn is_deposed(&mut self, master: MasterId, version: u64) -> bool {
         self.newer = self.newer.max(version);
         let (known, masters) = &self.list;
@@ -200,7 +203,7 @@ impl Service {
         given_up || self.gone.contains(&master)
     }
 
-    /// Whether a message is for this life of this server.
+    /// Checks that a message is for this generation of this server.
     fn check_life(&self, head: &ReplicateHead) -> Result<(), Status> {
         let own = self.store.superblock().identity.server;
         match self.generation {
@@ -210,7 +213,7 @@ impl Service {
         }
     }
 
-    /// A request of one of the backup's operations.
+    /// Handles a request of one of the backup's operations.
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
         match opcode {
@@ -280,7 +283,7 @@ impl Service {
         }
     }
 
-    /// A list was read, or written.
+    /// Handles a list that was read or written.
     fn list_done(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, done: Done) {
         match done {
             Done::FreeRest(Some(_)) if self.is_closed => {
@@ -303,12 +306,12 @@ impl Service {
         }
     }
 
-    /// The service makes no calls.
+    /// Handles no replies: the service makes no calls.
     pub fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) -> bool {
         false
     }
 
-    /// A timer has gone off; true if it was the service's. The turn's end does the rest.
+    /// Handles a timer; true if it was the service's. The end of the turn does the work.
     pub fn timer(&mut self, _: &mut Context<'_>, number: u64) -> bool {
         if number == TIMER {
             self.timer_at = None;
@@ -316,8 +319,8 @@ impl Service {
         number == TIMER
     }
 
-    /// Ends a turn: what has become durable is answered, what has changed goes to the disk, and a slice is done
-    /// of what takes long.
+    /// Ends a turn: answers durable changes, hands new changes to the disk, and does a slice of
+    /// longer work.
     pub fn turn_over(&mut self, context: &mut Context<'_>) {
         self.hear(context);
         while let Some((reply_to, done)) = self.lists.done() {
@@ -333,8 +336,8 @@ impl Service {
         }
     }
 
-    /// What has become durable is answered, what has changed goes to the disk. For who wants to know before the
-    /// turn ends.
+    /// Answers durable changes and hands new changes to the disk. A caller may need this before
+    /// the turn ends.
     pub fn hear(&mut self, context: &mut Context<'_>) {
         let now = context.now();
         let Service { store, pages, heads, recoveries, waiting, locals_done, .. } = self;
@@ -349,7 +352,8 @@ impl Service {
                 }
             }
         });
-        // Rounds end in order, so answers nearly always do too; a failed part may overtake.
+        // Rounds end in order, so answers nearly always do too; a failed part may be answered
+        // earlier.
         while waiting.front().is_some_and(|it| it.tickets.is_empty()) {
             let Some(done) = waiting.pop_front() else { break };
             match done.asker {
@@ -361,11 +365,11 @@ impl Service {
         }
     }
 
-    /// Does what takes long, for a slice.
+    /// Does a slice of longer work.
     fn work(&mut self, context: &mut Context<'_>) {
         let mut budget = context.slice();
         let now = context.now();
-        // A slice for one or for the other.
+        // Each slice is for heads or for recoveries.
         let looks = !self.heads.is_idle();
         if looks {
             self.heads.work(context, &mut budget);
@@ -389,9 +393,9 @@ impl Service {
         }
     }
 
-    /// A message of the shard of the same process, whose body is that of [`Opcode::Replicate`], in
-    /// pieces: no head of a part is cut.
-    /// It counts as received when this returns.
+    /// Handles a message of the shard of the same process. The body is that of
+    /// [`Opcode::Replicate`] in pieces, none of which splits the head of a part. The message
+    /// counts as received when this returns.
     pub fn local(&mut self, body: &[&[u8]]) -> Local {
         if self.is_closed {
             return Local::Now(Err(Status::Busy));
@@ -404,12 +408,12 @@ impl Service {
         }
     }
 
-    /// The shard of the same process asks for a replica of a log that it takes back; the body is that of
-    /// [`Opcode::RecoveryData`]. It is handed the memory that it was read into. Nothing where that does not go
-    /// whole: then it is to be asked for by messages.
+    /// Returns a replica of a log that the shard of the same process takes back, as the memory
+    /// that the replica was read into. The body is that of [`Opcode::RecoveryData`]. Returns
+    /// `None` if the replica is cut into parts: the shard then requests it by messages.
     ///
     /// # Errors
-    /// When it is not to be had, or not yet.
+    /// If the replica is not available, or not yet.
     pub fn local_replica(
         &mut self,
         now: Time,
@@ -418,12 +422,12 @@ impl Service {
         self.recoveries.whole(&self.store, now, body)
     }
 
-    /// A message that was handed over directly and is answered now.
+    /// Returns the answer to a direct message that is durable now, with its number.
     pub fn local_done(&mut self) -> Option<(u64, Vec<u8>)> {
         self.locals_done.pop_front()
     }
 
-    /// The replicas of a master that count.
+    /// Returns the replicas of a master that count.
     #[must_use]
     pub fn inventory(&self, master: MasterId) -> Inventory {
         let replicas = self.store.replicas_of(master);
@@ -436,14 +440,14 @@ impl Service {
         Inventory { replicas: replicas.map(info).collect() }
     }
 
-    /// Takes nothing more from a master, whose replicas are about to be read.
+    /// Refuses further changes by a master, because its replicas are about to be read.
     pub fn fence(&mut self, master: MasterId) {
         self.is_gone(master);
         self.store.gives_way(master);
     }
 
-    /// Remembers that a master is gone. Of very many the first are forgotten: the list of servers says by then
-    /// that they are gone, and no message of theirs is under way for so long.
+    /// Remembers that a master is gone. After very many, the first ones are forgotten: the server
+    /// list says by then that they are gone, and none of their messages is in flight for so long.
     fn is_gone(&mut self, master: MasterId) {
         self.gone.insert(master);
         while self.gone.len() > GONE_MAX {
@@ -451,7 +455,7 @@ impl Service {
         }
     }
 
-    /// Gives up all replicas of a master, which gets no others here.
+    /// Frees all replicas of a master, which gets no others here.
     pub fn free_master(&mut self, master: MasterId) {
         self.store.free_master(master);
         self.store.forget_lineage(master);
@@ -461,7 +465,8 @@ impl Service {
         self.recoveries.forget(master);
     }
 
-    /// Gives up all replicas of a master but the closed ones of these segments; says how many are left.
+    /// Frees all replicas of a master except closed ones of these segments. Returns how many
+    /// remain.
     pub fn free_rest(&mut self, master: MasterId, keep: &BTreeSet<SegmentId>) -> u64 {
         self.fence(master);
         let freed = self.store.free_rest(master, keep);
@@ -469,7 +474,7 @@ impl Service {
         self.store.count_of(master)
     }
 
-    /// How the backup is.
+    /// Returns the backup's state.
     #[must_use]
     pub fn status(&self) -> BackupStatus {
         let (recovery_bytes_read, recovery_bytes_held) = self.recoveries.progress();
@@ -485,14 +490,14 @@ impl Service {
     }
 }
 
-/// Why a replica is not served, or not yet, as the one who asked for it is told.
+/// The answer to a request for a replica that is not served, or not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What it is answered.
+    /// The status of the answer.
     pub status: Status,
-    /// What it waits in microseconds before it asks again, if it is to.
+    /// How many microseconds the caller waits before it repeats the request, if it may.
     pub hint: u32,
-    /// A number that says more, or 0: [`Unserved::code`].
+    /// A number with more detail, or 0: [`Unserved::code`].
     pub detail: u64,
 }
 
@@ -528,7 +533,7 @@ fn changes_replicas(opcode: Opcode, body: &[u8]) -> bool {
     }
 }
 
-/// What a ticket stood for is durable, or the disk did not take it.
+/// Settles the parts with a ticket: the change is durable, or the disk refused it.
 fn settle(waiting: &mut VecDeque<Waiting>, ticket: Ticket, failed: bool) {
     let holds = |it: &&mut Waiting| it.tickets.iter().any(|(own, _)| *own == ticket);
     let Some(found) = waiting.iter_mut().find(holds) else { return };
@@ -544,7 +549,7 @@ fn settle(waiting: &mut VecDeque<Waiting>, ticket: Ticket, failed: bool) {
     });
 }
 
-/// A node that is a backup and nothing else.
+/// The service of a node that is only a backup.
 impl thunderhead_rpc::Service for Service {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         Service::request(self, context, request);

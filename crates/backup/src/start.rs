@@ -1,11 +1,12 @@
-//! How a store begins: the file is made or checked, every header is read, what a killed
-//! predecessor left in the pool is brought to the disk, and reading is timed. All of this may
-//! wait: it comes before the process's first turn.
+//! Opens a store: makes or checks the file, reads every header, brings the pool of a killed
+//! process to the disk, and times reading. All of this may wait, because it comes before the
+//! process's first turn.
 //!
-//! What does not count, and what is damaged beside a good slot, is overwritten before anything
-//! else is: a header of a round that was not finished would count once later rounds are. Of a round of one sync
-//! that nothing proves, the data is read and compared; it counts if all is there, and is then written again, too:
-//! if a sync had failed, and the process was killed, what can be read may not be on the disk.
+//! The start first overwrites headers that do not count and damaged slots beside a good slot: a
+//! header of an unfinished round would count after later rounds. It reads and compares the data of
+//! an unproven round of one sync. The round counts if all of its data is there, and is then
+//! written again: if a sync had failed before the process was killed, the data that can be read
+//! may not be on the disk.
 
 use crate::around::read_around;
 use crate::block::{Block, crc};
@@ -28,39 +29,38 @@ use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
 use thunderhead_wire::Epoch;
 use zerocopy::IntoBytes;
 
-/// The sequence of what a file is made with; it is durable before the file has its name.
+/// The sequence of the first headers of a file, which are durable before the file has its name.
 const MADE: u64 = 1;
 
-/// While a file is written through, it is told whenever so many bytes are done.
+/// The number of bytes between two progress messages while all of a file is written.
 const TOLD_EVERY: u64 = 1 << 30;
 
-/// What was found when a store was opened.
+/// The findings of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// The file was made.
     pub is_new: bool,
-    /// Replicas that are here.
+    /// The number of replicas here.
     pub replicas: u32,
     /// Replicas that a killed process had left in memory, now on the disk.
     pub recovered: u32,
-    /// Replicas in memory that were not as they had been written: what the disk has of them
-    /// counts.
+    /// Replicas in memory that failed verification: the disk's version of them counts.
     pub pool_damaged: u32,
-    /// Frames with a header that was being written when the power went.
+    /// Frames with a header that was being written when the power failed.
     pub torn: u32,
     /// Frames whose headers cannot be read. They are not touched and not used.
     pub damaged: u32,
     /// Frames that could not be written.
     pub bad: u32,
-    /// How fast frames are read, if it could be measured.
+    /// The rate at which frames are read, if it could be measured.
     pub read_bytes_per_second: Option<u64>,
 }
 
 impl Store {
-    /// Opens the store of this process, which is made if it is not there.
+    /// Opens the store of this process, and makes it if it is not there.
     ///
     /// # Errors
-    /// When it cannot be had, or should not be. It is as it was then.
+    /// If it cannot or must not be opened. It is unchanged then.
     pub fn start(world: &mut World, options: Options) -> Result<(Store, Opened), OpenError> {
         check_options(&options)?;
         let files = world.files.as_mut();
@@ -75,7 +75,7 @@ impl Store {
             checked.map_err(|error| OpenError::NoMemory { bytes, error })?;
             make(files, &options, world.random.number())?;
         }
-        // Links in two directories may lead to it.
+        // Links in two directories may lead to one file.
         let file_lock = files.lock(&options.file).map_err(in_use)?;
         let how = Opening { direct: true, ..Opening::default() };
         let file = files.open_with(&options.file, how)?;
@@ -142,7 +142,8 @@ fn in_use(error: io::Error) -> OpenError {
     }
 }
 
-/// The error for buffers of another user: a server of the storage's owner may have left there what is nowhere else.
+/// The error for buffers of another user. A server of the storage's owner may have left the only
+/// copy of replicas there.
 pub(crate) fn of_another_user(other: OfAnotherUser, owner: Option<u32>) -> OpenError {
     match owner == Some(other.user) {
         true => OpenError::OtherUser(other),
@@ -167,7 +168,7 @@ fn check_options(options: &Options) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes the file under another name and gives it its own when it is complete.
+/// Makes the file under a temporary name, and renames it when it is complete.
 fn make(files: &mut dyn Files, options: &Options, store: u64) -> Result<(), OpenError> {
     let geometry = Geometry { segment_bytes: options.segment_bytes, frames: options.frames };
     let superblock = Superblock { store, identity: options.identity, geometry, one_sync: true };
@@ -194,7 +195,7 @@ fn fill(
     options: &Options,
 ) -> io::Result<()> {
     let geometry = superblock.geometry;
-    // What an attempt before this one left is not to be mixed with.
+    // The leftovers of an earlier attempt must not be mixed with this one.
     files.set_length(file, 0)?;
     match options.sparse {
         true => files.set_length(file, geometry.file_bytes())?,
@@ -218,7 +219,7 @@ fn fill(
             .collect();
         files.write_at(file, geometry.header_at(first, Slot::A), blocks.as_bytes())?;
     }
-    // Something to time reading with: what was never written is not read from the disk.
+    // The timing of reads needs written data: the disk is not read for unwritten parts.
     let probe = vec![Block([0x5a; BLOCK_BYTES]); geometry.frame_bytes() / BLOCK_BYTES];
     let frames = if options.populate { geometry.frames } else { geometry.frames.min(TIMED_FRAMES) };
     let mut told = 0;
@@ -234,10 +235,11 @@ fn fill(
     files.sync(file)
 }
 
-/// Throws away what a killed process has left in memory, of a store that is not wanted any more.
+/// Drops the replicas that a killed process has left in memory, of a store that is not wanted any
+/// more.
 ///
 /// # Errors
-/// When there is no store in these files, it is in use, or it cannot be read.
+/// If there is no store in these files, it is in use, or it cannot be read.
 pub fn forget_memory(files: &mut dyn Files, memories: &mut dyn Memories) -> Result<(), OpenError> {
     let _lock = files.lock(&format!("{FILE_NAME}.lock"))?;
     let file = files.open_with(FILE_NAME, Opening { read_only: true, ..Opening::default() })?;
@@ -245,17 +247,17 @@ pub fn forget_memory(files: &mut dyn Files, memories: &mut dyn Memories) -> Resu
     Ok(memories.remove(&pool::name(&superblock))?)
 }
 
-/// Reads what a file says of itself.
+/// Reads a file's superblock.
 ///
 /// # Errors
-/// When it is not ours, or of another version, or damaged.
+/// If it is foreign, or of another version, or damaged.
 pub fn read_superblock(files: &mut dyn Files, file: FileId) -> Result<Superblock, OpenError> {
     let slots = read_superblocks(files, file)?;
     let found = slots.map(|block| Superblock::decode(&block));
     let newest = found.iter().filter_map(|it| it.ok()).max_by_key(|(sequence, _)| *sequence);
     let Some((_, superblock)) = newest else {
         let why = found.into_iter().filter_map(Result::err);
-        // What tells most counts: one that was ours once is not foreign.
+        // The more specific error wins: a file with one superblock of ours is not foreign.
         return Err(why.fold(OpenError::Foreign, |error, found| match found {
             NotSuperblock::Foreign => error,
             NotSuperblock::Damaged => match error {
@@ -274,7 +276,7 @@ pub fn read_superblock(files: &mut dyn Files, file: FileId) -> Result<Superblock
     Ok(superblock)
 }
 
-/// The two slots of the superblock; zeroes for one that cannot be read.
+/// Reads the two slots of the superblock; zeroes for an unreadable one.
 fn read_superblocks(files: &mut dyn Files, file: FileId) -> io::Result<[Block; 2]> {
     let mut slots = [Block::ZERO; 2];
     let mut read = |slot: Slot| {
@@ -288,7 +290,7 @@ fn read_superblocks(files: &mut dyn Files, file: FileId) -> io::Result<[Block; 2
     Ok(slots)
 }
 
-/// Has a file of an earlier build say what its headers may be: before one of them is.
+/// Marks the file of an earlier build as one with headers of one sync, before it gets any.
 fn say_one_sync(
     files: &mut dyn Files,
     file: FileId,
@@ -315,8 +317,8 @@ fn agrees(superblock: &Superblock, options: &Options) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Reads all headers: the two slots of each frame, one after the other. A slot that the disk cannot read is
-/// damaged, and nothing is known of its age.
+/// Reads all headers, in pairs of slots by frame. An unreadable slot is damaged and of unknown
+/// age.
 pub(crate) fn read_headers(
     files: &mut dyn Files,
     file: FileId,
@@ -346,10 +348,11 @@ pub(crate) fn read_headers(
     Ok(all)
 }
 
-/// Which rounds count. Where headers do not say whether the last was durable, its data does.
+/// Decides which rounds count. If the headers do not prove that the last round was durable, its
+/// data decides.
 ///
-/// Data that the disk cannot read does not say that it was not: the round may have been acknowledged, and what all its
-/// other data says holds. Whoever reads such a replica finds its data damaged, and uses another one.
+/// Unreadable data does not disprove the round: it may have been acknowledged, and the rest of its
+/// data holds. A reader of such a replica finds its data damaged, and uses another replica.
 pub(crate) fn what_counts(
     files: &mut dyn Files,
     file: FileId,
@@ -370,7 +373,7 @@ pub(crate) fn what_counts(
     Ok(counting)
 }
 
-/// The replicas of a round of one sync.
+/// Returns the replicas of a round of one sync.
 fn in_doubt(headers: &[[Found; 2]], round: u64) -> impl Iterator<Item = (u32, Doubt, &Used)> {
     headers.iter().enumerate().flat_map(move |(frame, slots)| {
         slots.iter().filter_map(move |found| match found {
@@ -383,14 +386,16 @@ fn in_doubt(headers: &[[Found; 2]], round: u64) -> impl Iterator<Item = (u32, Do
     })
 }
 
-/// Data of a frame: where it begins there, its blocks, and whether the disk can read all of them.
+/// Data of a frame: its offset in the frame, its blocks, and whether the disk can read all of
+/// them.
 struct Doubtful {
     from: usize,
     blocks: Vec<Block>,
     is_readable: bool,
 }
 
-/// The data of a replica that was written together with its header; nothing where it is not what the header says.
+/// Reads the data of a replica that was written together with its header. `None` if it differs
+/// from the header.
 fn read_doubtful(
     files: &mut dyn Files,
     file: FileId,
@@ -430,7 +435,7 @@ struct Start {
     rounds: Rounds,
     frames: Vec<Frame>,
     judged: Vec<Judged>,
-    /// What the newest round that counts wrote together with its headers.
+    /// The replicas that the newest round that counts wrote together with their headers.
     doubtful: Vec<(u32, Doubt, Used)>,
     /// The newest round that counts.
     complete: u64,
@@ -490,7 +495,7 @@ impl Start {
         Ok(start)
     }
 
-    /// Brings what is in the pool to the disk, in one round with what must be repaired there.
+    /// Brings the pool's replicas to the disk, in one round with repairs.
     fn recover(
         &mut self,
         files: &mut dyn Files,
@@ -507,8 +512,8 @@ impl Start {
             (io::ErrorKind::PermissionDenied, _) => OpenError::Untrusted(error),
             _ => OpenError::NoMemory { bytes, error },
         };
-        // What was read may not be on the disk, for the process before this one was killed. It must be, before what is
-        // beside it is written over.
+        // The former process was killed, so the headers that were read may not be on the disk.
+        // They must be, before the slots beside them are overwritten.
         files.sync(file)?;
         let old = Pool::find(memories, &superblock).map_err(no_memory)?;
         settle_in(files, memories, &superblock, &options.file)?;
@@ -517,7 +522,10 @@ impl Start {
             let claimed = old.as_ref().and_then(|pool| pool.claimed(buffer));
             let Some(claimed) = claimed.filter(|it| self.is_newer(it)) else { continue };
             if old.as_ref().is_some_and(|pool| !is_intact(pool, &claimed)) {
-                tracing::warn!("{} in memory is damaged: the disk's counts", claimed.used.id);
+                tracing::warn!(
+                    "{} in memory is damaged: the disk's version counts",
+                    claimed.used.id
+                );
                 self.opened.pool_damaged += 1;
                 continue;
             }
@@ -546,7 +554,7 @@ impl Start {
         let mut failed = self.write_doubtful(files, file, &mut jobs)?;
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, jobs.clone()));
         failed.extend(self.write_both_slots(files, file, &pool, &jobs, &failed));
-        // Only then, and only where the other one is on the disk: until it is, this one stays.
+        // The older one is freed only after that, and only if the newer one is on the disk.
         let mut keep = Vec::new();
         older.retain_mut(|job| {
             let frame = &mut self.frames[job.frame as usize];
@@ -558,13 +566,13 @@ impl Start {
                 return true;
             }
             if !frame.closed {
-                // What is newer cannot be offered, so this must not be.
+                // The newer one cannot be offered, so this one must not be either.
                 frame.state = State::Bad;
                 self.opened.bad += 1;
                 keep.extend(job.buffer);
                 return false;
             }
-            // What is on the disk alone must not look as if it came later.
+            // A rewrite would make a replica that is on the disk alone look newer.
             job.buffer.is_some()
         });
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, older.clone()));
@@ -577,10 +585,10 @@ impl Start {
             keep.extend(buffers.find_map(|job| job.buffer));
         }
         if !keep.is_empty() {
-            // Its only copy is in memory. It stays there for the next start to try again.
+            // Its only copy is in memory, and stays there for the next start to try again.
             self.opened.recovered -= keep.len() as u32;
         } else if pool.buffers() != options.buffers {
-            // There need not be room for both.
+            // There may not be room for both.
             drop(pool);
             let made = Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?;
             return Ok(self.count(made));
@@ -591,8 +599,8 @@ impl Start {
         Ok(self.count(pool))
     }
 
-    /// Writes again the headers of frames of which no slot could be believed: the other slot is still damaged, and
-    /// may be taken for a newer one by the next start.
+    /// Writes the headers of frames without a valid slot again: the other slot is still damaged,
+    /// and the next start might take it for newer.
     fn write_both_slots(
         &mut self,
         files: &mut dyn Files,
@@ -609,8 +617,8 @@ impl Start {
         self.rounds.write(files, file, pool, Syncs::Two, again)
     }
 
-    /// Writes again what is not in the pool of the newest round, if only its data says that it counts. Frames
-    /// that it cannot be written to have no jobs then.
+    /// Writes the data of the newest round again, except data in the pool, if only the data proves
+    /// the round. Drops the jobs of frames that the disk refuses.
     fn write_doubtful(
         &self,
         files: &mut dyn Files,
@@ -625,7 +633,7 @@ impl Start {
                 continue;
             }
             let data = read_doubtful(files, file, superblock, *frame, *doubt, used)?;
-            // What cannot be read cannot be written again.
+            // Unreadable data cannot be written again.
             let data = data.filter(|data| data.is_readable && !data.blocks.is_empty());
             let Some(Doubtful { from, blocks, .. }) = data else { continue };
             let at = superblock.geometry.data_at(*frame) + from as u64;
@@ -649,7 +657,7 @@ impl Start {
         pool
     }
 
-    /// Whether what is in a buffer is newer than what the disk has of its frame.
+    /// Whether a buffer's replica is newer than the disk's version of its frame.
     fn is_newer(&self, claimed: &Claimed) -> bool {
         match &self.judged[claimed.frame as usize].newest {
             None => true,
@@ -659,14 +667,15 @@ impl Start {
         }
     }
 
-    /// Frees a frame: a copy in atomic mode that was not completed is of no use to anybody.
+    /// Frees a frame with an unfinished copy in atomic mode, which has no use.
     fn give_up(&mut self, jobs: &mut Vec<Job>, frame: u32) {
         self.frames[frame as usize] = Frame::of(&Header::Free);
         jobs.push(Job { frame, buffer: None, header: Header::Free });
     }
 
-    /// Has written anew what does not count or is damaged, and the newest round: its last sync may
-    /// have been cut off or have failed, and what can be read back may not be on the disk.
+    /// Adds jobs for headers that do not count or are damaged, and for the newest round: its last
+    /// sync may have been cut off or have failed, and headers that can be read may not be on the
+    /// disk.
     fn repair(&mut self, jobs: &mut Vec<Job>) {
         for (number, judged) in self.judged.iter().enumerate() {
             let frame = number as u32;
@@ -682,9 +691,9 @@ impl Start {
         }
     }
 
-    /// A replica that was given up, or replaced, and begun anew may be here twice when the power went or
-    /// the process ended between. Takes what there is to do for older ones out of the jobs, and says which frames have
-    /// those that count.
+    /// Finds older copies of replicas. A replica that was freed or replaced and begun again may be
+    /// here twice if the power failed or the process ended meanwhile. Takes the jobs of the older
+    /// copies out of `jobs`, and returns them with the frames of the replicas that count.
     fn older_twins(&self, jobs: &mut Vec<Job>) -> (Vec<Job>, BTreeMap<ReplicaId, u32>) {
         let mut newest: BTreeMap<ReplicaId, ((Epoch, bool, u64), u32)> = BTreeMap::new();
         let mut older = Vec::new();
@@ -696,7 +705,8 @@ impl Start {
             let in_pool =
                 jobs.iter().any(|job| job.frame as usize == number && job.buffer.is_some());
             let on_disk = self.judged[number].newest.as_ref().map_or(0, |it| it.1);
-            // Who takes another one's place has a later epoch; who is begun anew has no earlier one.
+            // A replacement has a later epoch, and a replica that is begun again has no earlier
+            // one.
             let this = ((epoch, in_pool, on_disk), number as u32);
             let Some(other) = newest.insert(id, this) else { continue };
             if other.0 > this.0 {
@@ -714,7 +724,7 @@ impl Start {
         (older, newest.into_iter().map(|(id, (_, number))| (id, number)).collect())
     }
 
-    /// Reads some frames that were written once and looks at the clock.
+    /// Measures how fast some frames that were written once are read.
     fn time_reading(
         &self,
         files: &mut dyn Files,
@@ -725,7 +735,7 @@ impl Start {
         let mut blocks = Block::vec(geometry.frame_bytes());
         let (began, mut bytes) = (clock.now(), 0);
         for frame in 0..geometry.frames.min(TIMED_FRAMES) {
-            // A frame that cannot be read is found out by who reads it.
+            // The next reader of an unreadable frame reports it.
             let read = files.read_at(file, geometry.data_at(frame), blocks.as_mut_bytes());
             bytes += read.unwrap_or(0) as u128;
         }
@@ -734,7 +744,7 @@ impl Start {
     }
 }
 
-/// Whether the bytes in a buffer are those that were put there.
+/// Whether a buffer's bytes match their checksums.
 fn is_intact(pool: &Pool, claimed: &Claimed) -> bool {
     let mut blocks = Block::vec(claimed.used.length as usize);
     let bytes = blocks.as_mut_bytes();

@@ -1,9 +1,9 @@
 //! The store: a backup's frames, as its reactor uses them. No call waits.
 //!
-//! One thread owns a [`Store`]. It calls [`Store::turn`] at the end of each of its turns: that
-//! hands what has changed to the flusher as one round, and says what has become durable, failed or
-//! been read. At most one round is under way; what changes meanwhile is the next. So under load
-//! rounds grow by themselves, and syncs are shared by all who wait.
+//! One thread owns a [`Store`]. It calls [`Store::turn`] at the end of each of its turns. That
+//! call hands all changes to the flusher as one round, and reports which changes are durable or
+//! failed and which reads have ended. At most one round is under way; later changes form the next
+//! one. So rounds grow under load by themselves, and all waiting callers share a sync.
 //!
 //! A frame goes through these states:
 //!
@@ -13,27 +13,28 @@
 //!  └─── round ────┴──────── freeing ◄── free ┴─────────────────┘
 //! ```
 //!
-//! A frame is used anew only once its header on disk says that it is free: so data never lies
-//! under the header of another replica.
+//! The store uses a frame again only after the frame's header on disk says that it is free. So
+//! data never lies under the header of another replica.
 //!
-//! # What the disk does not take
+//! # If the disk refuses a write
 //!
-//! A frame that could not be written stays as it is, with its buffer: what was acknowledged is there, and
-//! is read from there, also by the next process. It is written again every fifth of a second until the disk takes it.
-//! Until then an open one gets nothing more, as after a restart: its master makes another one, and this one
-//! counts until that is done. What the disk has of it meanwhile is older and must not be offered: it may lack what was
-//! acknowledged.
+//! A frame that the disk refused keeps its buffer. The acknowledged bytes are in the buffer and
+//! are read from there, also by the next process. The store writes the frame again every fifth of
+//! a second until the disk takes it. Until then an open replica gets no more bytes, as after a
+//! restart: its master begins another replica, and this one counts until the new one does. The
+//! disk's copy is older meanwhile and must not be offered, for it may lack acknowledged bytes.
 //!
-//! # One that is begun in the place of another
+//! # Replacing a replica
 //!
-//! An open replica that cannot be gone on with, or any that its master makes anew at a later epoch, is
-//! *replaced*: the new one is filled in another frame, and the old one counts until the new one does
-//! (`replaced`). So there is always one of the two.
+//! The store *replaces* a replica that its master begins again at a later epoch, and an open
+//! replica that can get no more bytes. The new one is filled in another frame, and the old one
+//! counts until the new one does (`replaced`). So one of the two always counts.
 //!
-//! # When no buffer is left
+//! # When no buffer is free
 //!
-//! An open replica that has got nothing for some time, or whose master is gone, gives its buffer to one that
-//! is begun (`resting`). So those who wait for buffers do not wait for each other.
+//! A new replica takes the buffer of an open replica that has got no bytes for some time, or of
+//! which the master is gone (`resting`). So masters that wait for buffers do not wait for each
+//! other.
 
 mod reading;
 mod replaced;
@@ -55,14 +56,14 @@ use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::workers::WorkerBell;
 use thunderhead_wire::{Epoch, MasterId};
 
-/// When what a master sent is acknowledged.
+/// The moment at which a master's message is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// When it is in the buffer: it survives any crash of the process. Written out at once, in
     /// the background.
     Replicated,
-    /// As above, and written out so often: what the machine may lose is no older than this and
-    /// what the disk takes.
+    /// When it is in the buffer, as above, and flushed at this interval. A machine that fails loses
+    /// only changes younger than the interval plus the time that the disk takes.
     Interval(Duration),
     /// When it is on the disk.
     Synced,
@@ -78,23 +79,23 @@ impl Durability {
     }
 }
 
-/// What a store is made or opened with.
+/// The options for making or opening a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// To whom it belongs.
+    /// The server and cluster that the store belongs to.
     pub identity: Identity,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
-    /// How many replicas it holds.
+    /// The number of frames, one for each replica.
     pub frames: u32,
     /// How many replicas may be open or on their way to the disk.
     pub buffers: u32,
-    /// When is acknowledged.
+    /// When the store acknowledges a change.
     pub durability: Durability,
-    /// All frames are written once when the file is made. File systems note of each piece when it is written
-    /// for the first time, and a sync waits for that.
+    /// Writes all frames once when the file is made. File systems record the first write to each
+    /// part of a file, and a sync waits for that record.
     pub populate: bool,
-    /// The file takes room on the disk as it is used, where the file system can do that.
+    /// The file takes room on the disk only as it is used, if the file system can do that.
     pub sparse: bool,
     /// The file's name in the process's directory.
     pub file: String,
@@ -110,7 +111,7 @@ impl std::fmt::Display for Durability {
     }
 }
 
-/// The name that a storage file has.
+/// The default name of a storage file.
 pub const FILE_NAME: &str = "backup-frames";
 
 impl Options {
@@ -130,7 +131,7 @@ impl Options {
     }
 }
 
-/// Something that will be durable: what [`Event::Durable`] names. Grows with every call.
+/// A change that will be durable; [`Event::Durable`] names it. Later calls get higher tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -143,13 +144,13 @@ pub enum Ack {
     When(Ticket),
 }
 
-/// What [`Store::turn`] tells.
+/// An event that [`Store::turn`] reports.
 #[derive(Debug)]
 pub enum Event {
-    /// What was called for with this ticket may be acknowledged.
+    /// The call that got this ticket may be acknowledged.
     Durable(Ticket),
-    /// What was called for with this ticket is not durable yet, and it is not known when it will be: the
-    /// disk failed.
+    /// The change with this ticket is not durable, because the disk failed. The store cannot say
+    /// when it will be.
     Failed(Ticket),
     /// A read has ended.
     Read(ReadId, Result<ReplicaBytes, ReadError>),
@@ -158,32 +159,34 @@ pub enum Event {
 /// A replica of the inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Which.
+    /// The replica's master and segment.
     pub id: ReplicaId,
     /// The epoch of its segment.
     pub epoch: Epoch,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u32,
-    /// It is whole. If not, it is of a head that was open, and counts only at the current epoch.
+    /// It is complete. If not, it belongs to a head that was open, and counts only at the current
+    /// epoch.
     pub closed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
-    /// It has a buffer, and gets bytes.
+    /// The replica has a buffer and gets bytes.
     Filling,
-    /// It had one, and all of it is on the disk. It gets no more bytes, and may be closed.
+    /// The replica gave up its buffer, and all of it is on the disk. It gets no more bytes, and
+    /// may be closed.
     Resting,
-    /// It has a buffer, unless it rested, and gets no more.
+    /// The replica gets no more bytes. It has a buffer, unless it rested before.
     Closing,
-    /// It is on the disk alone. Open ones are from before the start.
+    /// The replica is on the disk alone. An open one is from before the start.
     Stored,
-    /// It is to be free on the disk too.
+    /// The header on disk is still to be marked free.
     Freeing,
     /// Its header on disk cannot be read.
     Damaged,
-    /// What was in memory of it could not be written at the start. It stays there for the next start.
+    /// Its bytes in memory could not be written at the start. They stay there for the next start.
     Bad,
 }
 
@@ -219,27 +222,28 @@ impl Frame {
     }
 }
 
-/// What a buffer is doing.
+/// A replica that is being filled in a buffer.
 struct Filling {
     digest: crc_fast::Digest,
-    /// Bytes that were in the last round.
+    /// Bytes that the last round contained.
     flushed: u32,
-    /// Its master may add to it.
+    /// Its master may still append to it.
     is_wanted: bool,
-    /// All of it is on the disk, since then.
+    /// The time since which all of it is on the disk.
     idle_since: Option<Time>,
 }
 
 struct UnderWay {
     tickets: Ticket,
     frames: Vec<u32>,
-    /// Frames that had changed too, and whose buffers do not hold what they should.
+    /// Changed frames that left the round, because their buffers do not hold the expected
+    /// contents.
     lost: Vec<u32>,
-    /// What was replaced by then, and by which frames.
+    /// Replaced frames at the time of the round, with the frames that replace them.
     succeeded: BTreeMap<u32, u32>,
 }
 
-/// What a store consists of when it has been opened.
+/// The parts of an opened store.
 pub(crate) struct Parts {
     pub(crate) options: Options,
     pub(crate) superblock: Superblock,
@@ -259,36 +263,38 @@ pub(crate) struct Parts {
 pub struct Store {
     parts: Parts,
     by_id: BTreeMap<ReplicaId, u32>,
-    /// Of masters that have taken back former logs: whose closed replicas are theirs, too.
+    /// The lineages of masters that have taken back former logs and so own their closed replicas,
+    /// too.
     pub(crate) lineages: crate::lineage::Lineages,
-    /// Replicas that count until those that were begun in their place do.
+    /// Replaced replicas, which count until their replacements do.
     replaced: BTreeMap<ReplicaId, u32>,
-    /// Frames that are freed once those are durable that were begun in their place.
+    /// Frames to be freed, each with the frame whose durability it waits for.
     succeeded: BTreeMap<u32, u32>,
     free: VecDeque<u32>,
     free_buffers: Vec<u32>,
     filling: BTreeMap<u32, Filling>,
-    /// Of these, those that could rest: unwanted ones first, then by how long they have been idle.
+    /// Filled replicas that could rest: unwanted ones first, then by how long they have been idle.
     idle: BTreeSet<(bool, Time, u32)>,
-    /// The checksums of those that do.
+    /// The chunk checksums of resting replicas.
     resting: BTreeMap<u32, Vec<u32>>,
-    /// How late it is, as far as is known.
+    /// The latest time that the store was told.
     now: Time,
-    /// Reads under way of each buffer; it is not used anew before they end.
+    /// The number of reads under way of each buffer; the buffer is not used again before they end.
     pins: BTreeMap<u32, u32>,
     to_release: BTreeSet<u32>,
     reads_under_way: usize,
     next_read: u64,
     touched: BTreeSet<u32>,
     touched_since: Option<Time>,
-    /// The next round is not to wait for its time.
+    /// The next round begins at once.
     urgent: bool,
-    /// Frames that the disk did not take, and when they are written again.
+    /// Frames that the disk refused; `again_at` is the time of the next attempt.
     refused: BTreeSet<u32>,
     again_at: Option<Time>,
-    /// When it is said on the disk that the last round was durable, if nothing else is written until then.
+    /// When to record on the disk that the last round was durable, unless other data is written
+    /// before.
     prove_at: Option<Time>,
-    /// Frames that the disk did not take once: they are the last to be used again.
+    /// Frames that the disk refused at least once: they are used again last.
     distrusted: BTreeSet<u32>,
     under_way: Option<UnderWay>,
     issued: Ticket,
@@ -335,25 +341,27 @@ impl Store {
         }
     }
 
-    /// Whose store this is, and its sizes.
+    /// Returns the store's identity and its sizes.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.parts.superblock
     }
 
-    /// Frames that a replica could be opened in.
+    /// Returns the number of free frames.
     #[must_use]
     pub fn frames_free(&self) -> usize {
         self.free.len()
     }
 
-    /// Begins a replica. With `atomic` it does not count, for nobody, until it is
-    /// [committed](Store::commit) or closed; at a later epoch than that of one that is here it is
-    /// begun from nothing, and the one that is here counts until then. Else to begin one anew that
-    /// is open repeats the call; one that was interrupted by a restart is begun from nothing.
+    /// Begins a replica.
+    ///
+    /// With `atomic` it does not count until it is [committed](Store::commit) or closed. If
+    /// `epoch` is later than that of the replica here, the new one begins empty, and the one here
+    /// counts until then. In all other cases, a call for an open replica is a repeated call, and a
+    /// replica that a restart interrupted begins empty.
     ///
     /// # Errors
-    /// When it is closed here already, or there is no frame or no buffer for it.
+    /// If it is closed here already, or there is no frame or no buffer for it.
     pub fn open(&mut self, id: ReplicaId, epoch: Epoch, atomic: bool) -> Result<Ack, Refusal> {
         let mut replaces = false;
         if let Some(&number) = self.by_id.get(&id) {
@@ -405,11 +413,11 @@ impl Store {
         Ok(self.acknowledge(number))
     }
 
-    /// Adds bytes to a replica, at its end. Bytes that were sent before may be sent again, with
-    /// or without more behind them. A higher epoch than before becomes the replica's.
+    /// Appends bytes to a replica. A call may repeat bytes that were sent before, with or without
+    /// more behind them. If the epoch is higher than the replica's, it becomes the replica's.
     ///
     /// # Errors
-    /// When they cannot be added; nothing of them is then.
+    /// If the bytes cannot be added. None of them are added then.
     pub fn append(
         &mut self,
         id: ReplicaId,
@@ -420,7 +428,7 @@ impl Store {
         self.append_pieces(id, epoch, offset, std::iter::once(bytes))
     }
 
-    /// The same of bytes that lie in pieces.
+    /// Appends bytes that lie in several pieces, as [`Store::append`] does.
     ///
     /// # Errors
     /// As [`Store::append`].
@@ -477,10 +485,10 @@ impl Store {
         Ok(self.acknowledge(number))
     }
 
-    /// Says that a replica has so many bytes and gets no more. It counts from now on.
+    /// Closes a replica with this length. It gets no more bytes, and counts from now on.
     ///
     /// # Errors
-    /// When it has another length.
+    /// If it has another length.
     pub fn close(&mut self, id: ReplicaId, epoch: Epoch, length: u32) -> Result<Ack, Refusal> {
         if let Some(&number) = self.by_id.get(&id) {
             let frame = self.parts.frames[number as usize];
@@ -512,10 +520,10 @@ impl Store {
         Ok(self.acknowledge(number))
     }
 
-    /// A replica that was begun in atomic mode counts from now on, though it stays open.
+    /// Commits a replica that was begun in atomic mode: it counts from now on, and stays open.
     ///
     /// # Errors
-    /// When there is none that is open.
+    /// If there is no such open replica.
     pub fn commit(&mut self, id: ReplicaId, epoch: Epoch) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
         self.raise_epoch(number, epoch)?;
@@ -528,27 +536,27 @@ impl Store {
         Ok(self.acknowledge(number))
     }
 
-    /// When is acknowledged.
+    /// Returns when the store acknowledges a change.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.parts.options.durability
     }
 
-    /// Frames whose headers cannot be read: there is something in them, and nobody knows what.
+    /// Returns the number of frames with unreadable headers. Their contents are unknown.
     #[must_use]
     pub fn frames_damaged(&self) -> usize {
         self.parts.frames.iter().filter(|frame| frame.state == State::Damaged).count()
     }
 
-    /// Gives back memory that replicas were read into, once nobody has any of them.
+    /// Releases memory that replicas were read into, if no reader holds any of them.
     pub(crate) fn trim(&self) {
         if self.parts.spare.is_idle() {
             self.parts.reader.ring();
         }
     }
 
-    /// Takes what the workers have done and hands them what there is to do. Called at the end of
-    /// each turn of the reactor; says whether there was anything.
+    /// Takes the workers' results and hands them new work. The reactor calls it at the end of each
+    /// turn. Returns whether there was anything to do.
     pub fn turn(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
         self.now = now;
         let finished = self.take_finished(now, tell);
@@ -557,7 +565,7 @@ impl Store {
         finished || read || handed
     }
 
-    /// When the store wants a turn though nothing happens.
+    /// Returns the time at which the store needs a turn, even if no event comes.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.under_way.is_some() {
@@ -579,7 +587,7 @@ impl Store {
         !self.refused.is_empty() && self.touched.is_subset(&self.refused)
     }
 
-    /// Replicas that are not on the disk as they are.
+    /// Returns the frames that differ from the disk.
     #[must_use]
     pub fn unwritten(&self) -> usize {
         let under_way = self.under_way.iter().flat_map(|it| &it.frames);
@@ -587,34 +595,34 @@ impl Store {
         all.collect::<BTreeSet<_>>().len()
     }
 
-    /// Whether everything is on the disk, and the disk says so.
+    /// Whether everything is on the disk, and the disk records that the last round was durable.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_written() && self.prove_at.is_none()
     }
 
-    /// Ends a store that is settled, and gives its shared memory back. Returns false when it is not settled: then
-    /// the next round begins at once, and the caller tries again when that has ended.
+    /// Ends a settled store and gives its shared memory back. Returns false if the store is not
+    /// settled: the next round begins at once, and the caller tries again after that round.
     ///
     /// # Errors
-    /// When the memory cannot be removed.
+    /// If the memory cannot be removed.
     pub fn leave(&mut self, memories: &mut dyn Memories) -> io::Result<bool> {
         if !self.is_settled() {
-            // The store gets nothing more, so a round gains nothing by waiting for its time. The turn is over,
-            // and the next one may come only at that time.
+            // The store gets no more changes, so waiting would not make the round larger. This
+            // turn is over, and the next one may come only when the round is due.
             self.urgent |= !self.touched.is_empty();
             self.hand_over(self.now);
             return Ok(false);
         }
         if self.parts.frames.iter().any(|frame| frame.state == State::Bad) {
-            // Its only copy is there.
+            // The bad frame's only copy is in the shared memory.
             return Ok(true);
         }
         memories.remove(&crate::pool::name(&self.parts.superblock))?;
         Ok(true)
     }
 
-    /// The frame of a replica that may be changed.
+    /// Returns the frame of a replica that may be changed.
     fn writable(&self, id: ReplicaId) -> Result<u32, Refusal> {
         let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
         let frame = &self.parts.frames[number as usize];
@@ -645,7 +653,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether bytes are those that are in the buffer already.
+    /// Whether these bytes are already in the buffer.
     fn is_repeated(&self, buffer: u32, offset: u32, bytes: &[u8]) -> bool {
         let mut piece = [0; 4096];
         let mut at = offset;
@@ -657,7 +665,7 @@ impl Store {
         })
     }
 
-    /// Copies bytes behind those that are there. All of them count at once.
+    /// Appends pieces. All of them count at the same moment.
     fn add<'b>(&mut self, number: u32, buffer: u32, pieces: impl Iterator<Item = &'b [u8]>) {
         let frame = &mut self.parts.frames[number as usize];
         let Some(filling) = self.filling.get_mut(&number) else { return };
@@ -686,7 +694,7 @@ impl Store {
         self.urgent |= frame.length - filling.flushed >= FLUSH_BYTES;
     }
 
-    /// A frame has changed, or what it was changed to is asked for again.
+    /// Acknowledges a change of a frame, also a repeated one.
     fn acknowledge(&mut self, number: u32) -> Ack {
         self.touched.insert(number);
         self.is_busy(number);
@@ -694,7 +702,7 @@ impl Store {
             if !self.resting.contains_key(&number) {
                 return Ack::Now;
             }
-            // It is in no memory that outlasts the process.
+            // A resting replica is in no memory that outlasts the process.
             self.urgent = true;
         }
         self.issued.0 += 1;
@@ -702,11 +710,12 @@ impl Store {
         Ack::When(self.issued)
     }
 
-    /// Gives a buffer back, once nobody reads it.
+    /// Releases a buffer after the last read of it has ended.
     fn release(&mut self, buffer: Option<u32>) {
         let Some(buffer) = buffer else { return };
         if self.pins.contains_key(&buffer) {
-            // What is read from it is on the disk, or of no use to the next process.
+            // The bytes still being read from it are on the disk, or of no use to the next
+            // process.
             self.parts.pool.drop_replica(buffer);
             self.to_release.insert(buffer);
             return;

@@ -18,7 +18,7 @@ use std::io;
 use thunderhead_runtime::files::Files;
 use thunderhead_runtime::lasting::Memories;
 
-/// The longest file that is read: longer than the longest path.
+/// The longest file that is read, which is longer than the longest path.
 const BYTES_MAX: usize = 8 << 10;
 
 /// The contents of the file.

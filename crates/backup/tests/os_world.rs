@@ -318,7 +318,7 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
     let options = options(Durability::Replicated);
     let (world, mut store, _) = start(&scrap.0, options.clone()).unwrap();
     store.open(replica(1), Epoch(1), false).unwrap();
-    store.append(replica(1), Epoch(1), 0, b"nobody else's").unwrap();
+    store.append(replica(1), Epoch(1), 0, b"private bytes").unwrap();
     let pool = format!("/dev/shm/thunderhead-backup-{:016x}", store.superblock().store);
     let others = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o077;
     assert_eq!((others(&scrap.0), others(Path::new(&pool))), (0, 0));

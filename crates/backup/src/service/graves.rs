@@ -1,6 +1,6 @@
-//! Replicas that were freed not long ago, with their epochs: what brings one of them back was under
-//! way for long. Kept in memory, for connections do not outlast the process, and a few thousand, for
-//! no message is under way for that long.
+//! Recently freed replicas and their epochs, so that a delayed message does not begin one of them
+//! again. They are kept in memory, because connections do not outlast the process. A few thousand
+//! are enough, because no message is in flight for longer than that many frees.
 
 use crate::layout::ReplicaId;
 use crate::limits::GRAVES_MAX;
@@ -29,7 +29,7 @@ impl Graves {
         }
     }
 
-    /// Up to which epoch the replica was freed.
+    /// Returns the epoch up to which the replica was freed.
     pub(super) fn epoch(&self, id: ReplicaId) -> Option<Epoch> {
         self.epochs.get(&id).copied()
     }

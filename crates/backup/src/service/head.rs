@@ -1,4 +1,5 @@
-//! What an open replica says of its log: read, looked through in slices, told.
+//! Finds the digest and other facts of a log in an open replica: reads it, scans it in slices, and
+//! answers.
 
 use super::Refused;
 use crate::error::{ReadError, Unserved};
@@ -14,7 +15,7 @@ use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{Head, HeadOf, TabletStatus, to_body};
 
-/// What a step of looking through a segment takes.
+/// The cost of one step of scanning a segment.
 const SCANNING: Duration = Duration::from_micros(10);
 
 /// See the module's documentation.
@@ -43,7 +44,7 @@ impl Heads {
         }
     }
 
-    /// A replica was read; gives it back if it was not for this.
+    /// Takes a replica that was read; returns the outcome if the read was for another component.
     pub(super) fn read(
         &mut self,
         context: &mut Context<'_>,
@@ -62,7 +63,7 @@ impl Heads {
         self.scans.is_empty()
     }
 
-    /// Looks through what was read, as far as the budget goes.
+    /// Scans replicas, within the budget.
     pub(super) fn work(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
         while let Some((reply_to, replica, scan)) = self.scans.front_mut() {
             let more = scan.step(replica.id().segment, replica.bytes());

@@ -1,8 +1,9 @@
 //! Long lists are read and written beside the reactor.
 //!
-//! What a recovery says of a log names each of its segments, in JSON: up to 8 MiB, which take a tenth of a second
-//! to parse and to sort. A worker does that, and the reactor goes on meanwhile. Short lists take less time than
-//! waking a worker does, so the service reads those itself. The worker is started with the first long list.
+//! A recovery's list of a log names each of its segments in JSON. It is up to 8 MiB long and takes
+//! a tenth of a second to parse and to sort. A worker does that while the reactor goes on. A short
+//! list takes less time than waking a worker, so the service reads it itself. The worker starts
+//! with the first long list.
 
 use crate::limits::{BUSY_US, LIST_BYTES_AT_ONCE, LISTS_MAX};
 use std::collections::{BTreeSet, VecDeque};
@@ -14,17 +15,17 @@ use thunderhead_runtime::workers::{Step, Worker, WorkerBell};
 use thunderhead_wire::control::{BeginRecovery, FreeRest, Inventory, of_body, to_body};
 use thunderhead_wire::{MasterId, SegmentId, Status};
 
-/// What is to be done with a list.
+/// A job for the worker.
 pub(super) enum Job {
-    /// The body of `free rest` is to be read.
+    /// Parse the body of `free rest`.
     FreeRest(Vec<u8>),
-    /// The body of `begin recovery` is to be read.
+    /// Parse the body of `begin recovery`.
     BeginRecovery(Vec<u8>),
-    /// An answer is to be written.
+    /// Write an answer.
     Inventory(Inventory),
 }
 
-/// A list that was read or written. Nothing where the body makes no sense.
+/// A list that was parsed or written. `None` if the body is malformed.
 pub(super) enum Done {
     FreeRest(Option<(MasterId, BTreeSet<SegmentId>)>),
     BeginRecovery(Option<BeginRecovery>),
@@ -41,13 +42,13 @@ impl Job {
     }
 }
 
-/// What `free rest` says: the segments that stay, in order.
+/// Parses `free rest`: the master, and the segments that stay.
 pub(super) fn free_rest(body: &[u8]) -> Option<(MasterId, BTreeSet<SegmentId>)> {
     let FreeRest { master, keep } = of_body(body)?;
     Some((master, keep.into_iter().collect()))
 }
 
-/// Whether a body is so long that it is read beside the reactor.
+/// Whether a body is so long that a worker parses it.
 pub(super) fn is_long(body: &[u8]) -> bool {
     body.len() > LIST_BYTES_AT_ONCE
 }
@@ -69,7 +70,7 @@ struct Clerk {
 
 impl Worker for Clerk {
     fn step(&mut self, _: &mut dyn Files) -> Step {
-        // Not locked while it works.
+        // The lock is not held while the worker works.
         let next = lock(&self.queues).jobs.pop_front();
         let Some((reply_to, job)) = next else { return Step::Idle };
         let done = job.work();
@@ -84,12 +85,12 @@ impl Worker for Clerk {
 pub(super) struct Lists {
     queues: Arc<Mutex<Queues>>,
     bell: Option<WorkerBell>,
-    /// Lists that the worker has, or has done.
+    /// Lists that the worker has not returned yet.
     count: usize,
 }
 
 impl Lists {
-    /// Has the worker do something with a list; refuses where it has too many.
+    /// Gives the worker a job with a list; refuses if it has too many.
     pub(super) fn begin(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, job: Job) {
         if self.bell.is_none() {
             let clerk = Clerk { queues: Arc::clone(&self.queues), alarm: context.alarm().clone() };
@@ -108,7 +109,7 @@ impl Lists {
         }
     }
 
-    /// A list that is done, and for whom.
+    /// Returns a finished list and its receiver.
     #[inline]
     pub(super) fn done(&mut self) -> Option<(ReplyTo, Done)> {
         if self.count == 0 {

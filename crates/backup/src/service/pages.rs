@@ -1,5 +1,5 @@
-//! Replicas that are read page by page. A replica is read and verified whole, once; its pages come
-//! from memory as long as it is among the few that were asked for last.
+//! Reads replicas page by page. A replica is read and verified as a whole, once. Its pages come
+//! from memory as long as it is among the few most recently used ones.
 
 use crate::error::{ReadError, Refusal};
 use crate::layout::ReplicaId;
@@ -12,16 +12,16 @@ use thunderhead_wire::replication::{PieceHead, ReadHead};
 use thunderhead_wire::{MasterId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A page that is wanted: from where on, and how much.
+/// A requested page: its receiver, its offset and its length.
 type Wanted = (ReplyTo, u32, u32);
 
-/// Pages that may wait for one replica; more are told to come again.
+/// Pages that may wait for one replica; further callers are told to retry.
 const WANTED_MAX: usize = 256;
 
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Pages {
-    /// The one that was used last comes last.
+    /// The most recently used replica is last.
     cached: VecDeque<ReplicaBytes>,
     under_way: BTreeMap<ReadId, (ReplicaId, Vec<Wanted>)>,
 }
@@ -41,7 +41,7 @@ impl Pages {
         let wanted = (reply_to, head.offset(), head.bytes());
         let known = store.offered(id);
         if let Some(at) = self.cached.iter().position(|it| it.id() == id) {
-            // It may have been extended, or freed and begun anew, since it was read.
+            // The replica may have been extended, or freed and begun again, since it was read.
             let header = self.cached[at].header();
             let is_current = known.is_some_and(|it| {
                 (it.epoch, it.length, it.closed) == (header.epoch, header.length, header.closed)
@@ -71,7 +71,7 @@ impl Pages {
         }
     }
 
-    /// A replica was read.
+    /// Answers the waiting pages of a replica that was read.
     pub(super) fn read(
         &mut self,
         context: &mut Context<'_>,
@@ -110,7 +110,7 @@ impl Pages {
 
 fn answer(context: &mut Context<'_>, (reply_to, offset, bytes): Wanted, replica: &ReplicaBytes) {
     let whole = replica.bytes();
-    // One byte at least, so that every page gets on.
+    // A page has at least one byte, so that the caller makes progress.
     let bytes = bytes.clamp(1, PAGE_BYTES_MAX) as usize;
     let page = whole.get(offset as usize..).unwrap_or_default();
     let page = page.get(..bytes).unwrap_or(page);

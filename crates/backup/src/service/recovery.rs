@@ -1,31 +1,37 @@
-//! Replicas of masters that are gone, read ahead and cut by partitions for those who rebuild them.
+//! Serves recoveries: reads the replicas of crashed masters ahead and cuts them into a part for
+//! each partition.
 //!
 //! ```text
 //!  named ──┐ read: a few at a time       cut: a slice each turn          sent, piece by piece
 //!  asked ──┴────────► [ replica ] ─────────────────► [ part | part | … ] ────────► masters
 //! ```
 //!
-//! The segments that a recovery names are read in its order, unasked, as long as there is room for
-//! their parts; what is asked for comes before them, whether it was named or not. Until then who asks
-//! is told to come again. What was asked for first is cut for all partitions, for what moves one of
-//! them to ask here mostly moves all.
+//! The backup reads the segments that a recovery names in the recovery's order, before they are
+//! requested, as long as there is room for their parts. A requested segment comes before these,
+//! whether the recovery named it or not. Until its part is ready, a caller is told to retry. The
+//! first request for a segment cuts it for all partitions, because the reason that makes one
+//! partition ask here mostly makes all of them ask here.
 //!
-//! Where a log is taken back, its closed replicas are not cut: they go as they were read, and what is kept is
-//! the memory that they were read into. The shard of the same process is handed that.
+//! If a master takes a log back, the closed replicas of the log are not cut. The backup keeps the
+//! memory that they were read into and sends them as they are. It hands that memory to the shard
+//! of the same process.
 //!
-//! # What is kept, and for how long
+//! # How long parts are kept
 //!
-//! A part goes when it was sent to its end and its partition asks for another segment, or for nothing
-//! for a while. Who asks for it again gets it cut anew, for itself alone.
+//! A part is dropped after its end was sent, once its partition requests another segment or
+//! nothing for a while. If that partition requests the part again, the segment is cut again for
+//! that partition alone.
 //!
-//! Parts take so much memory and no more ([`Recoveries::limit`]). Where there is no room for a segment
-//! that is asked for, parts go of partitions of which nothing was heard for some time ([`IDLE`]), and of
-//! segments that only some of them wanted from here after all. If all are heard of, the slower ones hold up the faster ones, which is right: all are needed in the end.
-//! But they may also wait for each other, by way of other backups. So who has waited for long
-//! ([`PATIENCE`]) displaces the parts that were cut last: they are needed last.
+//! Parts take a limited amount of memory ([`Recoveries::limit`]). If a requested segment has no
+//! room, the backup drops parts of partitions that have been silent for some time ([`IDLE`]), and
+//! parts of segments that only some partitions requested from here after all. If no partition is
+//! silent, slower ones hold up faster ones. This is right, because the recovery needs all
+//! of them in the end. But partitions may also wait for each other by way of other backups. So a
+//! segment that partitions have waited for during [`PATIENCE`] displaces the parts that were cut
+//! last, which are needed last.
 //!
-//! A recovery that nobody has asked for anything for long is forgotten, as is one whose master's
-//! replicas are freed.
+//! A recovery is forgotten after a long time without requests, or when the replicas of its master
+//! are freed.
 
 mod ahead;
 mod cutting;
@@ -52,25 +58,25 @@ use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{MasterId, SegmentId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A part that was sent to its end goes after this time.
+/// A part whose end was sent is dropped after this time.
 const SENT_STAY: Duration = Duration::from_secs(1);
 
-/// A partition that is silent for so long may lose its parts to others.
+/// A partition that is silent for this long may lose its parts to others.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Who waits for so long displaces others, but not parts that are younger than that.
+/// After this long a waiting segment displaces parts that are at least this old.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A recovery that nobody asks for anything is forgotten after this time.
+/// A recovery without requests is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// How often is looked for what has stayed too long.
+/// The interval between two searches for parts and recoveries that have stayed too long.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// What a partition gets of a segment.
+/// The part of a segment that a partition gets.
 enum Kept {
     Cut(Part),
-    /// The replica as it is.
+    /// All of the replica, not cut.
     Whole(Arc<ReplicaBytes>),
 }
 
@@ -89,7 +95,7 @@ impl Kept {
         }
     }
 
-    /// Adds the bytes behind an offset, at most so many.
+    /// Adds at most `most` bytes behind an offset.
     fn slices<'a>(&'a self, offset: usize, most: usize, into: &mut Vec<&'a [u8]>) {
         match self {
             Kept::Cut(part) => into.extend(part.slices(offset, most)),
@@ -101,53 +107,55 @@ impl Kept {
     }
 }
 
-/// What is known of a segment in a recovery. Nothing is kept of one that is not wanted now.
+/// The state of a segment in a recovery. A segment without parts, reads or waiting partitions has
+/// none.
 #[derive(Default)]
 struct Segment {
     parts: BTreeMap<u32, Kept>,
-    /// The how many'th it was to be cut, and when that was.
+    /// The number of this cut among all cuts, and its time.
     cut: Option<(u64, Time)>,
-    /// It is being read, or cut.
+    /// The segment is being read or cut.
     under_way: bool,
-    /// It was asked for before its time.
+    /// It was requested before it was cut.
     was_demanded: bool,
-    /// Who asked for it since; and since when they wait.
+    /// Partitions that wait for it, and since when.
     wanted: BTreeSet<u32>,
     since: Option<Time>,
 }
 
-/// A partition, as one knows who rebuilds it.
+/// The requests of one partition.
 struct Asker {
     asked: Time,
-    /// Segments of which it was sent the end.
+    /// Segments whose end was sent to it.
     sent: Vec<(SegmentId, Time)>,
 }
 
 struct Recovery {
     number: u64,
-    /// Replicas are not cut.
+    /// Replicas are sent whole, not cut.
     whole: bool,
     partitions: Rc<Partitions>,
     named: VecDeque<SegmentId>,
-    /// Asked for, and not here.
+    /// Requested segments that are not ready.
     demanded: VecDeque<SegmentId>,
     segments: BTreeMap<SegmentId, Segment>,
     /// Segments that were cut at least once.
     known: BTreeSet<SegmentId>,
-    /// Segments that cannot be had here.
+    /// Segments that cannot be served here, with the reason.
     refused: BTreeMap<SegmentId, Unserved>,
     askers: Vec<Asker>,
     touched: Time,
 }
 
-/// A segment that is read, or was.
+/// A segment that is being read or cut.
 struct Job {
-    /// Whose recovery it is for: the replica may be of a master whose log that one had taken back.
+    /// The master that is recovered. The replica may belong to a former master whose log that
+    /// master had taken back.
     of: MasterId,
     id: ReplicaId,
     recovery: u64,
     length: u32,
-    /// For these partitions only.
+    /// The only partitions to cut for; `None` for all.
     wanted: Option<BTreeSet<u32>>,
 }
 
@@ -156,16 +164,16 @@ pub(super) struct Recoveries {
     of: BTreeMap<MasterId, Recovery>,
     reads: BTreeMap<ReadId, Job>,
     cutting: VecDeque<Cutting>,
-    /// Whose turn it was to read.
+    /// The master whose recovery read last.
     last: MasterId,
-    /// Segments that were cut.
+    /// The number of segments that were cut.
     count: u64,
-    /// Parts that nobody wants any more. To give their memory back takes time.
+    /// Dropped parts. Their memory is freed in slices, because that takes time.
     waste: Vec<Part>,
     held: u64,
-    /// Bytes of parts, and of segments that are about to become some.
+    /// The most bytes of parts, and of segments that are about to become parts.
     limit: u64,
-    /// The same for replicas that are not cut and that nobody has asked for yet.
+    /// The same limit for whole replicas that were not requested yet.
     limit_whole: u64,
     bytes_read: u64,
     swept: Time,
@@ -190,20 +198,20 @@ impl Recoveries {
         recoveries
     }
 
-    /// So many bytes, but enough for a few segments.
+    /// Sets the limit in bytes. A few segments always have room.
     pub(super) fn set_limit(&mut self, bytes: u64, segment_bytes: u32) {
         let least = SEGMENTS_AHEAD * u64::from(segment_bytes);
         self.limit = bytes.max(least);
         self.limit_whole = self.limit.min(WHOLE_BYTES_MAX.max(least));
     }
 
-    /// Bytes that were read for recoveries, and bytes of parts that are here.
+    /// Returns the bytes that were read for recoveries, and the bytes of parts that are kept.
     pub(super) fn progress(&self) -> (u64, u64) {
         (self.bytes_read, self.held)
     }
 
-    /// Begins a recovery that names no more segments than this backup has frames: who names more does not
-    /// mean this backup.
+    /// Begins a recovery. Refuses a request with more segments than this backup has frames: it
+    /// cannot be meant for this backup.
     pub(super) fn begin(
         &mut self,
         context: &mut Context<'_>,
@@ -253,7 +261,7 @@ impl Recoveries {
         context.reply(to, &[&to_body(&Empty {})]);
     }
 
-    /// A piece of a part is asked for.
+    /// Answers a request for a piece of a part.
     pub(super) fn request(
         &mut self,
         store: &Store,
@@ -266,7 +274,7 @@ impl Recoveries {
             Ok(found) => found,
             Err(refused) => return refused.tell(context, to),
         };
-        // One byte at least, so that every piece gets on.
+        // A piece has at least one byte, so that the caller makes progress.
         let most = head.bytes().clamp(1, PAGE_BYTES_MAX) as usize;
         let (offset, length) = (head.offset() as usize, kept.len());
         let piece = PieceHead::new(u32::try_from(length).unwrap_or(u32::MAX));
@@ -280,7 +288,7 @@ impl Recoveries {
         }
     }
 
-    /// The shard of the same process asks for a replica; nothing where it is cut.
+    /// Returns a replica for the shard of the same process, or `None` if it is cut.
     pub(super) fn whole(
         &mut self,
         store: &Store,
@@ -294,7 +302,7 @@ impl Recoveries {
         Ok(Some(replica))
     }
 
-    /// A partition has all of a segment.
+    /// Notes that the end of a segment was sent to a partition.
     fn was_sent(&mut self, head: &RecoveryHead, now: Time) {
         let of = self.of.get_mut(&head.master());
         let asker = of.and_then(|of| of.askers.get_mut(head.partition() as usize));
@@ -303,7 +311,7 @@ impl Recoveries {
         }
     }
 
-    /// What a partition asks for, if it is here; if not, it comes.
+    /// Returns the part that a partition requests. If it is not ready, queues its segment.
     fn look<'b>(
         &mut self,
         store: &Store,
@@ -322,7 +330,7 @@ impl Recoveries {
             return Err(Refused::with(Status::Malformed, 0));
         };
         (asker.asked, of.touched) = (now, now);
-        // It has these, or it would not ask for others.
+        // The partition has these segments, or it would not request others.
         let (same, others) =
             std::mem::take(&mut asker.sent).into_iter().partition(|it| it.0 == segment);
         asker.sent = same;
@@ -350,7 +358,7 @@ impl Recoveries {
         kept.map(|kept| (head, kept)).ok_or(Refused::with(Status::Busy, COMING_US))
     }
 
-    /// A replica was read; gives it back if it was not for this.
+    /// Takes a replica that was read; returns the outcome if the read was for another component.
     pub(super) fn read(
         &mut self,
         read: ReadId,
@@ -375,7 +383,7 @@ impl Recoveries {
         None
     }
 
-    /// What partitions get of a segment is here.
+    /// Keeps the parts of a segment that was read or cut.
     fn is_ready(&mut self, job: &Job, ready: Vec<(u32, Kept)>, now: Time) {
         let Some(of) = self.of.get_mut(&job.of) else { return };
         self.count += 1;
@@ -392,7 +400,7 @@ impl Recoveries {
         }
     }
 
-    /// A segment cannot be had here.
+    /// Gives up serving a segment.
     fn give_up(&mut self, job: &Job, why: Unserved) {
         let known = self.of.get_mut(&job.of).filter(|it| it.number == job.recovery);
         let Some(of) = known else { return };
@@ -400,7 +408,7 @@ impl Recoveries {
         of.refuse(job.id.segment, why);
     }
 
-    /// A master's replicas are freed, or another recovery begins.
+    /// Forgets a recovery: its replicas are freed, or another recovery begins.
     pub(super) fn forget(&mut self, master: MasterId) {
         let Some(of) = self.of.remove(&master) else { return };
         let parts = of.segments.into_values().flat_map(|it| it.parts.into_values());
@@ -409,12 +417,12 @@ impl Recoveries {
         }
     }
 
-    /// When there is something to do though nobody asks.
+    /// Returns the time of the next sweep, which happens without requests.
     pub(super) fn deadline(&self) -> Option<Time> {
         (!self.of.is_empty()).then_some(self.swept + SWEEP)
     }
 
-    /// Drops what has stayed too long.
+    /// Drops parts and recoveries that have stayed too long.
     fn sweep(&mut self, store: &Store, now: Time) {
         if now.since(self.swept) < SWEEP {
             return;
@@ -424,10 +432,11 @@ impl Recoveries {
         let is_over = |of: &&Recovery| now.since(of.touched) >= FORGOTTEN;
         let over = self.of.iter().filter(|(_, of)| is_over(of)).map(|(master, _)| *master);
         for master in over.collect::<Vec<_>>() {
-            // Where a log was taken back nobody frees the replicas, by which else it would be forgotten.
+            // After a log was taken back, its replicas are not freed. That would otherwise end the
+            // recovery, so this end is expected.
             if self.of.get(&master).is_some_and(|of| !of.whole) {
                 tracing::warn!(
-                    "nobody asks for anything of {master} any more: its recovery is forgotten"
+                    "no server asks for the replicas of {master} any more: its recovery is forgotten"
                 );
             }
             self.forget(master);
@@ -445,7 +454,7 @@ impl Recoveries {
 }
 
 impl Recovery {
-    /// A segment is not to be had. What was cut of it before is as good as ever.
+    /// Marks a segment as unservable. Parts that were cut before stay valid.
     fn refuse(&mut self, segment: SegmentId, why: Unserved) {
         if let Some(known) = self.segments.get_mut(&segment) {
             (known.under_way, known.since) = (false, None);
@@ -462,7 +471,7 @@ fn taken(it: &thunderhead_wire::control::Taken) -> (thunderhead_wire::TabletRang
     (it.range, it.since)
 }
 
-/// The memory of parts goes in slices; that of a replica is used again.
+/// Frees the memory of parts in slices. The memory of whole replicas is used again.
 fn throw_away(kept: Kept, held: &mut u64, waste: &mut Vec<Part>) {
     *held -= kept.memory_bytes() as u64;
     if let Kept::Cut(part) = kept {
@@ -470,7 +479,7 @@ fn throw_away(kept: Kept, held: &mut u64, waste: &mut Vec<Part>) {
     }
 }
 
-/// Drops a part, and with the last one all that is known of the segment.
+/// Drops a part. With the last part of a segment, drops the segment's state.
 fn drop_part(
     of: &mut Recovery,
     segment: SegmentId,

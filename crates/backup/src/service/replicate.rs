@@ -1,4 +1,4 @@
-//! What a master wants done with its replicas, part by part.
+//! Handles a master's messages about its replicas, part by part.
 
 use super::{Asker, Service, Waiting};
 use crate::error::Refusal;
@@ -10,17 +10,18 @@ use thunderhead_wire::replication::{
 };
 use thunderhead_wire::{SegmentId, Status};
 
-/// What is left of a message, which lies in pieces: each head within one.
+/// The remaining parts of a message. The message lies in pieces, and each head is within one
+/// piece.
 #[derive(Clone)]
 struct Parts<'a> {
     piece: &'a [u8],
     behind: &'a [&'a [u8]],
 }
 
-/// A part, and what belongs to it.
+/// A part and its bytes.
 type Taken<'a> = (&'a ReplicaPart, Bytes<'a>);
 
-/// What belongs to a part, piece by piece.
+/// The bytes of a part, piece by piece.
 #[derive(Clone)]
 struct Bytes<'a> {
     from: Parts<'a>,
@@ -28,14 +29,14 @@ struct Bytes<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The head of a message, and its parts.
+    /// Returns the head of a message and its parts.
     fn of(pieces: &'a [&'a [u8]]) -> Option<(&'a ReplicateHead, Parts<'a>)> {
         let (first, behind) = pieces.split_first()?;
         let (head, piece) = ReplicateHead::take(first)?;
         Some((head, Parts { piece, behind }))
     }
 
-    /// Goes on to the next piece where one is at its end.
+    /// Moves to the next piece at the end of this one.
     fn go_on(&mut self) {
         while let (true, Some((next, behind))) = (self.piece.is_empty(), self.behind.split_first())
         {
@@ -71,7 +72,7 @@ impl<'a> Iterator for Bytes<'a> {
 }
 
 impl<'a> Iterator for Parts<'a> {
-    /// Nothing where the bytes make no sense.
+    /// `None` if the bytes are malformed.
     type Item = Option<Taken<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -95,14 +96,14 @@ fn makes_sense(part: &ReplicaPart) -> bool {
 }
 
 impl Service {
-    /// Does what a message wants. The answers, or nothing when they wait for the disk.
+    /// Carries out a message. Returns the answers, or `None` if they wait for the disk.
     pub(super) fn carry_out(
         &mut self,
         pieces: &[&[u8]],
         asker: Asker,
     ) -> Result<Option<Vec<PartAnswer>>, Status> {
         let (head, parts) = Parts::of(pieces).ok_or(Status::Malformed)?;
-        // All of it is looked at before any of it is done.
+        // The service checks all parts before it carries out any of them.
         let count = parts.clone().try_fold(0, |count, part| part.map(|_| count + 1));
         let count = count.filter(|count| *count <= PARTS_MAX).ok_or(Status::Malformed)?;
         if self.is_deposed(head.master(), head.list_version()) {
@@ -137,7 +138,8 @@ impl Service {
         Ok(None)
     }
 
-    /// Does one part. The last ticket is that of all: what is durable is so in order.
+    /// Carries out one part. Its last ticket covers the whole part, because changes become durable
+    /// in order.
     fn part(
         &mut self,
         id: ReplicaId,
@@ -152,7 +154,7 @@ impl Service {
         if part.wants(OPEN) {
             match self.open(id, part) {
                 Ok(opened) => ack = opened,
-                // It was opened and closed by this very message before.
+                // An earlier delivery of this message opened and closed the replica.
                 Err(Refusal::Exists(_)) if part.wants(CLOSE) => {
                     let is_it = self.store.replica(id).is_some_and(|it| it.epoch == epoch);
                     return match self.store.close(id, epoch, part.length()) {
@@ -163,12 +165,12 @@ impl Service {
                 Err(refusal) => return Err(refusal),
             }
         }
-        // Without bytes it asks whether the replica is there, and raises its epoch.
+        // A part without bytes checks that the replica is here, and raises its epoch.
         let asks = !part.wants(OPEN) && !part.wants(COMMIT) && !part.wants(CLOSE);
         if part.bytes() > 0 || asks {
             match self.store.append_pieces(id, epoch, part.offset(), bytes) {
                 Ok(appended) => ack = appended,
-                // The same message came before, and closed it.
+                // An earlier delivery of this message closed the replica.
                 Err(Refusal::Closed { length, .. })
                     if part.wants(CLOSE) && part.length() == length => {}
                 Err(refusal) => return Err(refusal),

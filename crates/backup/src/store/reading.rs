@@ -1,6 +1,7 @@
-//! Replicas that are read, by a worker: asked for, and handed on.
+//! Reads of replicas, which a worker does.
 //!
-//! What lies in a buffer is read there, and the buffer stays until that is done (*pinned*).
+//! The worker reads a replica in a buffer from there, and the buffer is *pinned* until the read
+//! ends.
 
 use super::{Event, Store};
 use crate::error::{ReadError, Refusal};
@@ -9,10 +10,11 @@ use crate::limits::READS_MAX;
 use crate::reader::{self, ReadId, ReadJob};
 
 impl Store {
-    /// Begins to read a replica; [`Event::Read`] brings it. An open one is read as it is now.
+    /// Begins to read a replica; [`Event::Read`] brings the result. An open replica is read as it
+    /// is now.
     ///
     /// # Errors
-    /// When there is none that counts, or too many reads are under way.
+    /// If no counting replica is here, or too many reads are under way.
     pub fn read(&mut self, id: ReplicaId) -> Result<ReadId, Refusal> {
         let number = self.counting(id).ok_or(Refusal::NotFound(id))?;
         let frame = self.parts.frames[number as usize];
@@ -20,7 +22,7 @@ impl Store {
             return Err(Refusal::Overloaded);
         }
         let in_buffer = match frame.buffer {
-            // What the disk has of it is older: it does not take the place of what was in the buffer.
+            // The disk's copy is older, so it cannot stand in for the buffer's contents.
             Some(buffer) => {
                 let used = self.in_buffer(number).map_err(|_| Refusal::NotFound(id))?;
                 Some((buffer, used))

@@ -1,4 +1,4 @@
-//! Which replicas count, where one is begun in the place of another; and how they go.
+//! Decides which replica counts while another one replaces it, and frees replicas.
 //!
 //! ```text
 //!            by_id        replaced      succeeded
@@ -8,14 +8,15 @@
 //!  round     new                                     old's frame is freed in the round after it
 //! ```
 //!
-//! A process that is killed finds the old one as long as the new one is not committed, then the new one:
-//! of two that count the later one is kept (`start.rs`). Power that goes in the midst leaves the old one until the
-//! new one is whole on the disk.
+//! After a kill, the next process finds the old replica as long as the new one is not committed,
+//! then the new one. If two count, it keeps the later one (`start.rs`). If the power fails during
+//! the replacement, the old one counts until all of the new one is on the disk.
 //!
-//! A new one that rests is in no memory that outlasts the process: that it is committed only the disk can say. So the
-//! old one's buffer says that it is there until a round is done that was begun after the new one was committed
-//! and that wrote it; and that is before anybody hears that it was. A process that is killed finds what is in memory:
-//! the old one, also where the disk has the new one by then.
+//! A new replica that rests is in no memory that outlasts the process, so only the disk can say
+//! that it is committed. Therefore the old one's buffer keeps its replica until a round ends
+//! that began after the commit and wrote the new one. The commit is acknowledged only after that
+//! round. A process that starts after a kill uses the replica in memory: the old one, even if the
+//! new one is on the disk by then.
 
 use super::{Replica, State, Store};
 use crate::layout::ReplicaId;
@@ -24,22 +25,23 @@ use std::ops::Bound;
 use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
-    /// Gives a replica up; false when there was none. It may come back if the process ends before
-    /// the disk has heard of it.
+    /// Frees a replica. Returns false if there was none. It may come back if the process ends
+    /// before the header on disk is marked free.
     pub fn free(&mut self, id: ReplicaId) -> bool {
         let numbers = [self.by_id.remove(&id), self.replaced.remove(&id)];
         numbers.iter().flatten().for_each(|number| self.give_up(*number));
         numbers.iter().any(Option::is_some)
     }
 
-    /// Gives up all replicas of a master; says how many there were.
+    /// Frees all replicas of a master and returns their number.
     pub fn free_master(&mut self, master: MasterId) -> usize {
         let ids: Vec<ReplicaId> =
             self.by_id.keys().filter(|id| id.master == master).copied().collect();
         ids.into_iter().filter(|id| self.free(*id)).count()
     }
 
-    /// Gives up the replicas of a master, but for closed ones of these segments; says which.
+    /// Frees the replicas of a master except closed ones of these segments. Returns the freed
+    /// ones.
     pub fn free_rest(&mut self, master: MasterId, keep: &BTreeSet<SegmentId>) -> Vec<ReplicaId> {
         let stays = |id: &ReplicaId| {
             keep.contains(&id.segment) && self.offered(*id).is_some_and(|it| it.closed)
@@ -49,7 +51,8 @@ impl Store {
         rest.into_iter().filter(|id| self.free(*id)).collect()
     }
 
-    /// Masters with replicas here, whether these count or not: those with higher numbers than one, in order.
+    /// Returns masters above `after` with replicas here, in order, whether the replicas count or
+    /// not.
     #[must_use]
     pub fn masters_after(&self, after: MasterId, most: usize) -> Vec<MasterId> {
         let mut masters = Vec::new();
@@ -64,24 +67,24 @@ impl Store {
         masters
     }
 
-    /// How many replicas of a master are here, whether they count or not.
+    /// Returns the number of a master's replicas here, whether they count or not.
     #[must_use]
     pub fn count_of(&self, master: MasterId) -> u64 {
         self.by_id.keys().filter(|id| id.master == master).count() as u64
     }
 
-    /// The replicas that count.
+    /// Returns the replicas that count.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
         self.by_id.keys().filter_map(|id| self.offered(*id))
     }
 
-    /// The replica that counts.
+    /// Returns the replica that counts.
     #[must_use]
     pub fn offered(&self, id: ReplicaId) -> Option<Replica> {
         Some(self.as_it_is(self.counting(id)?))
     }
 
-    /// What is here of a replica, whether it counts or not: the one that was begun last.
+    /// Returns the replica that was begun last, whether it counts or not.
     #[must_use]
     pub fn replica(&self, id: ReplicaId) -> Option<Replica> {
         Some(self.as_it_is(*self.by_id.get(&id)?))
@@ -93,14 +96,15 @@ impl Store {
         Replica { id, epoch, length, closed }
     }
 
-    /// The frame of the replica that counts.
+    /// Returns the frame of the replica that counts.
     pub(super) fn counting(&self, id: ReplicaId) -> Option<u32> {
         let begun_last = self.by_id.get(&id).copied();
         let counts = |number: &u32| self.parts.frames[*number as usize].committed;
         begun_last.filter(counts).or_else(|| self.replaced.get(&id).copied())
     }
 
-    /// Another one is begun in a replica's place. It counts until then, if it does.
+    /// Makes room for a new replica with the same id. If the old one counts, it counts until the
+    /// new one does.
     pub(super) fn set_aside(&mut self, id: ReplicaId) {
         let Some(number) = self.by_id.remove(&id) else { return };
         if self.parts.frames[number as usize].committed {
@@ -110,10 +114,10 @@ impl Store {
         }
     }
 
-    /// A replica counts now: the one that it was begun in the place of goes.
+    /// Lets a replica count, and frees the replica that it replaces.
     pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: u32) {
         let Some(former) = self.replaced.remove(&id) else { return };
-        // Those whose place it took itself wait with it.
+        // Frames that waited for the former replica now wait for this one.
         let by = self.succeeded.values_mut().filter(|by| **by == former);
         by.for_each(|by| *by = number);
         self.succeeded.insert(former, number);
@@ -124,21 +128,21 @@ impl Store {
         }
     }
 
-    /// What took the place of these is on the disk, as what counts.
+    /// Frees replaced frames after the headers of their replacements became durable.
     pub(super) fn are_over(&mut self, formers: impl Iterator<Item = u32>) {
         for former in formers {
             self.forget(former);
             if self.succeeded.remove(&former).is_some() {
                 self.refused.remove(&former);
                 self.touched.insert(former);
-                // Others may be waiting for its buffer, or its frame.
+                // Other replicas may be waiting for its buffer or its frame.
                 self.urgent = true;
             }
         }
     }
 
     fn give_up(&mut self, number: u32) {
-        // Nothing takes the place of those that waited for it: they go in the same round.
+        // No replica replaces the frames that waited for this one, so the same round frees them.
         let waited: Vec<u32> =
             self.succeeded.extract_if(.., |_, by| *by == number).map(|(it, _)| it).collect();
         for number in waited.into_iter().chain([number]) {
@@ -147,7 +151,7 @@ impl Store {
         }
     }
 
-    /// The disk is to hear that a frame is free, unless that waits for another one.
+    /// Marks a frame to be freed on the disk, unless it waits for its replacement.
     fn goes(&mut self, number: u32) {
         self.is_busy(number);
         self.filling.remove(&number);
@@ -157,7 +161,7 @@ impl Store {
         self.urgent = true;
     }
 
-    /// The next process is not to find a frame's replica in memory.
+    /// Drops a frame's replica from the pool, so that the next process does not find it there.
     fn forget(&self, number: u32) {
         if let Some(buffer) = self.parts.frames[number as usize].buffer {
             self.parts.pool.drop_replica(buffer);

@@ -1,21 +1,23 @@
-//! Open replicas that give up their buffers to others.
+//! Open replicas that give up their buffers.
 //!
-//! A master that goes on to its next head needs a buffer for that on R backups before it closes the older one,
-//! which has R as well. Where many do so at once, and all buffers are in use, all may have a part of what they
-//! need and wait for the others; and the heads of masters that are gone stay until these are recovered,
-//! which takes buffers, too. So when a replica is to be begun and no buffer is left, one of those that are open
-//! *rests*: first one whose master is gone, else the one that has got nothing for longest, and for
-//! [`RESTS_AFTER`] at least.
+//! A master that moves to its next head needs a buffer for it on R backups before it closes the
+//! older head, which has R buffers as well. If all buffers are in use, many masters may each hold
+//! part of the buffers that they need and wait for each other. The heads of masters that are gone
+//! also stay until the masters are recovered, and recoveries need buffers, too. So when a new
+//! replica needs a buffer and none is free, an open replica *rests*. The store first chooses one
+//! of which the master is gone, then the replica with the longest idle time, which must be
+//! at least [`RESTS_AFTER`].
 //!
-//! All of it is on the disk already, and so is its header: nothing is to be written for that. It counts as
-//! before, it is read from the disk, and its checksums are kept. What needs no more than its header can be done: it is
-//! committed, closed, raised to an epoch. That is on the disk before it is acknowledged, whatever the durability, for
-//! there is no memory any more that would outlast the process. More bytes it does not get: its master makes
-//! another one, as after a restart.
+//! A replica that may rest is on the disk already with its header, so resting writes nothing. The
+//! replica counts as before, it is read from the disk, and its checksums are kept in memory. It
+//! can still be committed, closed or raised to a later epoch, for these change only its header.
+//! The header is on the disk before the change is acknowledged, at every durability, because
+//! no memory that outlasts the process holds the replica any more. The replica gets no more bytes:
+//! its master begins another one, as after a restart.
 //!
-//! One that was begun in the place of another may rest before it counts, for its master may wait for buffers
-//! before it can close it. The other one stays in memory then until the disk has it that this one counts
-//! (`replaced`).
+//! A replacement may rest before it counts, because its master may wait for buffers before it can
+//! close it. The replaced replica then stays in memory until the disk records that the new one
+//! counts (`replaced`).
 
 use super::{State, Store};
 use crate::layout::{ReplicaId, Used};
@@ -24,7 +26,7 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
-    /// A master is gone: its open replicas are the first to rest.
+    /// Lets the open replicas of a master that is gone rest first.
     pub fn gives_way(&mut self, master: MasterId) {
         let id = |segment| ReplicaId { master, segment: SegmentId(segment) };
         let all = id(0)..=id(u64::MAX);
@@ -39,7 +41,7 @@ impl Store {
         }
     }
 
-    /// How late it is by now: it may be long since the last turn.
+    /// Advances the store's clock. Much time may have passed since the last turn.
     pub(crate) fn it_is(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -51,7 +53,7 @@ impl Store {
         frame.is_some_and(|frame| frame.state == State::Resting)
     }
 
-    /// All of a replica that is filled is on the disk.
+    /// Marks a filled replica as idle: all of it is on the disk.
     pub(super) fn is_idle(&mut self, number: u32) {
         if let Some(filling) = self.filling.get_mut(&number) {
             filling.idle_since = Some(self.now);
@@ -59,7 +61,7 @@ impl Store {
         }
     }
 
-    /// Something of a replica is not on the disk yet.
+    /// Marks a replica as busy: part of it is not on the disk yet.
     pub(super) fn is_busy(&mut self, number: u32) {
         let Some(filling) = self.filling.get_mut(&number) else { return };
         if let Some(since) = filling.idle_since.take() {
@@ -67,7 +69,7 @@ impl Store {
         }
     }
 
-    /// One of those that are idle gives its buffer up, if there is one.
+    /// Takes the buffer of one idle replica, if one may rest.
     pub(super) fn one_rests(&mut self) {
         let is_due = |(is_wanted, since, _): &&(bool, _, u32)| {
             !is_wanted || self.now.since(*since) >= RESTS_AFTER
@@ -94,7 +96,7 @@ impl Store {
         tracing::debug!("{} gives its buffer up", used.id);
     }
 
-    /// What the header is to say of a frame that rests, or did until it was closed.
+    /// Returns the header for a frame that rests, or that rested until it was closed.
     pub(super) fn as_it_rests(&self, number: u32) -> Option<Used> {
         let chunks = self.resting.get(&number)?.clone();
         let super::Frame { id, epoch, length, closed, committed, .. } =

@@ -1,4 +1,4 @@
-//! Rounds: what has changed is handed to the flusher, what has become of it is told.
+//! Rounds: hands changes to the flusher and reports the results.
 
 use super::{Event, Frame, State, Store, UnderWay};
 use crate::flusher::{self, Job};
@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::Time;
 
-/// A buffer does not hold what this process has put there: another process has written to the shared memory.
+/// The refusal for a buffer with other contents than this process wrote: another process has
+/// written to the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BufferLost;
 
@@ -44,7 +45,7 @@ impl Store {
         true
     }
 
-    /// Has it said on the disk that the last round was durable, once it is time.
+    /// Records on the disk that the last round was durable, if it is time. Returns whether it did.
     fn prove(&mut self, now: Time) -> bool {
         let Some(_) = self.prove_at.take_if(|at| *at <= now) else { return false };
         self.hand(Vec::new(), Vec::new());
@@ -59,7 +60,7 @@ impl Store {
         self.parts.flusher.ring();
     }
 
-    /// What is to be on the disk of a frame, as of now; `None` if nothing is.
+    /// Returns the part of the next round for a frame; `None` if the frame needs none.
     fn job(&mut self, number: u32) -> Result<Option<Job>, BufferLost> {
         let frame = &self.parts.frames[number as usize];
         let (buffer, header) = match frame.state {
@@ -76,7 +77,7 @@ impl Store {
         Ok(Some(Job { frame: number, buffer, header }))
     }
 
-    /// What the buffer of a frame holds, which must be what this process has put there.
+    /// Returns the contents of a frame's buffer, if they are the contents that this process wrote.
     pub(super) fn in_buffer(&self, number: u32) -> Result<Used, BufferLost> {
         let frame = &self.parts.frames[number as usize];
         let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
@@ -97,7 +98,7 @@ impl Store {
             return false;
         };
         self.parts.sequence = self.parts.sequence.max(finished.sequence);
-        // One that only was to prove something has failed.
+        // A round without frames, which only records the last one as durable, has failed.
         let after = if frames.is_empty() { AGAIN } else { PROVE_AFTER };
         self.prove_at = finished.unproven.then_some(now + after);
         let mut failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
@@ -123,12 +124,13 @@ impl Store {
             self.distrusted.insert(*number);
             self.again_at.get_or_insert(now + AGAIN);
             let frame = &mut self.parts.frames[*number as usize];
-            // Of what is to be free nothing is written but that. What is replaced is not yet to be.
+            // A frame to be freed needs no data on the disk. A replaced frame keeps its buffer
+            // until its replacement is durable.
             let is_to_go = frame.state == State::Freeing && !self.succeeded.contains_key(number);
             let buffer = frame.buffer.take_if(|_| is_to_go);
             self.release(buffer);
         }
-        // Those that came while the round was under way have failed with it.
+        // Changes of a failed frame that came during the round have failed with it.
         self.waiting.retain(|(ticket, number)| {
             let fails = failed.contains_key(number) || waiting.contains_key(number);
             if fails {
@@ -147,10 +149,10 @@ impl Store {
         true
     }
 
-    /// A frame's part of a round is durable.
+    /// Updates a frame after its part of a round became durable.
     fn settle(&mut self, number: u32) {
         self.refused.remove(&number);
-        // It has changed since, and is not yet what it shall be.
+        // The frame has changed since, so the disk does not have its latest state.
         if self.touched.contains(&number) {
             return;
         }
@@ -166,7 +168,8 @@ impl Store {
             State::Filling => return self.is_idle(number),
             State::Freeing => {
                 *frame = Frame::of(&Header::Free);
-                // The next one gets it: what was never written to takes a file system longer.
+                // The next replica gets this frame first: first writes to a new part of the file
+                // take a file system longer.
                 match self.distrusted.contains(&number) {
                     true => self.free.push_back(number),
                     false => self.free.push_front(number),

@@ -1,4 +1,4 @@
-//! What is read next, and what must go for it.
+//! Chooses the next segment to read, and the parts to drop for it.
 
 use super::{IDLE, Job, PATIENCE, Recoveries, Recovery, Segment, drop_part};
 use crate::error::Refusal;
@@ -9,21 +9,21 @@ use std::ops::Bound::{Excluded, Unbounded};
 use thunderhead_runtime::Time;
 use thunderhead_wire::{MasterId, SegmentId};
 
-/// A segment that is to be read.
+/// The next segment to read.
 struct Next {
     segment: SegmentId,
     is_demanded: bool,
-    /// It has waited for long.
+    /// Partitions have waited for it during [`PATIENCE`].
     is_urgent: bool,
 }
 
-/// The store has enough to read.
+/// The store has enough reads under way.
 struct Overloaded;
 
 impl Recoveries {
-    /// Begins to read what is next, as long as there is room.
+    /// Begins reads of the next segments, as long as there is room.
     pub(in crate::service) fn read_ahead(&mut self, store: &mut Store, now: Time) {
-        // Each recovery has its turn.
+        // Recoveries take turns.
         let behind = self.of.range((Excluded(self.last), Unbounded));
         let masters = behind.chain(self.of.range(..=self.last)).map(|(master, _)| *master);
         for master in masters.collect::<Vec<_>>() {
@@ -83,7 +83,7 @@ impl Recoveries {
         }
     }
 
-    /// Whether the parts of a segment may come. One may always.
+    /// Whether there is room for the parts of a segment. One segment always has room.
     fn has_room(&self, length: u32) -> bool {
         self.has_room_within(self.limit, length)
     }
@@ -94,9 +94,9 @@ impl Recoveries {
         taken == 0 || taken + u64::from(length) <= limit
     }
 
-    /// Gives up parts for a segment that is asked for.
+    /// Drops parts to make room for a requested segment.
     fn make_room(&mut self, length: u32, is_urgent: bool, now: Time) {
-        // Those of whom nobody has heard for some time.
+        // First, parts of partitions that have been silent for some time.
         for master in self.of.keys().copied().collect::<Vec<_>>() {
             let Some(of) = self.of.get(&master) else { continue };
             let is_idle =
@@ -113,7 +113,8 @@ impl Recoveries {
                 self.drop_one(master, segment, partition);
             }
         }
-        // Those that somebody wanted from here, and others perhaps do not.
+        // Then parts of segments that some partition requested from here, and others perhaps do
+        // not.
         let old = |it: &&Segment| {
             it.was_demanded && it.cut.is_some_and(|(_, at)| now.since(at) >= PATIENCE)
         };
@@ -128,7 +129,7 @@ impl Recoveries {
                 self.drop_parts(master, segment);
             }
         }
-        // What was cut last, of all.
+        // Last, the most recently cut parts of all recoveries.
         while is_urgent && !self.has_room(length) {
             let cut = |(master, of): (&MasterId, &Recovery)| {
                 let master = *master;
@@ -157,7 +158,7 @@ impl Recoveries {
 }
 
 impl Recovery {
-    /// What is to be read next: first what is asked for.
+    /// Chooses the next segment to read: requested ones come first.
     fn next(&mut self, now: Time) -> Option<Next> {
         if let Some(segment) = self.demanded.front() {
             let since = self.segments.get(segment).and_then(|it| it.since);

@@ -11,15 +11,15 @@ use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
 
-/// What one step does.
+/// The work of one step.
 const ENTRIES: usize = 32;
 const BYTES: usize = 16 << 10;
 
-/// What cutting takes, by entry and by what is read and written.
+/// The cost of cutting, by entry and by bytes read and written.
 const ENTRY_NS: u64 = 150;
 const KILOBYTE_NS: u64 = 150;
 
-/// What it takes to give memory back.
+/// The cost of freeing memory.
 const WASTE_NS: u64 = 30;
 
 pub(super) struct Cutting {
@@ -35,7 +35,8 @@ impl Cutting {
         Cutting { job, replica, partitions, filter }
     }
 
-    /// Cuts some of it; whether there is more.
+    /// Cuts one step of the segment. Returns whether there is more, and whether this slice has
+    /// time for it.
     fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), Damage> {
         let step = self.filter.step(&self.partitions, self.replica.bytes(), ENTRIES, BYTES);
         let progress = step?;
@@ -47,8 +48,8 @@ impl Cutting {
 }
 
 impl Recoveries {
-    /// Cuts what was read and gives back what nobody wants, as far as the budget goes; whether there
-    /// is more to do.
+    /// Cuts segments and frees dropped parts within the budget. Returns whether there is more to
+    /// do.
     pub(in crate::service) fn work(
         &mut self,
         store: &Store,
@@ -96,7 +97,7 @@ impl Recoveries {
         if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
             return self.give_up(&job, Unserved::Damaged(torn));
         }
-        // Of those that were not wanted there is not even a header.
+        // Partitions that were not wanted have no part, not even a header.
         let parts = (0..).zip(cut.parts).filter(|(_, part)| !part.is_empty());
         let parts = parts.map(|(partition, part)| (partition, Kept::Cut(part))).collect();
         self.is_ready(&job, parts, now);
