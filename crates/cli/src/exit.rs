@@ -161,6 +161,7 @@ fn of_status(status: Status) -> (Exit, &'static str) {
         Status::TableExists => (Exit::Negative, "table_exists"),
         Status::NoSuchServer => (Exit::Negative, "no_such_server"),
         Status::ServerIsUp => (Exit::Negative, "server_is_up"),
+        Status::MayBeNeeded => (Exit::Negative, "may_be_needed"),
         Status::ConditionFailed => (Exit::Negative, "condition_failed"),
         Status::NotANumber => (Exit::Refused, "not_a_number"),
         Status::DeadlineExceeded | Status::LeadershipLost => (Exit::Unknown, "unknown_outcome"),

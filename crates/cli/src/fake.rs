@@ -192,6 +192,7 @@ impl Store for Fake {
         match server.0 {
             1 => Err(Status::ServerIsUp.into()),
             2 => Ok(()),
+            3 => Err(Status::MayBeNeeded.into()),
             _ => Err(Status::NoSuchServer.into()),
         }
     }

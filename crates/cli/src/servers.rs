@@ -6,6 +6,7 @@ use crate::store::Store;
 use clap::Subcommand;
 use serde_json::json;
 use thunderhead_wire::ServerId;
+use thunderhead_wire::control::{Map, RecoveryInfo, TableInfo};
 
 /// The commands about a server.
 #[derive(Debug, Subcommand)]
@@ -13,8 +14,8 @@ pub(crate) enum Command {
     /// Make the cluster forget a server that is down for good.
     ///
     /// The cluster no longer relies on the replicas on the server's disk, and no server owns that
-    /// storage any more. Refused while a server is being recovered, because these replicas may be
-    /// the only ones.
+    /// storage any more. The command waits while a recovery begins. It is refused if a recovery
+    /// lacks replicas that this server may have. The message then names the log and its tables.
     Forget {
         /// The server's number; `thunderhead status` shows it.
         server: u64,
@@ -42,11 +43,40 @@ pub(crate) fn run(
             None => return Err(Failure::usage("add --yes: there is no terminal for a question")),
         }
     }
-    store.forget_server(server)?;
+    if let Err(mut failure) = store.forget_server(server) {
+        if failure.kind == "may_be_needed"
+            && let (Ok(status), Ok(map)) = (store.status(), store.tables())
+        {
+            let needed = needed_for(server, &status.recoveries, &map);
+            failure.message = needed.unwrap_or(failure.message);
+        }
+        return Err(failure);
+    }
     if session.json {
         return session.put_json(&json!({ "forgotten": server.0 }));
     }
     Ok(writeln!(session.out, "{server} is forgotten")?)
+}
+
+/// Names the logs that lack replicas which the server may have, and the tables of these logs.
+fn needed_for(server: ServerId, recoveries: &[RecoveryInfo], map: &Map) -> Option<String> {
+    let log = |recovery: &RecoveryInfo| {
+        let why = recovery.trouble.as_deref()?;
+        let is_lost = |table: &&TableInfo| {
+            table.tablets.iter().any(|tablet| tablet.master == recovery.crashed)
+        };
+        let tables = map.tables.iter().filter(is_lost).map(|it| it.name.as_str());
+        let tables = tables.collect::<Vec<_>>().join(", ");
+        Some(format!("the log of {} (tables: {tables}): {why}", recovery.crashed))
+    };
+    let logs: Vec<String> = recoveries.iter().filter_map(log).collect();
+    (!logs.is_empty()).then(|| {
+        format!(
+            "{server} is not forgotten, because it may have replicas that a recovery lacks; start it again, or drop \
+             the tables: {}",
+            logs.join("; ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -72,7 +102,9 @@ mod tests {
             json: arguments.common.json,
             progress: false,
         };
-        run(command, &mut Fake::default(), &mut session)?;
+        let mut fake = Fake::default();
+        fake.create_table("users", 2)?;
+        run(command, &mut fake, &mut session)?;
         Ok(String::from_utf8(out).expect("text"))
     }
 
@@ -85,6 +117,10 @@ mod tests {
         assert_eq!(kind("forget 2", Some(false)), "declined");
         assert_eq!(kind("forget 1 --yes", None), "server_is_up");
         assert_eq!(kind("forget 9 --yes", None), "no_such_server");
+        let refused = forget("forget 3 --yes", None).unwrap_err();
+        assert_eq!((refused.kind, refused.exit), ("may_be_needed", Exit::Negative));
+        let lacking = "the log of master 2 (tables: users): a segment is missing";
+        assert!(refused.message.ends_with(lacking), "{}", refused.message);
         assert_eq!(forget("forget 2", None).unwrap_err().exit, Exit::Usage);
     }
 

@@ -314,7 +314,8 @@ impl Cluster {
     /// Returns the servers with backups that are down.
     pub(crate) fn backups_away(&self) -> impl Iterator<Item = ServerId> + '_ {
         let down = self.servers.values().filter(|server| server.state == ServerState::Down);
-        down.filter(|server| server.backup.is_some()).map(|server| server.server)
+        down.filter(|server| server.backup.is_some() && !server.forgotten)
+            .map(|server| server.server)
     }
 
     /// Returns the server list for all servers and clients.

@@ -54,16 +54,16 @@ use crate::servers::all_freed;
 use crate::stored::Former;
 use crate::waiting::within;
 use asking::{State, Surveying};
-use attempt::Stage;
+use attempt::{Lack, Stage};
 use begin::{Message, divide, tell_masters};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use survey::Found;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::RecoveryInfo;
-use thunderhead_wire::{MasterId, TableId};
+use thunderhead_wire::{MasterId, ServerId, TableId};
 
-pub(crate) use attempt::Attempts;
+pub(crate) use attempt::{Attempts, Need};
 pub(crate) use report::recovered;
 pub(crate) use rest::{Rests, is_told, to_free as rest_to_free};
 pub(crate) use taking_back::{inherited, lineage};
@@ -100,6 +100,17 @@ pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
             }
         })
         .collect()
+}
+
+/// Whether any recovery needs the replicas of a server that is down.
+pub(crate) fn need(reign: &Reign, server: ServerId) -> Need {
+    let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
+    let lost = cluster.formers().filter(|it| !it.freeing && cluster.has_to_recover(it.master));
+    let needs = |former: &Former| match attempts.get(&former.master) {
+        Some(attempt) => attempt.needs(server, &cluster),
+        None => Need::Unknown,
+    };
+    lost.map(needs).max().unwrap_or(Need::No)
 }
 
 /// The next step for a former master.
@@ -210,12 +221,19 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
             Stage::Surveying(surveying) => match Rc::clone(surveying).look(reign) {
                 State::Wait => return Step::Wait,
                 State::WaitUntil(time) => return Step::WaitUntil(time),
-                State::Lacks(why) => {
+                State::Lacks(why, servers) => {
+                    attempt.lacks(Lack::Missing(cluster.list_version(), servers));
                     attempt.trouble = Some(attempt::shortened(why));
                     return Step::Wait;
                 }
-                State::Failed(why) => attempt.fails(reign, why),
-                State::Found(found) => return Step::Divide(found),
+                State::Failed(why, servers) => {
+                    attempt.lacks(Lack::Missing(cluster.list_version(), servers));
+                    attempt.fails(reign, why);
+                }
+                State::Found(found) => {
+                    attempt.lacks(Lack::Nothing(found.lives.clone()));
+                    return Step::Divide(found);
+                }
             },
             Stage::Rebuilding(_) => {
                 if let Some(step) = begin::next(reign, &cluster, former, attempt) {

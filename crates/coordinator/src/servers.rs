@@ -8,7 +8,7 @@ use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
 use crate::probes;
-use crate::recoveries::{is_told, rest_to_free};
+use crate::recoveries::{self, Need, is_told, rest_to_free};
 use crate::reign::{Backoff, Reign};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
 use std::collections::BTreeSet;
@@ -122,18 +122,18 @@ pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
     if record.state == ServerState::Up {
         return Err(Status::ServerIsUp.into());
     }
-    let is_recovering = {
-        let cluster = reign.cluster();
-        cluster.formers().any(|former| !cluster.to_recover(former.master).is_empty())
-    };
-    if is_recovering {
-        // The replicas of the server may be the only ones.
-        return Err(Refusal { status: Status::InProgress, hint: BUSY_HINT });
+    if record.forgotten {
+        return Ok(to_body(&Empty {}));
+    }
+    match recoveries::need(reign, server) {
+        Need::No => {}
+        Need::Unknown => return Err(Refusal { status: Status::InProgress, hint: BUSY_HINT }),
+        Need::Missing => return Err(Status::MayBeNeeded.into()),
     }
     tracing::info!(%server, "a server will be forgotten");
     if record.former.is_empty() {
         reign.remove_server(server).await?;
-    } else if !record.forgotten {
+    } else {
         record.forgotten = true;
         reign.put_server(record).await?;
     }

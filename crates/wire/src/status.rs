@@ -143,6 +143,8 @@ statuses! {
     BadSetting = 41, GiveUp, "the cluster cannot have this setting: min_replicas is at least 1 and at most its number of replicas, and a format is never older than the one in force";
     /// The cluster's format is newer than all formats that the program knows.
     OldProgram = 42, GiveUp, "the cluster was switched to a newer format than this program knows; upgrade the program";
+    /// A log that is to be recovered is incomplete, and the server may have the missing replicas.
+    MayBeNeeded = 43, GiveUp, "the server may have replicas that a recovery lacks; `thunderhead status` shows the recovery";
 }
 
 impl Status {
@@ -215,6 +217,7 @@ mod tests {
             (40, ServerIsUp),
             (41, BadSetting),
             (42, OldProgram),
+            (43, MayBeNeeded),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

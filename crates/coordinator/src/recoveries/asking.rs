@@ -14,7 +14,7 @@ use crate::cluster::Storage;
 use crate::limits::SURVEY_GRACE;
 use crate::reign::{Backoff, Reign};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
@@ -37,12 +37,12 @@ pub(super) enum State {
     Wait,
     /// Wait for an answer or for this time.
     WaitUntil(Time),
-    /// It waits for silent backups, because this is missing.
-    Lacks(String),
+    /// It waits for silent backups, because of this. These servers may have the missing replicas.
+    Lacks(String, BTreeSet<ServerId>),
     /// The log is complete.
     Found(Found),
-    /// No remaining backup could have the missing replicas.
-    Failed(String),
+    /// No server that is up has the missing replicas. These servers are down and may have them.
+    Failed(String, BTreeSet<ServerId>),
 }
 
 impl Surveying {
@@ -103,13 +103,18 @@ impl Surveying {
                     let mut missing = silent;
                     missing.extend(cluster.backups_away());
                     if missing.is_empty() {
-                        return State::Failed(format!("{why}; start the servers that had them"));
+                        let why = format!("{why}; start the servers that had them");
+                        return State::Failed(why, BTreeSet::new());
                     }
                     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
                     let why = format!("{why}; no answer came from {}", names.join(", "));
                     // A backup that is down is asked when it restarts.
                     let may_answer = missing.iter().any(|it| lives.contains_key(it));
-                    return if may_answer { State::Lacks(why) } else { State::Failed(why) };
+                    let missing = missing.into_iter().collect();
+                    return match may_answer {
+                        true => State::Lacks(why, missing),
+                        false => State::Failed(why, missing),
+                    };
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! begins again, under another number.
 
 use super::asking::Surveying;
+use crate::cluster::Cluster;
 use crate::limits::{RECOVERY_PAUSE_MAX, STUCK, TROUBLE_BYTES_MAX};
 use crate::reign::Reign;
 use std::cell::RefCell;
@@ -32,6 +33,28 @@ pub(crate) struct Attempt {
     pub(super) fenced: Option<Time>,
     /// Bytes of the log.
     pub(super) bytes: u64,
+    /// The result of the last survey.
+    lack: Option<Lack>,
+}
+
+/// Whether a log is complete, as far as a survey says.
+pub(super) enum Lack {
+    /// It is complete with the replicas of these servers, each in this generation.
+    Nothing(BTreeMap<ServerId, u64>),
+    /// It is incomplete, by the list of servers of this version. Only these servers may have the
+    /// missing replicas.
+    Missing(u64, BTreeSet<ServerId>),
+}
+
+/// Whether a recovery needs the replicas of a server that is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// It does not.
+    No,
+    /// That is not known yet.
+    Unknown,
+    /// Something is missing, and this server may have it.
+    Missing,
 }
 
 impl Default for Attempt {
@@ -45,6 +68,7 @@ impl Default for Attempt {
             patience: STUCK,
             fenced: None,
             bytes: 0,
+            lack: None,
         }
     }
 }
@@ -137,6 +161,25 @@ impl Attempt {
                 self.trouble = Some(shortened(why.clone()));
                 round.useless.insert(server, why);
             }
+        }
+    }
+
+    /// Notes the result of a survey.
+    pub(super) fn lacks(&mut self, lack: Lack) {
+        self.lack = Some(lack);
+    }
+
+    /// Whether the recovery needs the replicas of a server that is down.
+    pub(super) fn needs(&self, server: ServerId, cluster: &Cluster) -> Need {
+        let is_up = |(server, generation): (&ServerId, &u64)| {
+            cluster.backup(*server).is_some_and(|it| it.generation == *generation)
+        };
+        match &self.lack {
+            Some(Lack::Nothing(used)) if used.iter().all(is_up) => Need::No,
+            Some(Lack::Missing(list, servers)) if *list == cluster.list_version() => {
+                if servers.contains(&server) { Need::Missing } else { Need::No }
+            }
+            _ => Need::Unknown,
         }
     }
 

@@ -280,7 +280,7 @@ impl Plan {
             Scene::ChangedDemand => [(3, 2), (4, 2), (4, 3)][random.below(3) as usize],
             // The other disks are enough for `min_replicas` (below).
             Scene::HungDisk => [(3, 1), (3, 2), (4, 2), (4, 3)][random.below(4) as usize],
-            // No other server can take the replicas of one that is away.
+            // Each master needs all other servers for its replicas.
             Scene::NoCoordinator => [(3, 2), (4, 3)][random.below(2) as usize],
         };
         let (message_bytes, stable) = match scene {
