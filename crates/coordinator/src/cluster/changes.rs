@@ -16,6 +16,8 @@ use thunderhead_wire::{MasterId, TableId};
 #[derive(Default)]
 pub(crate) struct Changes {
     tables: BTreeMap<TableId, Table>,
+    /// The tables by their latest changes, so that news cost as much as has changed.
+    order: BTreeSet<(u64, TableId)>,
     /// The last drop of a table.
     last_drop: u64,
 }
@@ -45,7 +47,9 @@ impl Changes {
         };
         let tablets = new.tablets.iter().map(|tablet| change_of(tablet).unwrap_or(count));
         let tablets = tablets.collect();
-        self.tables.insert(new.id, Table { latest: count, tablets });
+        let former = self.tables.insert(new.id, Table { latest: count, tablets });
+        self.order.remove(&(former.map_or(0, |table| table.latest), new.id));
+        self.order.insert((count, new.id));
     }
 
     /// Notes that masters have got or lost places.
@@ -60,6 +64,8 @@ impl Changes {
                 if masters.contains(&tablet.master) {
                     let table = self.tables.entry(record.id).or_default();
                     table.tablets.resize(record.tablets.len(), 0);
+                    self.order.remove(&(table.latest, record.id));
+                    self.order.insert((count, record.id));
                     table.latest = count;
                     if let Some(tablet) = table.tablets.get_mut(number) {
                         *tablet = count;
@@ -71,12 +77,14 @@ impl Changes {
 
     /// Forgets a dropped table.
     pub(crate) fn table_removed(&mut self, table: TableId) {
-        self.tables.remove(&table);
+        let former = self.tables.remove(&table);
+        self.order.remove(&(former.map_or(0, |table| table.latest), table));
     }
 
-    /// Returns the latest change of a table.
-    pub(crate) fn table(&self, table: TableId) -> u64 {
-        self.tables.get(&table).map_or(0, |table| table.latest)
+    /// Returns the tables that have changed after a change, by their latest changes.
+    pub(crate) fn tables_since(&self, change: u64) -> impl Iterator<Item = TableId> {
+        let first = (change.saturating_add(1), TableId(0));
+        self.order.range(first..).map(|(_, table)| *table)
     }
 
     /// Returns the latest change of one of its tablets.
@@ -95,6 +103,15 @@ impl Changes {
     /// Returns the last drop of a table, or 0 if there was none.
     pub(crate) fn last_drop(&self) -> u64 {
         self.last_drop
+    }
+}
+
+#[cfg(test)]
+impl Changes {
+    /// Whether each noted table has its place in the order, and no other table has one.
+    pub(crate) fn is_ordered(&self) -> bool {
+        let latest = self.tables.iter().map(|(id, table)| (table.latest, *id));
+        self.order == latest.collect()
     }
 }
 

@@ -72,20 +72,34 @@ impl Cluster {
     fn news(&self, since: u64) -> Option<Map> {
         let told = self.changes_until(since).filter(|it| *it >= self.changes.last_drop());
         let since = told.map_or(0, |_| since);
-        let changed =
-            |table: &&TableRecord| told.is_none_or(|it| self.changes.table(table.id) > it);
-        let mut filled = 0;
-        let mut tables = Vec::new();
-        for table in self.tables_from(TableId(0)).filter(changed) {
-            // Counted before the tables are listed, so that a large cluster does not make long
-            // lists in vain.
+        let mut tables = match told {
+            Some(told) => {
+                let changed = self.changes.tables_since(told).filter_map(|id| self.table(id));
+                self.fitting(changed.filter(|table| !table.dropped), Some(told))?
+            }
+            None => self.fitting(self.tables_from(TableId(0)), None)?,
+        };
+        tables.sort_unstable_by_key(|table| table.id);
+        let tables = tables.into_iter().map(|table| self.table_news(table, since)).collect();
+        Some(Map { version: self.map_version(), tables, since, ..Map::default() })
+    }
+
+    /// Returns tables, if their changes after a change fit into one page. They are counted before
+    /// they are listed, so that a large cluster does not make long lists in vain.
+    fn fitting<'a>(
+        &self,
+        tables: impl Iterator<Item = &'a TableRecord>,
+        told: Option<u64>,
+    ) -> Option<Vec<&'a TableRecord>> {
+        let (mut filled, mut fitting) = (0, Vec::new());
+        for table in tables {
             filled += bytes(table.name.len(), self.changes.count(table, told));
             if filled > MAP_PAGE_BYTES {
                 return None;
             }
-            tables.push(self.table_news(table, since));
+            fitting.push(table);
         }
-        Some(Map { version: self.map_version(), tables, since, ..Map::default() })
+        Some(fitting)
     }
 
     /// Returns the changes of some tables, each since a version of its own. Tables that exceed the
@@ -224,6 +238,25 @@ mod tests {
         assert!(bytes < 300, "{bytes} bytes for one tablet that moved");
     }
 
+    #[test]
+    fn news_look_only_at_tables_that_have_changed() {
+        let mut cluster = cluster();
+        cluster.put_server(server(1, &[1]));
+        for id in 1..=500 {
+            cluster.put_table(table(id, &[1], &cluster));
+        }
+        let told = cluster.changes_until(cluster.map_version()).expect("a version of this reign");
+        let looked_at = |cluster: &Cluster| cluster.changes.tables_since(told).collect::<Vec<_>>();
+        assert_eq!(looked_at(&cluster), []);
+        for id in [400, 7, 400] {
+            let record = cluster.table(TableId(id)).cloned().expect("a table");
+            cluster.put_table(TableRecord { name: format!("renamed {id}"), ..record });
+        }
+        assert_eq!(looked_at(&cluster), [TableId(7), TableId(400)]);
+        let since = cluster.version_base + told;
+        assert_eq!(ids(&cluster.map(&news(since, &[])).expect("news")), [7, 400]);
+    }
+
     /// A client that merges all changes has the same map as the cluster.
     #[test]
     fn merged_changes_equal_the_map() {
@@ -267,6 +300,7 @@ mod tests {
                     }
                 }
                 let map = cluster.map(&news(since, &[])).expect("news");
+                assert!(cluster.changes.is_ordered(), "seed {seed}");
                 assert!(!map.is_part && map.more.is_none());
                 if map.since == 0 {
                     known.clear();
