@@ -115,8 +115,8 @@ impl Drop for Handle {
 }
 
 impl AsyncClient {
-    /// Connects to the cluster that the options name. Fetches the map, so that a wrong address is
-    /// noticed now.
+    /// Connects to the cluster that the options name. Asks a coordinator for the map, to notice a
+    /// wrong address now. The map of a large cluster is fetched only for the tables in use.
     ///
     /// # Errors
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
@@ -130,7 +130,7 @@ impl AsyncClient {
         driver::start((Arc::clone(&handle.shared), clock, alarm), options.clone(), tell)?;
         told.await.unwrap_or(Err(Error::Closed))?;
         let client = AsyncClient { handle, deadline: options.deadline };
-        client.map().await?;
+        client.ask(Question::News).await?;
         Ok(client)
     }
 

@@ -140,8 +140,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the cluster that the options name. Fetches the map, so that a wrong address is
-    /// noticed now.
+    /// Connects to the cluster that the options name. Asks a coordinator for the map, to notice a
+    /// wrong address now. The map of a large cluster is fetched only for the tables in use.
     ///
     /// # Errors
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
@@ -152,9 +152,8 @@ impl Client {
         let (session, caller) = engine(options, world)?;
         let mut inner = Blocking::with(session, clock, caller, Coordinators);
         inner.deadline = options.deadline;
-        let mut client = Client { inner };
-        client.map()?;
-        Ok(client)
+        inner.ask(Question::News)?;
+        Ok(Client { inner })
     }
 
     /// Sets the time limit of all further operations; `None`: no limit.

@@ -33,6 +33,9 @@ pub enum Question {
     ChangeSettings(ChangeSettings),
     /// The map of one table or of all; answered with [`Reply::Map`].
     Map(Option<String>),
+    /// The map of all tables if it fits into one page, otherwise none of it; answered with
+    /// [`Reply::Map`]. The session keeps the answer.
+    News,
     /// The status of the cluster; answered with [`Reply::Cluster`].
     ClusterStatus,
     /// The status of the shard at an address; answered with [`Reply::Shard`].
@@ -75,7 +78,7 @@ impl Question {
             Question::MigrateTablet(_) => Opcode::MigrateTablet,
             Question::ForgetServer(_) => Opcode::ForgetServer,
             Question::ChangeSettings(_) => Opcode::ChangeSettings,
-            Question::Map(_) => Opcode::Map,
+            Question::Map(_) | Question::News => Opcode::Map,
             Question::ClusterStatus => Opcode::ClusterStatus,
             Question::ShardStatus(_) => Opcode::ShardStatus,
             Question::BackupStatus(_) => Opcode::BackupStatus,
@@ -90,6 +93,9 @@ impl Question {
             Question::MigrateTablet(it) => control::to_body(it),
             Question::Map(table) => {
                 control::to_body(&MapRequest { table: table.clone(), ..MapRequest::default() })
+            }
+            Question::News => {
+                control::to_body(&MapRequest { is_news: true, ..MapRequest::default() })
             }
             Question::ForgetServer(it) => control::to_body(it),
             Question::ChangeSettings(it) => control::to_body(it),
@@ -146,7 +152,7 @@ impl Question {
             }
             Question::DropTable(_) | Question::ForgetServer(_) => Some(Reply::Done),
             Question::ChangeSettings(_) => control::of_body(body).map(Reply::Settings),
-            Question::Map(_) => control::of_body(body).map(Reply::Map),
+            Question::Map(_) | Question::News => control::of_body(body).map(Reply::Map),
             Question::ClusterStatus => control::of_body(body).map(Reply::Cluster),
             Question::ShardStatus(_) => control::of_body(body).map(Reply::Shard),
             Question::BackupStatus(_) => control::of_body(body).map(Reply::Backup),

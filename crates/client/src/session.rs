@@ -482,9 +482,12 @@ impl Session {
     ) -> Verdict {
         let name = question.table().unwrap_or_default().to_owned();
         let result = match step {
-            Step::Ask if matches!(question, Question::Map(_)) => match self.map_of(it, body) {
+            Step::Ask if matches!(question, Question::Map(_) | Question::News) => match self
+                .map_of(it, body)
+            {
                 Some(map) => {
-                    if matches!(question, Question::Map(None)) && map.more.is_none() {
+                    let is_whole = matches!(question, Question::Map(None)) && map.more.is_none();
+                    if is_whole || matches!(question, Question::News) {
                         self.core.told(self.now, &map);
                     }
                     Ok(Reply::Map(map))

@@ -657,6 +657,12 @@ fn a_client_of_a_large_cluster_asks_for_its_own_tables() {
     }
     let asked = stage.count(Opcode::Map);
     assert_eq!(asked, 5, "three pages of the map, and two after the status");
+    // As when a client connects.
+    stage.ask(Question::News);
+    let Ok(Reply::Map(map)) = stage.answered() else { panic!("no map") };
+    assert!(map.is_part && map.tables.is_empty(), "{map:?}");
+    let asked = asked + 1;
+    assert_eq!(stage.count(Opcode::Map), asked, "the answer is not paged");
     stage.write(tables[2]);
     assert!(stage.written().is_ok());
     assert_eq!(stage.count(Opcode::Map), asked + 1);
@@ -671,6 +677,19 @@ fn a_client_of_a_large_cluster_asks_for_its_own_tables() {
     stage.write(TableId(99));
     assert_eq!(stage.written(), Err(Error::NoSuchTable(TableId(99))));
     assert_eq!(stage.count(Opcode::Map), asked + 3);
+}
+
+#[test]
+fn a_client_that_connects_keeps_the_map_of_a_small_cluster() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    stage.ask(Question::News);
+    let Ok(Reply::Map(map)) = stage.answered() else { panic!("no map") };
+    assert_eq!(map.tables.len(), 1);
+    let asked = stage.count(Opcode::Map);
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked, "the map is known");
 }
 
 /// The coordinator's answer omits the requested table.
