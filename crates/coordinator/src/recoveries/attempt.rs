@@ -35,6 +35,9 @@ pub(crate) struct Attempt {
     pub(super) bytes: u64,
     /// The result of the last survey.
     lack: Option<Lack>,
+    /// Some replicas were counted by a survey and could not be used later. A survey reads only
+    /// lists of replicas.
+    is_doubted: bool,
 }
 
 /// Whether a log is complete, as far as a survey says.
@@ -69,6 +72,7 @@ impl Default for Attempt {
             fenced: None,
             bytes: 0,
             lack: None,
+            is_doubted: false,
         }
     }
 }
@@ -158,6 +162,7 @@ impl Attempt {
         match useless {
             None => _ = round.useless.remove(&server),
             Some(why) => {
+                self.is_doubted = true;
                 self.trouble = Some(shortened(why.clone()));
                 round.useless.insert(server, why);
             }
@@ -175,6 +180,8 @@ impl Attempt {
             cluster.backup(*server).is_some_and(|it| it.generation == *generation)
         };
         match &self.lack {
+            // The server may have the only sound copy.
+            Some(_) if self.is_doubted => Need::Missing,
             Some(Lack::Nothing(used)) if used.iter().all(is_up) => Need::No,
             Some(Lack::Missing(list, servers)) if *list == cluster.list_version() => {
                 if servers.contains(&server) { Need::Missing } else { Need::No }
@@ -226,6 +233,7 @@ impl Attempt {
         }
         if let Some(trouble) = trouble {
             round.is_troubled = true;
+            self.is_doubted = true;
             *self.refused.entry(by).or_default() += 1;
             self.trouble = Some(shortened(trouble));
         }

@@ -81,6 +81,40 @@ fn ask_to_forget(world: &mut World, forget: &ForgetServer) -> Result<Empty, Stat
     Err(Status::InProgress)
 }
 
+/// A survey counts replicas, and does not read them.
+#[test]
+fn no_server_is_forgotten_while_the_other_replicas_turn_out_useless() {
+    let mut world = World::new(23, 2, 3, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    let [crashed, lost] = [1, 2].map(|it| world.servers[it].1.borrow().known.unwrap().server);
+    for (_, server) in &world.servers {
+        let mut server = server.borrow_mut();
+        (server.recovers_by_itself, server.trouble) = (false, Some("a replica is damaged".into()));
+    }
+    for (number, server) in [(1, crashed), (2, lost)] {
+        world.simulation.crash(world.servers[number].0);
+        assert!(world.handle().server_failed(server, 1));
+    }
+    world.simulation.start(world.servers[1].0);
+    world.until_all_are_there_but(&[2]);
+    let has_failed = |world: &mut World| {
+        let seen = status(world).recoveries;
+        seen.iter().any(|it| it.trouble.as_deref() == Some("a replica is damaged"))
+    };
+    while !has_failed(&mut world) {
+        world.simulation.run_for(Duration::from_millis(100));
+    }
+    let forget = ForgetServer { server: lost };
+    assert_eq!(ask_to_forget(&mut world, &forget), Err(Status::MayBeNeeded));
+    for number in 0..2 {
+        let mut server = world.servers[number].1.borrow_mut();
+        (server.recovers_by_itself, server.trouble) = (true, None);
+    }
+    world.until("all is recovered", |world| formers(world) == 0);
+    assert_eq!(ask_to_forget(&mut world, &forget), Ok(Empty {}));
+}
+
 #[test]
 fn a_server_is_forgotten_if_it_is_down_and_no_recovery_lacks_its_replicas() {
     let mut world = World::new(21, 2, 3, &options());
