@@ -1,9 +1,9 @@
 //! Questions to the coordinator, asked until they are answered.
 //!
-//! Several coordinators may be there and one of them leads. Who asks does not know which, so it
-//! asks the one that answered last, and the next one when that does not lead or does not answer.
-//! What a coordinator refuses for good comes back as the answer. Everything asked this way may be
-//! asked again. When none of them answers, their names are resolved again.
+//! There may be several coordinators, and one of them leads. A shard does not know which, so it
+//! asks the coordinator that answered last, and the next one if that does not lead or does not
+//! answer. A refusal for good comes back as the answer. Every question may be repeated. When no
+//! coordinator answers, their names are resolved again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuestionId(u64);
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// It was not made here.
@@ -37,7 +37,7 @@ pub enum Heard {
 /// Asks the coordinator that leads.
 pub struct Asking {
     coordinators: KnownAddresses,
-    /// The one that is asked first.
+    /// The index of the coordinator to ask first.
     first: usize,
     /// The timer that is used to ask again.
     timer: u64,
@@ -61,20 +61,21 @@ enum State {
 }
 
 impl Asking {
-    /// Asks these. `timer` is the number of a timer that nobody else uses.
+    /// Returns a set of questions to these coordinators. `timer` is the number of a timer that no
+    /// other component uses.
     #[must_use]
     pub fn new(coordinators: impl Into<Addresses>, timer: u64) -> Asking {
         let coordinators = KnownAddresses::of(coordinators.into());
         Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0, strangers: 0 }
     }
 
-    /// The coordinators are others from now on. What was asked of the former ones is waited for.
+    /// Replaces the coordinators. Questions to the former ones stay in flight.
     pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
         (self.coordinators, self.first) = (KnownAddresses::of(coordinators.into()), 0);
     }
 
-    /// Whether all coordinators that are known were found to be of another cluster when they were asked
-    /// last. They are asked again all the same: an address may come back to whom it was meant for.
+    /// Whether each known coordinator belonged to another cluster when it was asked last. The shard
+    /// still asks them again: an address may come back to the right coordinator.
     #[must_use]
     pub fn meets_only_strangers(&self) -> bool {
         self.strangers >= self.coordinators.list().len() && self.strangers > 0
@@ -123,7 +124,7 @@ impl Asking {
         }
     }
 
-    /// What came of a call.
+    /// Takes the reply to a call.
     pub fn reply(
         &mut self,
         context: &mut Context<'_>,

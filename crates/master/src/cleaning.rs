@@ -27,7 +27,7 @@ pub(crate) struct Cleaning {
     bells: Vec<WorkerBell>,
     /// How far the log was when they were rung.
     rung_at: (LogPosition, LogPosition),
-    /// Somebody waits for memory.
+    /// A writer waits for memory.
     pub(crate) is_urgent: bool,
 }
 

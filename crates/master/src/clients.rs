@@ -1,4 +1,4 @@
-//! What a shard remembers about clients: leases, acknowledgements and records of their updates.
+//! The shard's memory of clients: leases, acknowledgements and records of their updates.
 //!
 //! A shard remembers the outcome of an update in a *completion record*, which belongs to the tablet
 //! of the key. It forgets the record for one of two reasons. Either the client has the answer (the
@@ -37,7 +37,7 @@
 //! Within one ownership this shard does all the forgetting, so it knows about it: it drops a client
 //! from memory only if the client's lease is over, or if the client has acknowledged nothing and
 //! has no record here. The shard remembers the newest [`ENDED_MAX`] of the leases that are over.
-//! For every lease up to the highest one that it dropped from these, it asks the coordinator.
+//! It asks the coordinator about every lease up to the highest lease that it dropped from these.
 //!
 //! **Rejected alternatives.** Acknowledgements that move with the tablet would have to be durable,
 //! for each client and tablet, before the cleaner may remove a record: a new kind of entry, and
@@ -75,13 +75,13 @@ use thunderhead_wire::{Status, TableId, TabletRange};
 /// Microseconds that a client waits before it tries again, while the shard asks about its lease.
 const LEASE_US: u32 = 500;
 
-/// The same where too much is remembered.
+/// The same if the shard remembers too much.
 const FULL_US: u32 = 20_000;
 
-/// Leases that wait to be asked about at once; updates under more of them wait all the same.
+/// Leases that wait for the next question at once; updates under further leases wait all the same.
 const WANTED_MAX: usize = 4096;
 
-/// Leases of which it is remembered that they are over.
+/// The maximum number of remembered leases that are over.
 const ENDED_MAX: usize = if cfg!(test) { 2 } else { 4096 };
 
 /// The maximum number of records that an update forgets at once. One message makes no more records

@@ -59,13 +59,13 @@ const REMARKS_STAY: Duration = Duration::from_secs(10 * 60);
 #[derive(Default)]
 pub(crate) struct Control {
     recoveries: Recoveries,
-    /// How far the search for records without tablets has come.
+    /// The position of the search for records without tablets.
     sweep: Option<Cursor>,
     /// The last slice forgot records that are no longer needed.
     has_forgotten: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
-    /// With the times at which they were made.
+    /// Remarks, with the times at which they were made.
     remarks: VecDeque<(Time, String)>,
     pub(crate) migrations: Migrations,
 }
@@ -112,7 +112,7 @@ impl Control {
     }
 
     fn remark(&mut self, now: Time, remark: String) {
-        // The same failure again is told once.
+        // A repeated failure is reported once.
         self.remarks.retain(|(_, known)| *known != remark);
         self.remarks.push_back((now, remark));
         while self.remarks.len() > REMARKS_MAX {
@@ -162,7 +162,7 @@ impl Shard {
         Ok(tablets)
     }
 
-    /// Answers with nothing once the log is durable.
+    /// Sends an empty answer once the log is durable.
     fn done(&mut self, context: &mut Context<'_>, reply_to: ReplyTo) {
         let answer = Answer::new(Status::Ok, 0, &control::to_body(&Empty {}));
         self.answer_at(context, self.log.appended(), reply_to, &answer);
@@ -330,7 +330,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The shard's account of itself.
+    /// Returns the shard's report about itself.
     #[must_use]
     pub fn status(&self) -> ShardStatus {
         let tablets = self.log.statistics().filter(|it| !self.control.hides_tablet(it.tablet));
@@ -433,7 +433,7 @@ impl Shard {
         self.log.release_adopted();
     }
 
-    /// A timer has gone off; true if it was one of these.
+    /// Handles a timer that has gone off. Returns true if it was one of these.
     pub(crate) fn control_timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
         match number {
             TIMER_LEASES => {
@@ -449,7 +449,7 @@ impl Shard {
         true
     }
 
-    /// Work that goes on over turns: a slice of it.
+    /// Does a slice of the work that goes on over turns.
     pub(crate) fn control_turn_over(&mut self, context: &mut Context<'_>, own: Own<'_>) {
         if !self.trusts {
             self.leases.ask(context, &mut self.asking, &mut self.clients);
@@ -494,7 +494,7 @@ impl Shard {
         let control = &self.control;
         if self.clients.has_unneeded(true)
             || control.sweep.is_some()
-            // They may have wanted the slice that went elsewhere.
+            // The recoveries may have wanted the slice that other work took.
             || (control.recoveries.has_work() && (forgets || sweeps))
         {
             context.alarm().ring();
@@ -555,7 +555,7 @@ impl Shard {
     }
 }
 
-/// Sees to it that there is a turn at this time, or before.
+/// Sets the timer for a turn at this time, or before.
 fn wake(wakes_at: &mut Option<Time>, context: &mut Context<'_>, at: Time) {
     if wakes_at.is_none_or(|before| at < before) {
         *wakes_at = Some(at);

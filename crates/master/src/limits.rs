@@ -1,4 +1,4 @@
-//! What is limited in a shard's replication, in which unit and why.
+//! The limits of a shard's replication, each with its unit and reason.
 
 use std::time::Duration;
 

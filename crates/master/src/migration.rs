@@ -124,7 +124,7 @@ impl Migrations {
         waits.then_some((Status::Busy, PAUSE_US))
     }
 
-    /// Whether a tablet overlaps one that is coming here.
+    /// Whether a tablet overlaps an incoming tablet.
     pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
         self.incoming.values().any(|it| it.range.overlaps(&range))
     }
@@ -291,7 +291,7 @@ impl Migrations {
         Ok(())
     }
 
-    /// Whether a migration is, or was, one of those that come here.
+    /// Whether a migration comes, or came, to this shard.
     pub(crate) fn knows(&self, number: u64) -> bool {
         self.incoming.contains_key(&number) || self.over.contains_key(&number)
     }

@@ -1,4 +1,4 @@
-//! What may be chosen about a shard.
+//! The options of a shard.
 
 use std::time::Duration;
 
@@ -21,11 +21,12 @@ pub struct Options {
     pub recovery_patience: Duration,
     /// After so long without an answer of a tablet's new master, the tablet stays where it is.
     pub migration_patience: Duration,
-    /// The same while it is not served because it is about to move: what a pause lasts at most, but
-    /// for the time that the coordinator takes.
+    /// The same while it is not served because it is about to move: the longest pause, without the
+    /// time that the coordinator takes.
     pub migration_pause: Duration,
-    /// An answer that has waited for backups for this long, and up to twice as long, is refused with
-    /// `AwaitingReplicas`, so that its client learns the reason. Less than a client waits for one answer.
+    /// An answer that has waited for backups for this long, and up to twice as long, is refused
+    /// with `AwaitingReplicas`, so that its client learns the reason. Less than a client waits for
+    /// one answer.
     pub parked_patience: Duration,
 }
 

@@ -74,10 +74,10 @@ const KILOBYTE_NS: u64 = 200;
 const MEMORY_WAIT: Duration = Duration::from_micros(200);
 const DURABLE_WAIT: Duration = Duration::from_millis(5);
 
-/// Backups that are busy are waited for so many times longer than such as do not answer.
+/// The shard waits this many times longer for busy backups than for silent ones.
 const BUSY_PATIENCE: u32 = 6;
 
-/// The longest account of a failure.
+/// The longest text of a failure.
 const FAILURE_BYTES_MAX: usize = 2000;
 
 /// The next need of a recovery.
@@ -114,11 +114,11 @@ pub(crate) struct Means<'a> {
 /// The effect of the coordinator's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// It was not for this recovery.
+    /// The answer was not for this recovery.
     NotOurs,
-    /// All is here, or none of it was.
+    /// All tablets are here, or none of them was.
     Whole,
-    /// Some of it is gone: records of it are still there.
+    /// Some tablets are gone: their records are still here.
     Parted,
 }
 
@@ -138,13 +138,13 @@ pub(crate) struct Recovery {
     /// Its tablets in their order; without its segments, which the jobs have.
     task: Recover,
     options: Options,
-    /// When it last got on, and when it last heard that it will.
+    /// When it last made progress, and when it last heard that it will.
     got_on: Time,
     heard: Time,
     jobs: Jobs,
     stage: Stage,
     rebuild: Option<Rebuild>,
-    /// The log is that of the shard's former life.
+    /// The log is that of the shard's previous generation.
     back: Option<TakeBack>,
     /// The tablets are in the log.
     has_tablets: bool,
@@ -152,13 +152,13 @@ pub(crate) struct Recovery {
     failure: Option<String>,
     /// Memory is short.
     pub(crate) waits_for_cleaners: bool,
-    /// Replay waits only for the backups to replicate what was replayed before.
+    /// Replay waits only for the replicas of earlier replayed entries.
     is_held: bool,
     replayed_bytes: u64,
 }
 
 impl Recovery {
-    /// One of a log of which something `was_rebuilt` here before, or not.
+    /// Returns a recovery. `was_rebuilt`: a part of the log was rebuilt here before.
     pub(crate) fn new(
         mut task: Recover,
         was_rebuilt: bool,
@@ -197,7 +197,7 @@ impl Recovery {
         self.has_tablets && taken.is_some_and(|it| it.range.contains(table, hash))
     }
 
-    /// Bytes replayed, and of how many.
+    /// Bytes replayed, and the expected total.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.replayed_bytes, self.jobs.bytes_expected().max(self.replayed_bytes))
     }
@@ -231,7 +231,7 @@ impl Recovery {
         }
     }
 
-    /// Whether it has told the coordinator that all is here, and was not answered.
+    /// Whether it has reported completion to the coordinator and has no answer yet.
     pub(crate) fn may_be_taken(&self) -> bool {
         matches!(self.stage, Stage::Telling(_)) && self.failure.is_none()
     }
@@ -254,7 +254,7 @@ impl Recovery {
                 self.failure = Some(why);
                 self.drop_tablets(log, clients);
             }
-            // That it failed is heard.
+            // The coordinator has received the failure.
             _ if self.failure.is_some() => {}
             Err(_) => {}
             Ok(body) => {
@@ -274,15 +274,15 @@ impl Recovery {
         answered
     }
 
-    /// Tells an operator how far it is.
+    /// Logs its progress for an operator.
     fn says(&self, what: &str) {
         let Recover { master, crashed, recovery, partition, .. } = self.task;
         let mib = self.replayed_bytes >> 20;
         tracing::info!(%master, %crashed, recovery, partition, mib, "{what}");
     }
 
-    /// Begins to serve the tablets, except those that the coordinator names as gone. Returns true
-    /// if any is gone.
+    /// Begins to serve the tablets, except the tablets that the coordinator names as gone.
+    /// Returns true if any is gone.
     fn begin_to_serve(&self, log: &mut Log, clients: &mut Clients, owned: &Owned) -> bool {
         self.says("the part is served");
         let mut has_dropped = false;
@@ -300,7 +300,7 @@ impl Recovery {
         has_dropped
     }
 
-    /// Nothing is left of it.
+    /// Drops all of it.
     pub(crate) fn drop_tablets(&mut self, log: &mut Log, clients: &mut Clients) {
         let rebuild = self.rebuild.take();
         if std::mem::take(&mut self.has_tablets) {
@@ -396,7 +396,7 @@ impl Recovery {
         self.stage = Stage::Telling(means.asking.ask(context, Opcode::Recovered, body));
     }
 
-    /// Gives up where nothing was heard for too long.
+    /// Gives up if no message came for too long.
     fn check_patience(
         &self,
         (now, durable_moved, is_held): (Time, Time, bool),

@@ -113,18 +113,18 @@ use thunderhead_wire::{LogPosition, MasterId, SegmentId, ServerId};
 pub struct Settings {
     /// The server it is part of.
     pub server: ServerId,
-    /// The machine that is on.
+    /// The machine of this server.
     pub host: String,
-    /// The rack that is in, if racks matter.
+    /// The rack of this server, if racks matter.
     pub rack: String,
-    /// Whose log it is.
+    /// The master that owns the log.
     pub master: MasterId,
-    /// Replicas of each segment. 0: none, everything counts at once.
+    /// Replicas of each segment. 0: none, all bytes count at once.
     pub replicas: u32,
     /// The number of replicas without which no byte counts: 1 to `replicas`. A server list may
     /// change it.
     pub min_replicas: u32,
-    /// The own server may keep a replica, where there is no other one.
+    /// The own server may keep a replica, if there is no other server.
     pub self_backup: bool,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
@@ -149,7 +149,7 @@ pub enum To {
 /// A request to be sent. The caller reports its outcome to [`Replication::answered`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which it is.
+    /// The number of the request.
     pub number: u64,
     /// The receiver.
     pub to: To,
@@ -162,9 +162,9 @@ pub struct Request {
 /// The work that a manager has done, and its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationStatistics {
-    /// Segments that are there.
+    /// Segments of the log.
     pub segments: u64,
-    /// Of these, such that lack replicas.
+    /// The segments of these that lack replicas.
     pub segments_short: u64,
     /// Messages to backups.
     pub messages: u64,
@@ -174,7 +174,7 @@ pub struct ReplicationStatistics {
     pub confirmations: u64,
     /// Messages without an answer.
     pub failures: u64,
-    /// Parts that a backup had something against.
+    /// Parts that a backup refused.
     pub refusals: u64,
     /// Replicas that were lost.
     pub replicas_lost: u64,
@@ -197,11 +197,11 @@ pub(crate) struct State {
     active: BTreeSet<SegmentId>,
     /// Segments that were whole and have replicas to be asked for or made again.
     to_mend: BTreeSet<SegmentId>,
-    /// Where looking through them goes on.
+    /// Where the search through them continues.
     mend_from: SegmentId,
     /// The few of these that are being made.
     copying: Vec<SegmentId>,
-    /// When it is looked again which of them can be made.
+    /// When to look again which of them can be made.
     mend_at: Time,
     risk: Risk,
     servers: Servers,
@@ -249,9 +249,9 @@ pub struct Standing {
     pub has_requests: bool,
     /// How far the log's heads are durable.
     pub durable: LogPosition,
-    /// Until when reads may be answered: the module `lease` says why.
+    /// The time until which reads may be answered: the module `lease` gives the reason.
     pub reads_until: Time,
-    /// When it wants a turn though nothing happens.
+    /// When it wants a turn if no message arrives.
     pub deadline: Option<Time>,
     /// A backup reports that this master was declared crashed: nothing more will be durable.
     pub is_deposed: bool,
@@ -316,13 +316,13 @@ impl Replication {
         state.standing()
     }
 
-    /// How things stand.
+    /// Returns the status.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.shared.state().standing()
     }
 
-    /// The next request to be sent.
+    /// Returns the next request to be sent.
     pub fn next_request(&mut self) -> Option<Request> {
         let mut state = self.shared.state();
         loop {

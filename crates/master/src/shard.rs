@@ -26,7 +26,7 @@ use thunderhead_wire::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Answers that may wait for the log at once.
+/// The maximum number of answers that wait for the log.
 const PARKED_MAX: usize = 65_536;
 
 /// The maximum bytes of parked long answers: reads of entries that are not durable. While backups
@@ -36,7 +36,7 @@ const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Microseconds that a client waits before it tries again, if there are more requests.
 const BUSY_US: u32 = 1_000;
 
-/// Operations in one message: so many take no longer than a slice.
+/// The maximum operations in one message: this many take no longer than a slice.
 const PARTS_MAX: usize = 128;
 
 /// The maximum bytes of an answer to many reads. Copying more takes longer than a slice.
@@ -50,15 +50,15 @@ const PAGE_OBJECTS_MAX: usize = 512;
 /// The work that a shard has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Objects that were asked for.
+    /// Objects in requests to read.
     pub reads: u64,
     /// Updates with any outcome.
     pub updates: u64,
     /// Answers that wait for the log to be durable.
     pub parked: usize,
-    /// Outcomes of updates that are remembered.
+    /// Remembered outcomes of updates.
     pub records: usize,
-    /// Clients that are known.
+    /// Known clients.
     pub clients: usize,
 }
 
@@ -72,7 +72,7 @@ pub struct Shard {
     pub(crate) clients: Clients,
     parked: Parked,
     statistics: Statistics,
-    /// For answers to many.
+    /// A buffer for answers to requests for many objects.
     buffer: Vec<u8>,
     pub(crate) options: Options,
     /// Its id in its cluster, if it is in one.
@@ -84,9 +84,9 @@ pub struct Shard {
     pub(crate) control: Control,
     pub(crate) cleaning: Cleaning,
     has_begun: bool,
-    /// A timer runs, at which answers that wait for too long are refused.
+    /// A timer runs that refuses the answers that wait for too long.
     watches_parked: bool,
-    /// An update was asked for in this turn.
+    /// An update was requested in this turn.
     pub(crate) has_updated: bool,
     /// The manager of the log's replicas, unless the log has its own.
     pub(crate) link: Option<Link>,
@@ -138,7 +138,7 @@ impl Shard {
         }
     }
 
-    /// The coordinators are at other addresses from now on.
+    /// Replaces the addresses of the coordinators.
     pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
         self.asking.set_coordinators(coordinators);
     }
@@ -239,7 +239,7 @@ impl Shard {
         }
     }
 
-    /// Answers a read that shows no object, once it is durable why.
+    /// Answers a read that finds no object, once the reason for its absence is durable.
     #[inline(never)]
     fn answer_without(
         &mut self,
@@ -453,11 +453,11 @@ impl Shard {
         // A tablet that is about to move is not shown.
         let range = TabletRange { last: self.control.migrations.open_until(range), ..range };
         let last = tablet.last.min(range.last);
-        // One object at least, so that every page gets on.
+        // One object at least, so that every page makes progress.
         let wanted = size_of::<PageHead>() + head.bytes().clamp(1, PAGE_BYTES_MAX);
         let (log, buffer) = (&self.log, &mut self.buffer);
         buffer.clear();
-        // The head comes last: it says how far it went.
+        // The head comes last: it contains how far the page went.
         buffer.extend_from_slice(PageHead::new(last, None).as_bytes());
         let (mut until, mut looked) = (shown_at(log, None).unwrap_or_default(), 0);
         let mut cursor = Some(Cursor::from_bits(head.cursor()));
@@ -559,14 +559,14 @@ fn copied(number: &[u8], object: &Object<'_>) -> Answer {
     Answer::new(Status::Ok, 0, &body)
 }
 
-/// Says why the log does not answer.
+/// Answers with the reason for an error of the log.
 #[cold]
 fn refuse_for(context: &mut Context<'_>, reply_to: ReplyTo, error: &Error) {
     let Outcome { status, hint, .. } = Outcome::of_error(error);
     context.refuse(reply_to, status, hint, &[]);
 }
 
-/// How many there are; `None` where they are malformed or too many.
+/// Returns the number of parts; `None` if they are malformed or too many.
 #[inline]
 fn count<'a, T>(
     mut bytes: &'a [u8],
@@ -583,7 +583,7 @@ fn count<'a, T>(
     Some(count)
 }
 
-/// Many, one after the other, as they lie in the message.
+/// The parts of a message, in their order.
 #[derive(Clone)]
 struct Parts<'a, F> {
     bytes: &'a [u8],
@@ -622,7 +622,7 @@ impl Shard {
             return self.control(context, request);
         }
         if is_full {
-            // All these answers wait for backups: more requests cannot be told anything sooner.
+            // All these answers wait for backups: further requests could not be answered sooner.
             return context.refuse(reply_to, Status::AwaitingReplicas, BUSY_US, &[]);
         }
         match opcode {
@@ -653,13 +653,13 @@ impl Shard {
         self.control_reply(context, call, outcome)
     }
 
-    /// A timer has gone off; true if it was this shard's.
+    /// Handles a timer that has gone off. Returns true if it was this shard's.
     pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
         self.link.as_mut().is_some_and(|link| link.timer(number))
             || self.control_timer(context, number)
     }
 
-    /// Everything that had arrived is handled.
+    /// Ends a turn: all requests that had arrived are handled.
     pub fn turn_over(&mut self, context: &mut Context<'_>) {
         self.turn_over_with(context, None);
     }
@@ -682,7 +682,7 @@ impl Shard {
         self.control_turn_over(context, beside);
         self.log.turn();
         if self.log.has_to_hand_over() {
-            // A piece of it is handed over in each turn.
+            // Each turn passes on a piece of it.
             context.alarm().ring();
         }
         if let Some(link) = &mut self.link {

@@ -2,7 +2,7 @@
 //!
 //! Each backup reads the segments for which it is asked first in their order. So the shard requests
 //! them in that order, several at a time: enough that neither disk nor network idles during the
-//! replay of those that have arrived. A bound holds for the bytes that have arrived or are in
+//! replay of the arrived segments. A bound holds for the bytes that have arrived or are in
 //! flight, and the shard begins no more segments than fit into it. Only the oldest segment may
 //! exceed it, or the recovery would make no progress. A backup that did not answer lately is asked
 //! only for segments that no other backup has.
@@ -22,7 +22,7 @@ use thunderhead_wire::{SegmentId, ServerId};
 const JOBS_MAX: usize = 16;
 const PER_BACKUP_MAX: usize = 4;
 
-/// For this long the shard prefers other backups to one that did not answer.
+/// For this long the shard prefers other backups to a silent one.
 const AVOIDED: Duration = Duration::from_secs(5);
 
 /// A segment that is fetched or replayed.

@@ -1,10 +1,10 @@
 //! Segments that the log has adopted, with the replicas that they have.
 //!
-//! A shard that takes back the log of its former life has segments that it never sent to anybody.
-//! Their replicas are where they were, and are this master's from the moment that it owns the
-//! tablets: backups find them under the former master's id (they know the lineage). So nothing is
-//! sent; where there are too few they are made again from memory, like any that were lost, and they
-//! go when the log frees them.
+//! A shard that takes back the log of its previous generation has segments that it never sent to a
+//! backup. Their replicas stay in their places, and are this master's from the moment that it owns
+//! the tablets: backups find them under the former master's id (they know the lineage). So no bytes
+//! are sent. If there are too few replicas, the shard makes them again from memory like lost ones.
+//! They are freed when the log frees the segments.
 
 use super::segment::{Segment, Slot};
 use super::{Replication, State};
@@ -39,7 +39,7 @@ impl State {
         segment.epoch = epoch;
         let mut servers = servers.into_iter();
         for number in 0..segment.slots.len() {
-            // Of a server that is not known any more there is nothing to be had.
+            // A server that is no longer known has no replica to give.
             let known = servers.by_ref().find_map(|server| {
                 let is_known = self.servers.is_known(server);
                 is_known.then(|| (server, self.servers.get(server).is_some()))
@@ -65,7 +65,7 @@ impl State {
                         self.servers.count_primary(server, 1);
                     }
                 }
-                // The one that is made is not the first of its segment.
+                // The replica to be made is not the first of its segment.
                 None => slot.is_atomic = true,
             }
         }

@@ -1,10 +1,10 @@
 //! The bytes of a segment that some replica may not have yet, in blocks of one size.
 //!
 //! A segment has up to 8 MiB, and the log brings a piece of it in a turn. One buffer for all of it
-//! would double as it grows, and copy up to half of the segment in one turn. To give such a buffer
-//! back takes the kernel as long. A block is never moved: a turn copies what the log brings, and
-//! nothing else. Blocks that no segment needs any more are kept for others, and go back to the
-//! allocator a few at a time.
+//! would double as it grows, and copy up to half of the segment in one turn. Returning such a
+//! buffer takes the kernel as long. A block is never moved: a turn copies only the bytes that the
+//! log brings. Blocks that no segment needs any more are kept for other segments, and go back to
+//! the allocator a few at a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Puts bytes behind those that are here.
+    /// Appends bytes.
     pub(super) fn append(&mut self, mut bytes: &[u8], spares: &mut SpareBlocks) {
         while !bytes.is_empty() {
             let last = self.blocks.back_mut().filter(|block| block.len() < BLOCK_BYTES);
@@ -72,8 +72,8 @@ impl Blocks {
         (self.forgotten, self.length) = (0, 0);
     }
 
-    /// The bytes between two places, counted from the first one that is here. Nothing where they
-    /// are not all here.
+    /// Returns the bytes between two positions, counted from the first byte that is kept. `None` if
+    /// some of them are not here.
     pub(super) fn pieces(&self, from: usize, end: usize) -> Option<impl Iterator<Item = &[u8]>> {
         if from > end || end > self.length {
             return None;
@@ -90,7 +90,7 @@ impl Blocks {
     }
 }
 
-/// Blocks that no segment needs, kept for those that come.
+/// Blocks that no segment needs, kept for new segments.
 #[derive(Debug, Default)]
 pub(super) struct SpareBlocks {
     resting: VecDeque<Vec<u8>>,
@@ -116,7 +116,7 @@ impl SpareBlocks {
         }
     }
 
-    /// Lets some of those go that nobody needed for a while. Says when it is to be called again, if
+    /// Frees some of the blocks that were not used for a while. Returns when to call it again, if
     /// at all.
     pub(super) fn tidy(&mut self, now: Time) -> Option<Time> {
         if self.resting.is_empty() {
@@ -204,7 +204,7 @@ mod tests {
         blocks.append(&segment, &mut spares);
         assert!(spares.resting.is_empty(), "they are used again");
         blocks.clear(&mut spares);
-        // Nobody needs them any more: half of them go each time that it is looked.
+        // The blocks are not needed any more: each call frees half of them.
         let mut wake = at;
         while let Some(at) = wake {
             now = at;

@@ -17,7 +17,7 @@ const CHUNK_BYTES: u32 = 128 << 10;
 /// Segments that are looked at in a turn whether they can be mended.
 const TRIED_MAX: usize = 32;
 
-/// What a cleaner has in its hands is tried again after this.
+/// The delay before a retry for a segment that a cleaner works on.
 const LATER: Duration = Duration::from_millis(5);
 
 impl State {
@@ -86,8 +86,7 @@ impl State {
         }
         let lost = |slot: &super::segment::Slot| slot.is_away || slot.server.is_none();
         let Some(number) = segment.slots.iter().position(lost) else { return false };
-        // A replica whose server may come again is not given up before there is a place for
-        // another.
+        // A replica whose server may restart stays until there is a place for another.
         let is_copied = self.copying.contains(&id);
         let has_room = is_copied || self.copying.len() < COPIES_MAX;
         if !has_room || self.choose(segment, number == 0).is_none() {
@@ -136,7 +135,7 @@ impl State {
                 _ => gave_up.push(number),
             }
         }
-        // The bytes are no longer what they were when the copy was begun: from nothing again.
+        // The bytes have changed since the copy was begun: it begins again with none.
         if gave_up.is_empty() {
             return;
         }

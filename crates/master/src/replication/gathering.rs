@@ -83,7 +83,8 @@ impl Gathering {
     pub(super) fn awaiting(&mut self, now: Time, awaited: Awaited) {
         self.awaited = awaited;
         if let Some(Hold { first, last, .. }) = &mut self.hold {
-            // Another backup may have brought some of them their answers, so these may come again.
+            // Another backup may have brought some of them their answers, so these clients may send
+            // again.
             last.1 = last.1.min(awaited.beyond);
             if let Some((_, waited)) = first {
                 *waited = (*waited).min(awaited.beyond);
@@ -302,7 +303,7 @@ mod tests {
     /// The next arrivals, with their times.
     type Arrivals<'a> = &'a mut dyn FnMut(&mut BinaryHeap<Reverse<u64>>, Time);
 
-    /// Simulates updates that come to a backup whose rounds have a fixed duration, whatever their
+    /// Simulates updates that come to a backup whose rounds have a fixed duration for any
     /// size. Returns the average duration of an update. `answered` is called for each.
     fn simulated(
         is_used: bool,

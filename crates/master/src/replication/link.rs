@@ -21,7 +21,7 @@ const TIMER: u64 = (1 << 32) + 0x100;
 /// A turn that is not wanted any more is taken back where it would be so soon. The others are rare.
 const SOON: Duration = Duration::from_millis(2);
 
-/// What the backup of the same process says to a message.
+/// The answer of the backup of the same process to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalAnswer {
     /// The body of its answer, or that it refuses.
@@ -33,7 +33,7 @@ pub enum LocalAnswer {
 /// A replica that is not copied to be handed over.
 pub type ReplicaBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// What the backup of the same process gives of a log that is taken back.
+/// The bytes of a replica that the backup of the same process gives when a log is taken back.
 pub enum LocalReplica {
     /// All bytes of a replica.
     Here(ReplicaBytes),
@@ -44,8 +44,8 @@ pub enum LocalReplica {
 }
 
 /// The backup of the same process, without a network in between. Its owner ends its turn after the
-/// shard's, so that what came goes to the disk, and before, so that the shard hears what is
-/// durable.
+/// shard's, so that the bytes that came go to the disk, and before, so that the shard learns of
+/// durable bytes.
 pub trait LocalBackup {
     /// A message of [`Opcode::Replicate`], in pieces: its head and those of its parts are not cut.
     /// It must not call the replication that it comes from.
@@ -54,7 +54,8 @@ pub trait LocalBackup {
     /// A message that is answered now.
     fn done(&mut self) -> Option<(u64, Vec<u8>)>;
 
-    /// What is asked for by the body of [`Opcode::RecoveryData`], where that is a whole replica.
+    /// Returns the replica that the body of [`Opcode::RecoveryData`] asks for, if that is a whole
+    /// replica.
     fn replica(&mut self, now: Time, body: &[u8]) -> LocalReplica {
         let _ = (now, body);
         LocalReplica::ByMessage
@@ -64,9 +65,9 @@ pub trait LocalBackup {
 /// The backup of the same process, and which server that is.
 pub(crate) type Own<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
 
-/// Whether a timer that was set may stay as it is. What is wanted changes with each round. A turn
-/// that comes too early brings the timer up to date, so that is done before only where it would be
-/// soon, as after what was held is sent.
+/// Whether a timer that was set may stay as it is. The wanted time changes with each round. A turn
+/// that comes too early updates the timer. So the timer is updated earlier only if it would go off
+/// soon, as after held bytes are sent.
 fn keeps(set: Option<Time>, wanted: Option<Time>, now: Time) -> bool {
     match (set, wanted) {
         (None, wanted) => wanted.is_none(),
@@ -100,7 +101,7 @@ impl Link {
         }
     }
 
-    /// What came of a call; true if it was one of these.
+    /// Takes the reply to a call. Returns true if the link made the call.
     pub(crate) fn reply(
         &mut self,
         now: Time,
@@ -138,8 +139,8 @@ impl Link {
         number == TIMER
     }
 
-    /// Sends what the log's turn has brought, and what follows from what is answered at once. The
-    /// log has taken a turn before, and takes one where more has become durable.
+    /// Sends the entries of the log's turn, and the messages that follow from immediate answers.
+    /// The log has taken a turn before, and takes another if more has become durable.
     pub(crate) fn run(
         &mut self,
         context: &mut Context<'_>,

@@ -17,8 +17,8 @@ const CANDIDATES: usize = 5;
 const PASSED_OVER: Duration = Duration::from_millis(50);
 
 /// How long a segment waits for a backup that refuses every replica because its disk is behind. A
-/// disk that is only slow makes room within this time; one that hangs, or returns an error for each
-/// write, never does.
+/// slow disk makes room within this time. A disk that hangs, or returns an error for each write,
+/// never does.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 
 /// Refusals that are farther apart are not of one time in which the disk is behind.
@@ -28,7 +28,7 @@ const BEHIND_APART: Duration = Duration::from_secs(1);
 /// looked at at once.
 const PLACED_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a frame is read with where nobody has measured it.
+/// The assumed speed of reading a frame, if it was not measured.
 const READ_BYTES_PER_SECOND: u64 = 500 << 20;
 
 /// A server's backup.
@@ -166,7 +166,7 @@ impl Servers {
 }
 
 impl State {
-    /// Learns who there is.
+    /// Learns the server list.
     pub(super) fn learn(&mut self, list: &ServerList) {
         if list.version <= self.servers.version {
             return;
@@ -181,7 +181,7 @@ impl State {
                 segment.place_at = Time(0);
             }
         }
-        // What a server has that is gone for good need not be freed.
+        // Replicas on a server that is gone for good need not be freed.
         let servers = &self.servers;
         self.frees.retain(|server, _| servers.backups.contains_key(server));
         let changed: BTreeMap<ServerId, bool> = former
@@ -247,7 +247,7 @@ impl State {
         if slot.server.is_none() {
             return;
         }
-        // What is left of an open replica must not count beside those that go on.
+        // The remains of an open replica must not count beside the remaining replicas.
         let may_be_open = slot.may_count && !slot.is_closed && slot.copy.is_none();
         if slot.is_there() || slot.is_closed {
             self.statistics.replicas_lost += 1;
@@ -270,13 +270,13 @@ impl State {
         }
     }
 
-    /// Empties a place; what the server has of it is to be freed.
+    /// Empties a place; the server's replica in it is to be freed.
     pub(super) fn leave(&mut self, segment: &mut super::Segment, number: usize) {
         let Some(slot) = segment.slots.get(number) else { return };
         let was_begun = slot.was_sent || slot.is_atomic;
         let epoch = segment.epoch_for(slot);
         let Some(slot) = segment.slots.get_mut(number) else { return };
-        // What went on without it goes on without the next one, too.
+        // A segment that went on without this replica goes on without the next one, too.
         let is_waived = slot.is_waived;
         let next = Slot { is_atomic: was_begun, is_waived, ..Slot::default() };
         let slot = std::mem::replace(slot, next);
@@ -353,9 +353,9 @@ impl State {
         fitting.any(|(_, backup)| backup.is_awaited(self.now))
     }
 
-    /// A segment that has become whole: attempts at replicas that it went on without are given up,
-    /// to be made again from memory. That may be compacted from now on, and no longer be what such
-    /// an attempt has.
+    /// Settles a segment that has become whole: gives up attempts at replicas that it went on
+    /// without. They are made again from memory. Memory may be compacted from now on, and no longer
+    /// match such an attempt.
     fn settle(&mut self, id: SegmentId) {
         let is_late = |slot: &Slot| slot.is_waived && !slot.is_in_flight;
         let has_late = |it: &super::Segment| it.is_whole && it.slots.iter().any(is_late);
@@ -441,7 +441,7 @@ impl State {
     }
 }
 
-/// The servers that may have a replica of a segment besides those that have one.
+/// Returns the servers that may get a replica of a segment, without the servers that have one.
 fn fitting<'a>(
     settings: &'a Settings,
     servers: &'a Servers,

@@ -1,4 +1,4 @@
-//! The log's half: it notes what the log says, and says how far the copies have come.
+//! The log's half: it notes the log's calls, and tells the log how far the replicas have come.
 
 use super::segment::Segment;
 use super::{Shared, State};
@@ -81,7 +81,7 @@ impl State {
         self.update_durable();
     }
 
-    /// The copies go, also those that servers have which are down.
+    /// Frees the replicas, also those on servers that are down.
     fn freed(&mut self, id: SegmentId) {
         let Some(mut segment) = self.segments.remove(&id) else { return };
         self.active.remove(&id);
@@ -102,7 +102,7 @@ impl State {
             if offset > 0 {
                 self.durable = self.durable.max(LogPosition { segment: id, offset });
             }
-            // The newest stays, so that the next one knows what was before it.
+            // The newest head stays, so that the next one knows its predecessor.
             if !is_whole || self.heads.len() == 1 {
                 break;
             }

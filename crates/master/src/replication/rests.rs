@@ -1,17 +1,17 @@
-//! What is left of replicas that were lost: when their servers are told to free it.
+//! The remains of lost replicas, and when their servers are told to free them.
 //!
-//! A backup that has come again still has what it had, though it cannot be gone on with; a recovery
-//! can read it. So
+//! A backup that has restarted still has its replicas. They cannot be continued, but a recovery can
+//! read them. So
 //!
 //! - a rest that counts for a recovery stays until the segment has all its replicas again, and the
 //!   coordinator has noted their epoch. It is not in the way of another replica on the same server,
-//!   which takes its place there once that counts: so there is always one of the two;
-//! - a rest that does not count goes at once: one that had not been begun well, of an epoch that
-//!   the coordinator has noted to be over, that lacks what is durable;
-//! - of an adopted segment each rest stays as one that counts: the server may have been away when
-//!   it was asked what it has of the former log. Where it has a closed replica of it, and the
-//!   attempt of this one is gone, for it has started again, it would free that replica
-//!   (`backup/src/lineage.rs`).
+//!   which replaces it once that counts: so there is always one of the two;
+//! - a rest that does not count goes at once: it was not begun completely, or is of an epoch
+//!   that the coordinator has noted to be over, or lacks durable bytes;
+//! - each rest of an adopted segment stays as if it counted: the server may have been away when
+//!   it was asked for its replicas of the former log. If it has a closed replica of the segment,
+//!   and has lost the attempt of this generation because it has restarted, it would free that
+//!   closed replica (`backup/src/lineage.rs`).
 
 use super::State;
 use super::messages::{Draft, PARTS_MAX, Sent, refusal, wait};
@@ -31,10 +31,10 @@ pub(super) struct Frees {
     failures: u32,
 }
 
-/// What is left of a replica.
+/// The remains of a replica.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Rest {
-    /// It is freed by this: what is begun later has a higher one.
+    /// The epoch to free: later replicas have a higher one.
     epoch: Epoch,
     /// The epoch that it has for sure, and the bytes.
     has_epoch: Epoch,
@@ -65,7 +65,7 @@ impl Rest {
 impl Frees {
     pub(super) fn add(&mut self, segment: SegmentId, rest: Rest) {
         let known = self.segments.entry(segment).or_default();
-        // An attempt that came to nothing leaves what it was to take the place of.
+        // A failed attempt leaves the replica that it was to replace.
         let left = if known.was_committed && !rest.was_committed { *known } else { rest };
         *known = Rest { epoch: rest.epoch.max(known.epoch), ..left };
     }
@@ -74,7 +74,7 @@ impl Frees {
         self.segments.contains_key(&segment)
     }
 
-    /// What came of the last message.
+    /// Takes the outcome of the last message.
     pub(super) fn answered(&mut self, now: Time, freed: bool) {
         self.is_in_flight = false;
         self.failures = if freed { 0 } else { self.failures + 1 };
@@ -128,7 +128,8 @@ impl State {
         }
     }
 
-    /// Whether a replica was freed. One that was begun at a later epoch is another.
+    /// Takes the answer that a replica was freed. A replica that was begun at a later epoch is a
+    /// different one.
     pub(super) fn freed_there(
         &mut self,
         server: ServerId,

@@ -1,4 +1,5 @@
-//! What has fewer replicas than the cluster wants: how much it is, since when, and who is told.
+//! Segments with fewer replicas than the cluster wants: how many bytes, since when, and the reports
+//! of them.
 
 use super::State;
 use super::segment::Segment;
@@ -41,7 +42,7 @@ impl Risk {
 }
 
 impl State {
-    /// Tells the log of what lacks replicas for long, and when that is over.
+    /// Tells the log of segments that lack replicas for long, and when that is over.
     pub(super) fn tell_of_risk(&mut self) {
         let (now, master) = (self.now, self.settings.master);
         if self.risk.segments.is_empty() {
@@ -64,7 +65,7 @@ impl State {
         }
     }
 
-    /// What lacks replicas now, all of it counted.
+    /// Returns the sum of all that lack replicas now.
     pub(super) fn at_risk(&self) -> Option<AtRisk> {
         let mut risk = AtRisk { replicas: self.settings.replicas, ..AtRisk::default() };
         for segment in self.risk.segments.iter().filter_map(|id| self.segments.get(id)) {

@@ -1,5 +1,4 @@
-//! What is known of a segment and of each of its replicas. No rule that concerns more than one
-//! segment is here.
+//! The state of a segment and of each of its replicas. Rules about several segments are elsewhere.
 
 use super::blocks::{Blocks, SpareBlocks};
 use thunderhead_log::SegmentKind;
@@ -10,7 +9,7 @@ use thunderhead_wire::{Epoch, LogPosition, SegmentId, ServerId};
 pub(super) struct Segment {
     pub(super) id: SegmentId,
     pub(super) kind: SegmentKind,
-    /// Of a head, what it began with: up to its digest.
+    /// The length of a head's beginning, up to the end of its digest.
     pub(super) digest_length: u32,
     /// Bytes that the log has appended.
     pub(super) length: u32,
@@ -44,8 +43,8 @@ pub(super) struct Segment {
     pub(super) durable_length: u32,
     /// All replicas were closed: it is durable whole.
     pub(super) is_whole: bool,
-    /// It is of the shard's former log: servers that were away may have replicas that nobody told
-    /// of.
+    /// It is of the shard's former log: servers that were away may have replicas of it that they
+    /// did not report.
     pub(super) is_adopted: bool,
 }
 
@@ -63,8 +62,8 @@ pub(super) struct Slot {
     pub(super) is_atomic: bool,
     /// No server could take it: the segment goes on without it, until a recovery may use it.
     pub(super) is_waived: bool,
-    /// A recovery may use it: it was begun without atomic mode, or is to be committed or closed by
-    /// what was sent.
+    /// A recovery may use it: it was begun without atomic mode, or a message that was sent commits
+    /// or closes it.
     pub(super) may_count: bool,
     /// Something was sent, and when for the first time.
     pub(super) was_sent: bool,
@@ -84,9 +83,10 @@ pub(super) struct Slot {
     pub(super) is_doubtful: bool,
     /// The backup says that it is not there.
     pub(super) is_gone: bool,
-    /// Its server is down. It may come again with it.
+    /// Its server is down, and may restart with it.
     pub(super) is_away: bool,
-    /// It is made from memory: how long it will be, and what must be durable before it counts.
+    /// It is made from memory: its final length, and the position that must be durable before it
+    /// counts.
     pub(super) copy: Option<(u32, LogPosition)>,
     /// Bytes from memory, and where they belong.
     pub(super) chunk: (u32, Vec<u8>),
@@ -158,9 +158,9 @@ impl Segment {
         self.slots.iter().any(lacks)
     }
 
-    /// Whether a replica must be invisible until it has what the others have. The segment may go on
-    /// without this place until the first message leaves, so each message decides it anew: the
-    /// choice of the server is too early.
+    /// Whether a replica must be invisible until it has the same bytes as the others. The segment
+    /// may go on without this place until the first message leaves. So each message decides it
+    /// anew: the choice of the server is too early.
     pub(super) fn begins_late(&self, slot: &Slot) -> bool {
         slot.is_atomic || slot.is_waived || self.durable_length > 0
     }
@@ -189,7 +189,7 @@ impl Segment {
         self.is_blocked(min_replicas) || !self.is_whole && self.counted().any(is_empty)
     }
 
-    /// The epoch that what is sent to a replica says.
+    /// The epoch in messages to a replica.
     pub(super) fn epoch_for(&self, slot: &Slot) -> Epoch {
         slot.begun_at.max(self.wanted)
     }
@@ -200,8 +200,8 @@ impl Segment {
         !self.is_blocked(min_replicas) && self.counted().all(has)
     }
 
-    /// Learns what counts after an acknowledgement. The epoch must be noted, or what a lost replica
-    /// does not have could count beside it.
+    /// Updates the durable length after an acknowledgement. The epoch must be noted, or bytes that
+    /// a lost replica does not have could count beside it.
     pub(super) fn update(&mut self, min_replicas: u32, spares: &mut SpareBlocks) {
         if self.is_whole || self.wanted > self.registered || self.is_blocked(min_replicas) {
             return;
@@ -224,7 +224,8 @@ impl Segment {
         self.bytes.pieces(from as usize, end as usize)
     }
 
-    /// Gives up the bytes that all replicas have, but for those that get theirs from memory.
+    /// Frees the bytes that all replicas have, without regard to replicas that get theirs from
+    /// memory.
     pub(super) fn forget_bytes(&mut self, spares: &mut SpareBlocks) {
         let gets_them = |slot: &&Slot| slot.server.is_some() && slot.acked >= self.base;
         let least = self.slots.iter().filter(gets_them).map(|slot| slot.acked).min();

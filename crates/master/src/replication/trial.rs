@@ -1,5 +1,5 @@
-//! Placement by itself, for models: where the replicas of a log would go, without a log and without
-//! backups. It is what masters do, not something like it.
+//! Placement by itself, for models: it chooses the servers for the replicas of a log, without a log
+//! and without backups. It runs the same code as masters.
 
 use super::segment::Segment;
 use super::{Replication, Settings};
@@ -8,7 +8,7 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::control::ServerList;
 use thunderhead_wire::{SegmentId, ServerId};
 
-/// Places segments one after the other, and remembers what each server has.
+/// Places segments one after the other, and remembers the replicas of each server.
 pub struct Trial {
     replication: Replication,
     last: u64,
