@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 use thunderhead_log::{
-    Error, Log, LogId, Memory, Options, Replicator, SegmentBytes, SegmentKind, TableId, TabletRange,
+    Cleaner, Error, Log, LogId, Memory, Options, Replicator, SegmentBytes, SegmentKind, TableId,
+    TabletRange,
 };
 use thunderhead_wire::{LogPosition, SegmentId};
 
@@ -66,16 +67,22 @@ impl Replicator for Meter {
     }
 }
 
-#[test]
-fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
+/// Returns a log with its cleaner and a meter of its turns. Its survivors are large, several in a
+/// pass.
+fn measured() -> (Log, Cleaner, Meter) {
     let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
     let mut options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
-    // Large survivors, several in a pass.
     options.cleaner.free_fraction_low = 0.2;
     let meter = Meter::default();
     let mut log = Log::new(&memory, LogId(3), options, Box::new(meter.clone())).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
-    let mut cleaner = log.cleaner().unwrap();
+    let cleaner = log.cleaner().unwrap();
+    (log, cleaner, meter)
+}
+
+#[test]
+fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
+    let (mut log, mut cleaner, meter) = measured();
     let value = vec![7; 1000];
     let mut state = 1u64;
     let mut keys = 0u64;
@@ -113,13 +120,7 @@ fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
 #[test]
 fn a_round_of_many_writes_hands_over_little_more_than_one_of_few() {
     const WRITES: usize = 256;
-    let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
-    let mut options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
-    options.cleaner.free_fraction_low = 0.2;
-    let meter = Meter::default();
-    let mut log = Log::new(&memory, LogId(3), options, Box::new(meter.clone())).unwrap();
-    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
-    let mut cleaner = log.cleaner().unwrap();
+    let (mut log, mut cleaner, meter) = measured();
     let value = vec![7; 200];
     let (mut state, mut keys, mut behind) = (1u64, 0u64, 0);
     for _ in 0..3_000 {
