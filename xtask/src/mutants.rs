@@ -1,11 +1,11 @@
-//! `cargo xtask mutants`: bugs that are put into the sources on purpose. The swarm of the simulated
-//! cluster, or a test that the mutant names, must find each of them. A bug that neither finds now, they
-//! would not find later either.
+//! `cargo xtask mutants`: bugs that are put into the sources on purpose. The swarm of the
+//! simulated cluster, or a test that the mutant names, must find each of them. If neither finds
+//! such a bug now, they would not find it later either.
 //!
-//! A mutant is a patch in `crates/server/tests/mutants`. Its head names the promise that it breaks, and
-//! what must find it: `flags:` of the swarm, or `test:` and words for `cargo test`. Mutants are applied
-//! one at a time to a copy of the tree below `target/mutants` and built incrementally there. The swarm
-//! runs until a seed fails. `tidy` checks that every patch still applies.
+//! A mutant is a patch in `crates/server/tests/mutants`. Its head names the promise that it breaks
+//! and its finder: `flags:` of the swarm, or `test:` and words for `cargo test`. Mutants are
+//! applied one at a time to a copy of the tree below `target/mutants` and built incrementally
+//! there. The swarm runs until a seed fails. `tidy` checks that every patch still applies.
 
 mod patch;
 mod tree;
@@ -19,36 +19,36 @@ use tree::{Copy, Outcome, Seeds};
 
 pub(crate) use patch::findings;
 
-/// Seeds that the sources as they are must pass first, or what is found says nothing.
+/// Seeds that the unchanged sources must pass first. Otherwise a failure proves nothing.
 const SOUND_SEEDS: u64 = 200;
 
-/// What to run.
+/// The arguments of `cargo xtask mutants`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Mutants; all when none is named.
+    /// Mutants to try; all by default.
     names: Vec<String>,
-    /// Only those that the swarm, or a test, must find.
+    /// Try only mutants for the swarm, or only mutants for tests.
     #[arg(long)]
     kind: Option<Kind>,
-    /// How many seeds of the swarm each may take.
+    /// The most seeds of the swarm for each mutant.
     #[arg(long, default_value_t = 3000)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// Only say what there is.
+    /// List the mutants and try none.
     #[arg(long)]
     list: bool,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// A mutant and what came of it.
+/// A mutant and its outcome.
 struct Tried {
     mutant: Mutant,
     outcome: Outcome,
-    /// How many seeds, or tests, there were.
+    /// The number of seeds or tests that ran.
     runs: u64,
     took: Duration,
 }
@@ -79,7 +79,7 @@ pub(crate) fn mutants(arguments: &Arguments) -> Result<()> {
     let seeds = Seeds { first: arguments.first, count: arguments.seeds };
     let copy = Copy::new(root)?;
     copy.restore()?;
-    // One after the other with the same finder: so less is built anew.
+    // Mutants with the same finder follow one another, so that less is rebuilt.
     mutants.sort_by(|one, other| one.finder.cmp(&other.finder));
     let mut checked: Option<(Finder, Option<String>)> = None;
     let mut tried = Vec::new();
@@ -112,7 +112,8 @@ pub(crate) fn mutants(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Why a finder says nothing of mutants: it finds something in the sources as they are, or does not run.
+/// Returns the reason why a finder proves nothing: it fails with the unchanged sources, or does
+/// not run.
 fn unsound(copy: &Copy, finder: &Finder, seeds: Seeds) -> Result<Option<String>> {
     eprintln!("the sources as they are, {}", finder.words().join(" "));
     if let Err(why) = copy.build(finder) {

@@ -1,14 +1,14 @@
-//! A mutant's patch: its head in words, and whether it applies.
+//! A mutant's patch: its head, and the check that it applies.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the patches are.
+/// The directory of the patches.
 const PATCHES: &str = "crates/server/tests/mutants";
 
-/// What must find a mutant.
+/// The finder of a mutant: it must fail when the mutant is applied.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finder {
     /// The swarm of the simulated cluster, with these flags.
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// A bug that is put in.
+/// A bug that is put into the sources.
 pub(super) struct Mutant {
     pub(super) name: String,
     /// The promise that it breaks.
@@ -107,7 +107,7 @@ fn head(text: &str) -> Result<(String, Finder)> {
     Ok((promise.join(" "), finder))
 }
 
-/// What is wrong with the patches, for `tidy`.
+/// Returns the defects of the patches, for `tidy`.
 pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for Mutant { name, patch, finder, .. } in all(root)? {
@@ -119,14 +119,15 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
         }
         if let Err(error) = apply(root, &patch, &["--check"]) {
             findings.push(format!(
-                "{PATCHES}/{name}.patch:1: it does not apply: make it anew for the code as it is: {error}"
+                "{PATCHES}/{name}.patch:1: it does not apply: make it again for the present code: {error}"
             ));
         }
     }
     Ok(findings)
 }
 
-/// Whether the package has a function with the name, or the part of one, that the words for `cargo test` end with.
+/// Whether the package has a function with the name, or the part of a name, at the end of the
+/// words for `cargo test`.
 fn names_a_test(root: &Path, words: &[String]) -> Result<bool> {
     let package = words.iter().skip_while(|it| *it != "-p").nth(1);
     let package = package.context("a test is of a package")?;

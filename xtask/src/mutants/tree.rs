@@ -1,4 +1,5 @@
-//! The copy of the sources in which mutants are built and tried. The sources themselves never change.
+//! The copy of the sources in which mutants are built and tried. The sources themselves never
+//! change.
 
 use super::patch::Finder;
 use anyhow::{Context, Result};
@@ -9,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The profile of the swarm's program: see `Cargo.toml`. Tests have the profile that they always have.
+/// The profile of the swarm's program: see `Cargo.toml`. Tests keep their usual profile.
 const PROFILE: &str = "mutants";
 
 /// The longest time that one mutant's swarm or tests may take.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// How often a program is asked whether it has ended.
+/// How often the end of a program is polled.
 const POLLED_EVERY: Duration = Duration::from_millis(50);
 
-/// What came of a mutant.
+/// The outcome of a mutant.
 pub(super) enum Outcome {
     /// A seed of the swarm failed.
     CaughtBySeed {
@@ -28,7 +29,7 @@ pub(super) enum Outcome {
     /// These tests failed.
     CaughtByTests(Vec<String>),
     NotCaught,
-    /// It was not tried: it does not build, or its trial did not come to its end.
+    /// The mutant was not tried: it does not build, or its trial did not end.
     Broken(String),
 }
 
@@ -61,8 +62,8 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Makes the copy what the sources are. Files that are the same stay as they are, so that no more
-    /// is built anew than what a patch has changed.
+    /// Makes the copy equal to the sources. Equal files stay untouched, so that only a patch's
+    /// changes are rebuilt.
     pub(super) fn restore(&self) -> Result<()> {
         let output = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -84,7 +85,7 @@ impl Copy {
         remove_others(&self.tree, &files)
     }
 
-    /// Builds what the finder runs.
+    /// Builds the finder's programs.
     pub(super) fn build(&self, finder: &Finder) -> Result<(), String> {
         let mut command = self.cargo();
         match finder {
@@ -105,7 +106,7 @@ impl Copy {
         Err(format!("it does not build: {first}"))
     }
 
-    /// Runs what was built. Says what came of it, and of how many seeds or tests.
+    /// Runs the finder. Returns the outcome, and the number of seeds or tests that ran.
     pub(super) fn run(&self, finder: &Finder, seeds: Seeds) -> Result<(Outcome, u64)> {
         let mut command = match finder {
             Finder::Swarm(flags) => {
@@ -134,7 +135,7 @@ impl Copy {
         command
     }
 
-    /// Runs a program and returns what it says, or `None` if it took too long and was ended.
+    /// Runs a program and returns its output, or `None` if it took too long and was ended.
     ///
     /// The output goes to a file: a program that fills a pipe would wait for a reader.
     fn output(&self, command: &mut Command) -> Result<Option<(ExitStatus, String)>> {
@@ -160,13 +161,13 @@ impl Copy {
     }
 }
 
-/// The words that select what is built. What follows `--` is for the tests, as is the filter of names,
-/// which cargo takes without harm.
+/// Returns the words that select the build. Words behind `--` are for the tests, as is the filter
+/// of names, which cargo accepts without harm.
 fn for_cargo(words: &[String]) -> impl Iterator<Item = &String> {
     words.iter().take_while(|it| *it != "--")
 }
 
-/// What a swarm's output says.
+/// Parses a swarm's output.
 fn told_by_swarm(text: &str) -> (Outcome, u64) {
     let count = |line: &str| line.split_once(" seeds in ")?.0.parse().ok();
     let seeds = text.lines().find_map(count);
@@ -182,10 +183,10 @@ fn told_by_swarm(text: &str) -> (Outcome, u64) {
     (outcome, seeds.unwrap_or(0))
 }
 
-/// What the output of `cargo test` says, and how many tests there were.
+/// Parses the output of `cargo test`. Returns the outcome and the number of tests.
 ///
-/// Only a test that says that it failed catches a mutant: a process that ends in the midst of its
-/// tests may have had other reasons.
+/// Only a test that reports its failure catches a mutant: a process that ends during its tests may
+/// have had other reasons.
 fn told_by_tests(is_success: bool, text: &str) -> (Outcome, u64) {
     let mut failed = Vec::new();
     let mut tests = 0;
@@ -210,7 +211,7 @@ fn told_by_tests(is_success: bool, text: &str) -> (Outcome, u64) {
     (outcome, tests)
 }
 
-/// What a failure is, without what differs from run to run.
+/// Shortens a failure: drops the parts that differ from run to run.
 fn shortened(why: &str) -> String {
     let why = match why.strip_prefix("at ").and_then(|rest| rest.split_once(": ")) {
         Some((_, rest)) => rest,
@@ -240,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_swarm_says_is_understood() {
+    fn the_output_of_a_swarm_is_parsed() {
         let text =
             "seed 12: at 3.1s: a walk: [1]\n  cargo xtask sim\nseed 13: x\n40 seeds in 1.0 s: 5";
         let (Outcome::CaughtBySeed { seed: 12, why }, 40) = told_by_swarm(text) else {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_tests_that_say_that_they_failed_catch_a_mutant() {
+    fn only_tests_that_report_their_failure_catch_a_mutant() {
         let text = "running 2 tests\ntest a::tests::one ... ok\ntest a::two - should panic ... FAILED\n\
                     test result: FAILED. 1 passed; 1 failed";
         let (Outcome::CaughtByTests(failed), 2) = told_by_tests(false, text) else {
