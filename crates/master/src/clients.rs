@@ -153,7 +153,7 @@ pub(crate) enum Met {
     New,
     /// The log has a record of it.
     Done,
-    /// It may not be done.
+    /// The update may not be done.
     Refused(Outcome),
 }
 
@@ -219,7 +219,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Meets an update: whether it was done before, and whether it may be done.
+    /// Checks whether an update was done before, and whether it may be done.
     #[inline]
     pub(crate) fn meet(
         &mut self,
@@ -273,7 +273,7 @@ impl Clients {
         Met::New
     }
 
-    /// No record was made of the update that was just met as new.
+    /// Notes that the update that was just found to be new got no record.
     #[cold]
     pub(crate) fn not_made(&mut self, identity: &Identity) {
         self.lost(identity.lease(), identity.sequence());
@@ -317,14 +317,14 @@ impl Clients {
         });
     }
 
-    /// Has the coordinator asked about a lease.
+    /// Adds a lease to the next question to the coordinator.
     pub(crate) fn want(&mut self, lease: u64) {
         if self.wanted.len() < WANTED_MAX {
             self.wanted.insert(lease);
         }
     }
 
-    /// Takes a client in that is not known, if it may be.
+    /// Adds an unknown client, if there is room and its lease allows it.
     #[cold]
     fn welcome(
         &mut self,
@@ -352,7 +352,7 @@ impl Clients {
         Ok(())
     }
 
-    /// The log has forgotten a record, whose tablet is gone.
+    /// Notes that the log has forgotten a record, whose tablet is gone.
     pub(crate) fn lost(&mut self, lease: u64, sequence: u64) {
         if let Some(client) = self.clients.get_mut(&lease) {
             self.records -= usize::from(client.recorded.remove(sequence));
@@ -364,7 +364,7 @@ impl Clients {
         self.records
     }
 
-    /// Clients that are known.
+    /// Returns the number of known clients.
     pub(crate) fn count(&self) -> usize {
         self.clients.len()
     }
@@ -390,7 +390,7 @@ impl Clients {
         let leases: Vec<u64> =
             self.clients.range(behind).map(|(lease, _)| *lease).take(most).collect();
         for lease in &leases {
-            // Nothing of it was acknowledged, so nothing can be a straggler.
+            // It acknowledged no update, so none can be a straggler.
             let idle = |it: &Client| it.first <= 1 && it.recorded.is_empty();
             if self.clients.get(lease).is_some_and(idle) {
                 self.clients.remove(lease);
@@ -442,7 +442,7 @@ impl Clients {
         }
     }
 
-    /// Whether [`Clients::forget`] has something to do. `is_busy`: that others wait for.
+    /// Whether [`Clients::forget`] has something to do. `is_busy`: clients wait for answers.
     #[inline]
     pub(crate) fn has_unneeded(&self, is_busy: bool) -> bool {
         let few = if is_busy { UNNEEDED_FEW } else { 0 };

@@ -55,7 +55,7 @@ const OVER_MAX: usize = 4096;
 /// The reason for a refusal, and the microseconds to wait before a retry.
 type Refused = (Status, u32);
 
-/// A tablet that comes.
+/// An incoming tablet.
 struct Arriving {
     range: TabletRange,
     /// Until it is complete.
@@ -65,11 +65,11 @@ struct Arriving {
     heard: Time,
 }
 
-/// The tablets that come and go.
+/// The incoming and outgoing tablets.
 #[derive(Default)]
 pub(crate) struct Migrations {
     outgoing: BTreeMap<u64, Outgoing>,
-    /// Why those failed that did.
+    /// The reasons of failed migrations.
     failed: BTreeMap<u64, String>,
     incoming: BTreeMap<u64, Arriving>,
     /// Incoming migrations that have ended: the tablet is served here, or will not come any more.
@@ -79,11 +79,11 @@ pub(crate) struct Migrations {
 /// An earlier copy of a tablet that is about to be rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MadeWay {
-    /// Nothing came of it.
+    /// No part of it had come.
     Free,
     /// A part had come. Records of it may still be here.
     ThrownAway,
-    /// All of it has come: it is not for this shard to decide yet which of the two counts.
+    /// All of it has come: the coordinator has not decided yet which of the two counts.
     Complete,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum MadeWay {
 pub(crate) struct Worked {
     pub(crate) again: bool,
     pub(crate) wake: Time,
-    /// Records may be here whose tablet is not.
+    /// The log may have records without a tablet.
     pub(crate) sweep: bool,
     /// Remarks for an operator.
     pub(crate) remarks: Vec<String>,
@@ -129,7 +129,7 @@ impl Migrations {
         self.incoming.values().any(|it| it.range.overlaps(&range))
     }
 
-    /// How far a range goes, from its first hash on, before a part that is not answered.
+    /// Returns the last hash of a range before its first part that is not served.
     pub(crate) fn open_until(&self, range: TabletRange) -> KeyHash {
         let frozen = self.outgoing.values().filter(|it| it.is_frozen());
         let frozen = frozen.map(|it| it.task.range).filter(|it| it.overlaps(&range));
@@ -137,7 +137,7 @@ impl Migrations {
         firsts.fold(range.last, KeyHash::min)
     }
 
-    /// An update was done.
+    /// Notes an update that was done.
     #[inline]
     pub(crate) fn note(&mut self, identity: Identity, table: TableId, key: &[u8]) {
         if self.outgoing.is_empty() {
@@ -149,7 +149,7 @@ impl Migrations {
         }
     }
 
-    /// The coordinator wants a tablet to go.
+    /// Begins to give a tablet away on the coordinator's command.
     pub(crate) fn go(
         &mut self,
         log: &Log,
@@ -209,7 +209,7 @@ impl Migrations {
         self.outgoing.values_mut().any(|it| it.reply(context, call, outcome))
     }
 
-    /// A message from a tablet's former master. The answer may have to wait for the log.
+    /// Handles a message from a tablet's former master. The answer may have to wait for the log.
     pub(crate) fn come(
         &mut self,
         log: &mut Log,

@@ -41,7 +41,7 @@ use thunderhead_wire::{KeyHash, LogPosition, Next, Status, TableId};
 const WINDOW: usize = 8;
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// With so few left to send the tablet is not served any more; or after so many rounds.
+/// The tablet stops being served when at most this many changes remain, or after this many rounds.
 const FEW: usize = 64;
 const ROUNDS_MAX: u32 = 8;
 
@@ -58,7 +58,7 @@ const NOTED_RECORD_BYTES: usize = 48;
 /// A bucket with more bytes than this is sent one object a step.
 const BUCKET_BYTES_MAX: usize = 16 << 10;
 
-/// How long the other one has for an answer, and the wait before it is told again.
+/// How long the other master has for an answer, and the wait before the message is repeated.
 const TIMEOUT: Duration = Duration::from_millis(200);
 const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_millis(50);
@@ -69,7 +69,7 @@ const BUCKET_NS: u64 = 300;
 const ENTRY_NS: u64 = 300;
 const KILOBYTE_NS: u64 = 100;
 
-/// How long it waits for the other one.
+/// How long it waits for the other master.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
     /// While the tablet is served.
@@ -103,7 +103,7 @@ enum Stage {
 pub(super) enum Work {
     /// Another slice at once.
     Again,
-    /// Something is heard, or it is this late.
+    /// A message arrives, or this time comes.
     At(Time),
     /// It has failed.
     Failed(String),
@@ -163,7 +163,7 @@ pub(super) struct Outgoing {
     /// A message that is not full.
     filling: (Vec<u8>, usize),
     sending: Vec<Message>,
-    /// When the other one last answered, or was first asked not to serve.
+    /// When the other master last answered, or when the tablet stopped being served.
     got_on: Time,
     trouble: Option<String>,
 }
@@ -190,7 +190,7 @@ impl Outgoing {
         self.task.range.contains(table, hash)
     }
 
-    /// Whether nothing of it is answered.
+    /// Whether requests for the tablet are refused.
     pub(super) fn is_frozen(&self) -> bool {
         matches!(self.stage, Stage::Rest(_) | Stage::Ending | Stage::Given(_))
     }
@@ -200,7 +200,7 @@ impl Outgoing {
         if let Stage::Given(taken) = self.stage { Some(taken) } else { None }
     }
 
-    /// An update was done.
+    /// Notes an update that was done.
     pub(super) fn note(&mut self, identity: Identity, hash: KeyHash, key: &[u8]) {
         self.noted.note(identity, hash, key);
     }
@@ -317,7 +317,7 @@ impl Outgoing {
         key.len()
     }
 
-    /// Sends something that was noted; returns its bytes, or `None` where there is nothing.
+    /// Sends a noted change; returns its bytes, or `None` if there is none.
     fn put_noted(&mut self, log: &Log, now: Time, is_of_round: bool) -> Option<usize> {
         let from = if is_of_round { &mut self.round } else { &mut self.noted };
         if let Some(key) = from.take_key() {
@@ -393,11 +393,11 @@ impl Outgoing {
         Work::At(wake)
     }
 
-    /// Makes messages; says whether there is more to be made at once.
+    /// Makes messages. Returns whether more can be made at once.
     fn fill(&mut self, log: &mut Log, budget: &mut Budget, now: Time) -> bool {
         let mut spend = |entries: usize, bytes: usize| {
             let took = BUCKET_NS + entries as u64 * ENTRY_NS + bytes as u64 * KILOBYTE_NS / 1024;
-            // The largest object alone takes longer, but there is nothing to be cut.
+            // The largest object alone takes longer, but it cannot be cut.
             budget.spend(Duration::from_nanos(took).min(SLICE))
         };
         let range = self.task.range;

@@ -26,7 +26,7 @@ pub(super) const PIECE_BYTES: usize = 56 << 10;
 /// The longest segment that the log's format knows.
 const SEGMENT_BYTES_MAX: u32 = 1 << 30;
 
-/// So much is taken from the allocator on a backup's word alone.
+/// The most memory that is allocated because of a backup's claim alone.
 const TRUSTED_BYTES: usize = 16 << 20;
 
 /// The first wait before a backup that did not answer is asked again, and the longest.
@@ -41,18 +41,18 @@ pub(super) struct Fetch {
     pub(super) segment: SegmentId,
     /// The backups that may still be asked.
     backups: Vec<(ServerId, SocketAddr)>,
-    /// Which of them is.
+    /// The index of the present backup.
     at: usize,
     bytes: Vec<u8>,
     /// A buffer that was too short.
     outgrown: Vec<u8>,
-    /// All of them, in memory of the backup of the same process.
+    /// All bytes, in memory of the backup of the same process.
     whole: Option<ReplicaBytes>,
-    /// How many there will be.
+    /// The total number of bytes.
     pub(super) length: Option<u32>,
     state: State,
     failures: u32,
-    /// Why others are not asked any more.
+    /// The reasons why other backups are not asked any more.
     pub(super) reasons: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ enum State {
 pub(super) enum Asked {
     /// It wants to be called again by then.
     Later(Time),
-    /// There is nothing to do before something is heard.
+    /// It has no work until a message arrives.
     Sent,
     /// It was answered at once.
     Answered(Heard),
@@ -81,11 +81,11 @@ pub(super) enum Heard {
     NotOurs,
     /// Bytes have come.
     Progress,
-    /// The backup lives, and has none yet.
+    /// The backup answers, but has no bytes yet.
     Busy,
-    /// It does not answer.
+    /// The backup does not answer.
     Silence(ServerId),
-    /// It has nothing that could be used.
+    /// The backup has no usable bytes.
     Setback,
 }
 
@@ -120,7 +120,7 @@ impl Fetch {
         self.whole.as_ref().map_or(&self.bytes, |whole| (**whole).as_ref())
     }
 
-    /// Its buffers, for others.
+    /// Returns its buffers for reuse.
     pub(super) fn into_buffers(self) -> [Vec<u8>; 2] {
         [self.outgrown, self.bytes]
     }
@@ -231,7 +231,7 @@ impl Fetch {
         self.failed(context, error)
     }
 
-    /// The backup gives nothing, or not now.
+    /// Handles a refusal: the backup gives no bytes, or not now.
     fn failed(&mut self, context: &mut Context<'_>, error: CallError) -> Heard {
         match error {
             CallError::Refused { status, hint, .. } if status.next() == Next::Wait => {
@@ -240,7 +240,7 @@ impl Fetch {
                 self.state = State::Due(context.now() + wait.min(WAIT_MAX));
                 Heard::Busy
             }
-            // It is this node that has too much for that backup.
+            // This node has too many messages in flight to that backup.
             CallError::Congested => {
                 self.wait(context);
                 Heard::Setback

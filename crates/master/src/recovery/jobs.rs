@@ -30,7 +30,7 @@ pub(super) struct Job {
     /// The backup that was to be asked first.
     home: ServerId,
     pub(super) fetch: Fetch,
-    /// Where the replay goes on.
+    /// The position at which the replay continues.
     pub(super) at: u32,
 }
 
@@ -62,7 +62,7 @@ impl Jobs {
         self.waiting == 0 && self.running.is_empty()
     }
 
-    /// Bytes to be replayed, as far as that can be known.
+    /// Bytes to be replayed, as far as they are known.
     pub(super) fn bytes_expected(&self) -> u64 {
         let (segments, bytes) = self.known;
         bytes + self.waiting as u64 * bytes.checked_div(segments).unwrap_or(0)
@@ -175,7 +175,7 @@ impl Jobs {
         })
     }
 
-    /// One of which no copy is left.
+    /// Returns a segment of which no replica remains.
     pub(super) fn lost(&self) -> Option<&Fetch> {
         self.running.iter().map(|job| &job.fetch).find(|fetch| fetch.is_lost())
     }
@@ -185,7 +185,7 @@ impl Jobs {
         self.running.iter().map(|job| &job.fetch).find(|fetch| !fetch.is_whole())
     }
 
-    /// One is replayed to its end.
+    /// Removes a job that is replayed to its end.
     pub(super) fn done(&mut self, number: usize, buffers: &mut Buffers) {
         if number < self.running.len() {
             let used = self.running.remove(number).fetch.into_buffers();

@@ -24,10 +24,10 @@ use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::Recover;
 use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, TableId, TabletRange};
 
-/// So many at once.
+/// The maximum number of recoveries at once.
 const RUNNING_MAX: usize = 8;
 
-/// So many that are done are known again.
+/// The maximum number of remembered finished tasks.
 const DONE_MAX: usize = 256;
 
 /// Bytes that are fetched and not replayed, of all together.
@@ -50,14 +50,14 @@ const BUSY_US: u32 = 50_000;
 #[derive(Default)]
 pub(crate) struct Recoveries {
     running: Vec<Recovery>,
-    /// Whose slice is next.
+    /// The recovery whose slice is next.
     next: usize,
     /// The last finished tasks, by master, recovery and partition: a delayed message may ask for
     /// one of them once more.
     done: VecDeque<(MasterId, u64, u32)>,
     ahead: Ahead,
     buffers: Buffers,
-    /// A log was taken back, or was to be: once in a shard's life.
+    /// A log was taken back, or was to be: once in a shard's generation.
     took_back: bool,
     rebuilt: Rebuilt,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Worked {
     pub(crate) wake: Time,
     /// Memory is short.
     pub(crate) is_short: bool,
-    /// Why some have failed.
+    /// The reasons of failed recoveries.
     pub(crate) failures: Vec<String>,
 }
 
@@ -96,13 +96,13 @@ impl Recoveries {
         })
     }
 
-    /// Bytes replayed, and of how many; nothing where nothing is rebuilt.
+    /// Bytes replayed, and the expected total; `None` if no recovery runs.
     pub(crate) fn progress(&self) -> Option<(u64, u64)> {
         let progress = self.running.iter().map(|recovery| recovery.progress());
         progress.reduce(|one, other| (one.0 + other.0, one.1 + other.1))
     }
 
-    /// Whether a task was begun before, or has even been done.
+    /// Whether a task was begun or done before.
     pub(crate) fn knows(&self, task: &Recover) -> bool {
         let is_here = self.running.iter().any(|recovery| {
             let it = recovery.task();
@@ -152,7 +152,7 @@ impl Recoveries {
         Ok(dropped)
     }
 
-    /// Begins a task for which way was made.
+    /// Begins a task after [`Recoveries::make_way`].
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
         let Recover { master, crashed, recovery, partition, take_back, .. } = task;
         let (tablets, segments) = (task.tablets.len(), task.segments.len());
@@ -178,7 +178,7 @@ impl Recoveries {
         self.running.iter_mut().any(|recovery| recovery.reply(context, call, outcome))
     }
 
-    /// A question to the coordinator was answered.
+    /// Takes the coordinator's answer to a question.
     pub(crate) fn answered(
         &mut self,
         log: &mut Log,

@@ -14,7 +14,7 @@ const COPIES_MAX: usize = 2;
 /// less.
 const CHUNK_BYTES: u32 = 128 << 10;
 
-/// Segments that are looked at in a turn whether they can be mended.
+/// The maximum number of segments that a turn checks for replicas to be made again.
 const TRIED_MAX: usize = 32;
 
 /// The delay before a retry for a segment that a cleaner works on.
@@ -105,7 +105,7 @@ impl State {
         segment.slots.iter().any(|slot| slot.is_away)
     }
 
-    /// Has bytes at hand for the replicas of a segment that the log's stream does not bring.
+    /// Fetches bytes from memory for the replicas that the log's stream does not reach.
     pub(super) fn fetch(&mut self, id: SegmentId, log: &mut Log) {
         let Some(segment) = self.segments.get_mut(&id) else { return };
         let (is_whole, base) = (segment.is_whole, segment.base);

@@ -10,9 +10,9 @@
 //! long.
 //!
 //! If a hold does not pay (the answered clients do not send again at once), the shard leaves out
-//! the next hold, then the next two, and so on. Held updates lose the time of the hold. Updates
-//! that come during the hold gain the rest of a round: without it they would have waited for the
-//! end of the first update's round, and then for one of their own.
+//! the next hold, then the next two, then four, and so on. Held updates lose the time of the hold.
+//! Updates that come during the hold gain the rest of a round: without it they would have waited
+//! for the end of the first update's round, and then for one of their own.
 
 use std::time::Duration;
 use thunderhead_runtime::Time;
@@ -20,7 +20,7 @@ use thunderhead_runtime::Time;
 /// Rounds that are shorter are not worth it.
 const ROUND_MIN: Duration = Duration::from_micros(100);
 
-/// The longest that anything is held.
+/// The longest hold.
 const HOLD_MAX: Duration = Duration::from_millis(1);
 
 /// A hold ends when no update has come for this part of the longest hold.
@@ -29,7 +29,7 @@ const PATIENCE: u32 = 4;
 /// More than this is not held.
 const BYTES_MAX: u32 = 256 << 10;
 
-/// It is tried again after it was left out so often at most, as a power of two.
+/// The binary logarithm of the most holds that are left out in a row.
 const MISSES_MAX: u32 = 6;
 
 /// How many answers wait for backups.
@@ -50,12 +50,12 @@ pub(super) struct Gathering {
     is_over: bool,
     awaited: Awaited,
     hold: Option<Hold>,
-    /// So often it did not pay, and so often it is still to be left out for that.
+    /// How often in a row a hold did not pay, and how many holds remain to be left out for that.
     misses: u32,
     left_out: u32,
 }
 
-/// Something may be held.
+/// A hold that may delay messages.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     until: Time,
@@ -72,14 +72,14 @@ impl Gathering {
     /// Takes the answer to a round that began at `sent` and advanced the durable position.
     pub(super) fn answered(&mut self, now: Time, sent: Time) {
         let took = now.since(sent);
-        // It forgets, for disks change.
+        // Old durations lose weight, because the speed of a disk changes.
         let longer = |least: Duration| least + (least / 64).max(Duration::from_micros(1));
         let least = self.rounds.map_or(took, |(_, least)| took.min(longer(least)));
         self.rounds = Some((took, least));
         self.is_over = true;
     }
 
-    /// So many answers wait now.
+    /// Learns how many answers wait now.
     pub(super) fn awaiting(&mut self, now: Time, awaited: Awaited) {
         self.awaited = awaited;
         if let Some(Hold { first, last, .. }) = &mut self.hold {
@@ -116,7 +116,7 @@ impl Gathering {
         });
     }
 
-    /// Until when so many bytes, which could be sent, are held.
+    /// Returns the time until which this many bytes are held instead of sent.
     pub(super) fn held(&mut self, now: Time, bytes: u32) -> Option<Time> {
         let hold = self.hold.as_mut()?;
         let waiting = self.awaited.beyond;
@@ -131,12 +131,12 @@ impl Gathering {
         Some(until)
     }
 
-    /// They were sent, but not because of a decision here: a segment was full, for example.
+    /// Notes that the bytes were sent for another reason: a segment was full, for example.
     pub(super) fn let_go(&mut self) {
         self.hold = None;
     }
 
-    /// They were sent.
+    /// Notes that the bytes were sent.
     pub(super) fn sent(&mut self, now: Time) {
         let Some(Hold { first: Some((first, waited)), .. }) = self.hold.take() else { return };
         if waited == 0 {

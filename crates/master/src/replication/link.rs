@@ -18,7 +18,7 @@ use thunderhead_wire::{ServerId, Status};
 /// The number of the manager's timer.
 const TIMER: u64 = (1 << 32) + 0x100;
 
-/// A turn that is not wanted any more is taken back where it would be so soon. The others are rare.
+/// An unneeded turn is cancelled if it would come this soon. Later ones are rare.
 const SOON: Duration = Duration::from_millis(2);
 
 /// The answer of the backup of the same process to a message.
@@ -30,14 +30,14 @@ pub enum LocalAnswer {
     Later(u64),
 }
 
-/// A replica that is not copied to be handed over.
+/// A replica that is passed on without a copy.
 pub type ReplicaBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The bytes of a replica that the backup of the same process gives when a log is taken back.
 pub enum LocalReplica {
     /// All bytes of a replica.
     Here(ReplicaBytes),
-    /// It is to be asked for by messages.
+    /// The shard must ask for it by messages.
     ByMessage,
     /// It is refused as a message would be.
     Refused(CallError),
@@ -79,7 +79,7 @@ fn keeps(set: Option<Time>, wanted: Option<Time>, now: Time) -> bool {
 /// See the module's documentation.
 pub(crate) struct Link {
     pub(crate) replication: Replication,
-    /// How things stood when last something came of a request or of a turn.
+    /// The status after the last answer or turn.
     pub(crate) standing: Standing,
     own: ServerId,
     calls: BTreeMap<CallId, u64>,
@@ -114,7 +114,7 @@ impl Link {
         true
     }
 
-    /// The coordinator has answered a question; true if it was one of these.
+    /// Takes the coordinator's answer to a question. Returns true if it was one of these.
     pub(crate) fn answered(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ impl Link {
             }
         }
         if answered {
-            // There is more to do than a turn is for.
+            // More work remains than fits into a turn.
             self.standing.deadline = Some(now);
         }
         self.set_timer(context);

@@ -16,7 +16,7 @@ use thunderhead_wire::replication::{
 use thunderhead_wire::{Epoch, SegmentId, ServerId, Status};
 use zerocopy::IntoBytes;
 
-/// Parts of a message at most.
+/// The maximum number of parts in a message.
 pub(super) const PARTS_MAX: usize = 256;
 
 /// The first wait after a failure, and the longest.
@@ -27,7 +27,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// than finding them again.
 const SPAN_BYTES_MIN: u32 = 4 << 10;
 
-/// How often bodies are kept to be used again.
+/// The maximum number of bodies kept for reuse.
 const SPARE_MAX: usize = 16;
 
 /// The numbers of a backup's refusals: `docs/protocol.md`.
@@ -45,7 +45,7 @@ pub(super) struct InFlight {
     number: u64,
     sent: Time,
     server: Option<ServerId>,
-    /// Of a request to the coordinator that is to note one.
+    /// The epoch that a request asks the coordinator to note.
     epoch: Option<(SegmentId, Epoch)>,
     parts: Vec<Sent>,
 }
@@ -70,7 +70,7 @@ impl InFlight {
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub(super) segment: SegmentId,
-    /// Which of its places, and which replica in it; 0 when it is freed.
+    /// The place in its segment, and the number of the replica in it; 0 if it is to be freed.
     slot: usize,
     token: u64,
     pub(super) epoch: Epoch,
@@ -355,7 +355,7 @@ impl State {
         self.renew_lease();
     }
 
-    /// The cluster has given this master up.
+    /// Notes that the cluster has declared this master crashed.
     pub(super) fn depose(&mut self) {
         self.is_deposed = true;
         self.lease.until = Time(0);
@@ -441,7 +441,7 @@ impl State {
         self.segments.insert(segment.id, segment);
     }
 
-    /// A backup has something against a part.
+    /// Handles a part that a backup refused.
     fn refused(&mut self, segment: &mut Segment, sent: &Sent, code: u16, length: u32) {
         let now = self.now;
         let Some(slot) = segment.slots.get_mut(sent.slot) else { return };
@@ -451,7 +451,7 @@ impl State {
                 if let Some(server) = server {
                     self.servers.avoid(server, now, code == refusal::FULL);
                 }
-                // Nothing is there, unless an earlier attempt came through after all.
+                // The backup has no replica, unless an earlier attempt arrived after all.
                 if !slot.is_uncertain && !slot.is_opened {
                     slot.was_sent = false;
                 }
@@ -473,7 +473,7 @@ impl State {
                 slot.is_gone = true;
                 self.lose(segment, sent.slot);
             }
-            // It cannot be gone on with.
+            // The replica cannot be continued.
             _ => self.lose(segment, sent.slot),
         }
     }
@@ -511,7 +511,7 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
     let mut flags = 0;
     if !slot.is_opened {
         flags |= OPEN;
-        // A segment that is no head counts when it is closed, for only then it is whole.
+        // A segment that is not a head counts when it is closed, for only then it is whole.
         if segment.begins_late(slot) || !segment.is_head() {
             flags |= ATOMIC;
         }
@@ -552,7 +552,7 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     }
     slot.is_atomic |= plan.flags & OPEN != 0 && begins_late;
     (slot.was_sent, slot.is_in_flight) = (true, true);
-    // From now on a recovery may use it, whether the answer comes or not.
+    // From now on a recovery may use it, even if the answer is lost.
     let is_open_at_once = plan.flags & OPEN != 0 && plan.flags & ATOMIC == 0;
     if is_open_at_once || plan.flags & (COMMIT | CLOSE) != 0 {
         (slot.may_count, slot.is_waived) = (true, false);
@@ -562,7 +562,7 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     draft.parts.push(Sent { segment, slot: number, token, epoch, end, flags });
 }
 
-/// A backup has done a part.
+/// Notes that a backup has done a part.
 fn acknowledge(slot: &mut Slot, sent: &Sent) {
     slot.acked = slot.acked.max(sent.end);
     slot.epoch = slot.epoch.max(sent.epoch);

@@ -10,10 +10,10 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{ServerList, ServerState};
 use thunderhead_wire::{Epoch, SegmentId, ServerId};
 
-/// How many servers are drawn.
+/// The number of servers that are drawn.
 const CANDIDATES: usize = 5;
 
-/// How long a backup is passed over that has no room, or is behind with its disk.
+/// How long a backup without room, or with its disk behind, is not chosen.
 const PASSED_OVER: Duration = Duration::from_millis(50);
 
 /// How long a segment waits for a backup that refuses every replica because its disk is behind. A
@@ -21,7 +21,7 @@ const PASSED_OVER: Duration = Duration::from_millis(50);
 /// never does.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
 
-/// Refusals that are farther apart are not of one time in which the disk is behind.
+/// Refusals that are farther apart do not belong to one period in which the disk is behind.
 const BEHIND_APART: Duration = Duration::from_secs(1);
 
 /// How often a server is looked for where none was found: a list of servers that has changed is
@@ -40,7 +40,7 @@ pub(super) struct Backup {
     host: String,
     rack: String,
     read_bytes_per_second: u64,
-    /// First replicas that it has of this master.
+    /// The primary replicas of this master that it has.
     primaries: u64,
     avoided_until: Time,
     /// It is avoided because it has no room, not because its disk is behind.
@@ -77,7 +77,7 @@ impl Servers {
         self.backups.iter().filter(|(_, backup)| backup.is_up).map(|(id, it)| (*id, it))
     }
 
-    /// Whether there is such a server, though it may be down.
+    /// Whether the list has such a server, up or down.
     pub(super) fn is_known(&self, server: ServerId) -> bool {
         self.backups.contains_key(&server)
     }
@@ -202,7 +202,7 @@ impl State {
         }
     }
 
-    /// Learns how many replicas the cluster wants at least.
+    /// Learns `min_replicas` of the cluster.
     fn learn_min_replicas(&mut self, list: Option<u32>) {
         let Some(min_replicas) = list.filter(|it| *it != self.settings.min_replicas) else {
             return;
@@ -216,7 +216,7 @@ impl State {
         self.update_durable();
     }
 
-    /// Servers have gone, or live again.
+    /// Handles servers that have crashed or restarted.
     fn learn_of_segment(&mut self, id: SegmentId, changed: &BTreeMap<ServerId, bool>) {
         let Some(mut segment) = self.segments.remove(&id) else { return };
         for number in 0..segment.slots.len() {
@@ -241,7 +241,8 @@ impl State {
         self.segments.insert(id, segment);
     }
 
-    /// A replica is no more, or cannot be gone on with: its place is free for another one.
+    /// Handles a replica that is lost or cannot be continued: its place is free for another
+    /// replica.
     pub(super) fn lose(&mut self, segment: &mut super::Segment, number: usize) {
         let Some(slot) = segment.slots.get(number) else { return };
         if slot.server.is_none() {
@@ -374,7 +375,7 @@ impl State {
         self.segments.insert(id, segment);
     }
 
-    /// Finds a server for a replica; says whether there is one.
+    /// Finds a server for a replica. Returns whether there is one.
     fn place_one(&mut self, segment: &mut super::Segment, number: usize) -> bool {
         let Some(server) = self.choose(segment, number == 0) else { return false };
         let token = self.number();

@@ -36,7 +36,7 @@ pub(super) struct Frees {
 pub(super) struct Rest {
     /// The epoch to free: later replicas have a higher one.
     epoch: Epoch,
-    /// The epoch that it has for sure, and the bytes.
+    /// The epoch and the bytes that it has for sure.
     has_epoch: Epoch,
     acked: u32,
     was_committed: bool,
@@ -54,7 +54,7 @@ impl Rest {
         }
     }
 
-    /// Whether a recovery can go by it.
+    /// Whether a recovery can use it.
     fn counts(&self, segment: &Segment) -> bool {
         let is_open = self.was_committed && !segment.is_whole;
         let is_current = self.has_epoch >= segment.registered;
@@ -83,7 +83,7 @@ impl Frees {
 }
 
 impl State {
-    /// Has rests freed that may go.
+    /// Frees the rests that may go.
     pub(super) fn add_frees(&mut self, drafts: &mut Vec<Draft>) {
         if self.frees.is_empty() {
             return;

@@ -27,19 +27,19 @@ pub(super) struct Segment {
     /// Of a head that is not whole: the epoch that its replicas must have, and the coordinator
     /// note.
     pub(super) wanted: Epoch,
-    /// The last word of a backup whose open replica was lost, until the epoch is noted by which
-    /// that one does not count: the earliest.
+    /// The last confirmation of a backup whose open replica was lost, until the epoch is noted by
+    /// which that replica does not count. The earliest, if there are several.
     pub(super) lost_word: Option<Time>,
     /// The epoch that the coordinator has noted.
     pub(super) registered: Epoch,
-    /// The request by which it is to note another one.
+    /// The request to the coordinator to note another epoch.
     pub(super) raising: Option<u64>,
     pub(super) raise_at: Time,
-    /// When a server is looked for again, for places that are waived.
+    /// When to look for servers for the waived places again.
     pub(super) place_at: Time,
     /// Since when it waits for a backup whose disk is behind.
     pub(super) behind_since: Option<Time>,
-    /// So many bytes count.
+    /// The number of bytes that count.
     pub(super) durable_length: u32,
     /// All replicas were closed: it is durable whole.
     pub(super) is_whole: bool,
@@ -52,7 +52,7 @@ pub(super) struct Segment {
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) server: Option<ServerId>,
-    /// Names this replica; a later one in the same place has another.
+    /// The number of this replica; a later replica in the same place has another number.
     pub(super) token: u64,
     /// The epoch that it was begun with.
     pub(super) begun_at: Epoch,
@@ -65,10 +65,10 @@ pub(super) struct Slot {
     /// A recovery may use it: it was begun without atomic mode, or a message that was sent commits
     /// or closes it.
     pub(super) may_count: bool,
-    /// Something was sent, and when for the first time.
+    /// Whether a message was sent, and the time of the first one.
     pub(super) was_sent: bool,
     pub(super) sent_at: Time,
-    /// Something was sent that was not answered.
+    /// A message was sent that was not answered.
     pub(super) is_uncertain: bool,
     pub(super) is_opened: bool,
     /// It counts.
@@ -79,9 +79,9 @@ pub(super) struct Slot {
     pub(super) is_in_flight: bool,
     pub(super) retry_at: Time,
     pub(super) failures: u32,
-    /// Whether it is there is to be asked.
+    /// The backup is to be asked whether it has this replica.
     pub(super) is_doubtful: bool,
-    /// The backup says that it is not there.
+    /// The backup reports that it does not have this replica.
     pub(super) is_gone: bool,
     /// Its server is down, and may restart with it.
     pub(super) is_away: bool,
@@ -98,7 +98,7 @@ impl Slot {
         self.is_opened && self.is_committed && !self.is_away
     }
 
-    /// Whether its server has all that it will ever get.
+    /// Whether its server has all bytes that it will ever get.
     fn is_at_rest(&self) -> bool {
         self.is_closed && !self.is_doubtful && !self.is_in_flight
     }
@@ -144,12 +144,12 @@ impl Segment {
         self.kind != SegmentKind::Survivor
     }
 
-    /// Replicas that are there.
+    /// Returns the number of replicas that exist.
     pub(super) fn replicas(&self) -> usize {
         self.slots.iter().filter(|slot| slot.is_there()).count()
     }
 
-    /// Whether it lacks replicas: not because they are only just being begun.
+    /// Whether it lacks replicas. Replicas that are just beginning do not count as lacking.
     pub(super) fn is_short(&self) -> bool {
         let lacks = |slot: &Slot| {
             let is_begun_late = self.begins_late(slot) && !slot.is_there();
@@ -165,7 +165,7 @@ impl Segment {
         slot.is_atomic || slot.is_waived || self.durable_length > 0
     }
 
-    /// Whether nothing is to be done for it, until something happens.
+    /// Whether it needs no work until an event changes its state.
     pub(super) fn is_at_rest(&self) -> bool {
         let rests = |slot: &Slot| !slot.is_waived && (slot.server.is_none() || slot.is_at_rest());
         self.is_whole && self.slots.iter().all(rests)
@@ -218,7 +218,7 @@ impl Segment {
         }
     }
 
-    /// The bytes between two offsets, where they are kept.
+    /// Returns the bytes between two offsets, if they are kept.
     pub(super) fn pieces(&self, from: u32, end: u32) -> Option<impl Iterator<Item = &[u8]>> {
         let (from, end) = (from.checked_sub(self.base)?, end.checked_sub(self.base)?);
         self.bytes.pieces(from as usize, end as usize)
@@ -240,7 +240,7 @@ impl Segment {
 mod tests {
     use super::*;
 
-    /// It is settled first: then it is known that a replica is to be made again.
+    /// The segment is settled first, so that it is known which replica is to be made again.
     #[test]
     fn a_segment_that_became_whole_without_a_replica_is_not_at_rest() {
         let mut segment = Segment::new(SegmentId(7), SegmentKind::Head, 2);
