@@ -11,8 +11,9 @@
 //!   it survives every crash of the process: the buffers are [lasting memory], and the next
 //!   process finds them and brings them to the disk before its first turn.
 //! - **A durable change** survives the loss of power. [`Durability`] names the step that an
-//!   acknowledgement waits for. With every setting, the disk holds the result of some prefix of the calls of all
-//!   masters together: a new head is never missing while the old one is already closed.
+//!   acknowledgement waits for. With every setting, the disk holds the result of some prefix of
+//!   the calls of all masters together: a new head is never missing while the old one is already
+//!   closed.
 //! - **A read** is verified chunk by chunk, or not served. A frame with a damaged header is
 //!   skipped and counted. Damage is told from a write that a power loss tore.
 //!
