@@ -58,7 +58,8 @@ fn configuration(text: &mut String) -> std::fmt::Result {
          is given\nby `--config` or `THUNDERHEAD_CONFIG`; otherwise it is `./thunderhead.toml`, if that \
          exists.\n`thunderhead config show` prints the effective configuration as a file, with the source of each \
          value. A key's\nvariable is its name in capitals after `THUNDERHEAD_`, with `_` for the dot. Its flag is \
-         its name without the\nsection, with `-` for `_`, on the command that it configures. \
+         its name without the\nsection, with `-` for `_`, on the command that it configures; the sections `log` \
+         and `probe` stay:\n`--log-level`. \
          `--set KEY=VALUE` sets any key. An empty variable\ncounts as not set. Bytes and times have their unit:\n`8GiB`, `512MiB`, `4096B`, \
          `100ms`, `10s`, `5m`.\n\nThe shell keeps its history in `THUNDERHEAD_HISTORY`; if that is not \
          set, in `thunderhead/history` below\n`XDG_STATE_HOME`, or below `~/.local/state`. Lines that begin \
