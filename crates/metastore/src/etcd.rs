@@ -42,8 +42,8 @@ pub struct Options {
     pub endpoints: Vec<String>,
     /// The text with which all keys begin, so that several clusters can share it.
     pub root: Key,
-    /// How long one endpoint may take to answer. Set it below a quarter of the shortest lease in
-    /// use.
+    /// How long one endpoint may take to answer. A lease must survive one request without an
+    /// answer: it is renewed after a quarter of its length.
     pub patience: Duration,
     /// How often a watch looks.
     pub watch_every: Duration,

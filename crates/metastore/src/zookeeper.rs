@@ -46,7 +46,8 @@ pub struct Options {
     pub servers: Vec<String>,
     /// The node below which all nodes are, so that several clusters can share it.
     pub root: Key,
-    /// How long a server may take to answer. Set it below a quarter of the shortest lease in use.
+    /// How long a server may take to answer. A lease must survive one request without an answer:
+    /// it is renewed after a quarter of its length.
     pub patience: Duration,
     /// How often a watch looks.
     pub watch_every: Duration,
