@@ -8,6 +8,9 @@ use std::process::Command;
 /// The directory of the patches.
 const PATCHES: &str = "crates/server/tests/mutants";
 
+/// The page with a row for each.
+const PAGE: &str = "docs/testing.md";
+
 /// The finder of a mutant: it must fail when the mutant is applied.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finder {
@@ -110,7 +113,13 @@ fn head(text: &str) -> Result<(String, Finder)> {
 /// Returns the defects of the patches, for `tidy`.
 pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
     let mut findings = Vec::new();
+    let page = fs::read_to_string(root.join(PAGE)).with_context(|| format!("read {PAGE}"))?;
     for Mutant { name, patch, finder, .. } in all(root)? {
+        match rows(&page, &name) {
+            1 => {}
+            0 => findings.push(format!("{PAGE}: the mutant {name} has no row")),
+            rows => findings.push(format!("{PAGE}: the mutant {name} has {rows} rows")),
+        }
         if let Finder::Test(words) = &finder
             && !names_a_test(root, words)?
         {
@@ -124,6 +133,12 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(findings)
+}
+
+/// Counts the rows of a table that begin with a name.
+fn rows(page: &str, name: &str) -> usize {
+    let begin = format!("| {name} |");
+    page.lines().filter(|line| line.starts_with(&begin)).count()
 }
 
 /// Whether the package has a function with the name, or the part of a name, at the end of the
@@ -180,6 +195,12 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn rows_are_counted_by_whole_names() {
+        let page = "| a | x |\n| a-b | y |\ntext | a |\n| a | z |";
+        assert_eq!([rows(page, "a"), rows(page, "a-b"), rows(page, "b")], [2, 1, 0]);
     }
 
     #[test]
