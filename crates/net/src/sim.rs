@@ -50,7 +50,7 @@ pub struct Link {
     pub loss: f64,
     /// The probability that a datagram is duplicated.
     pub duplicates: f64,
-    /// The probability that a datagram is delayed long enough for many others to overtake it.
+    /// The probability that a datagram is delayed until many later datagrams have arrived.
     pub stragglers: f64,
     /// The probability that a packet breaks its connection.
     pub resets: f64,

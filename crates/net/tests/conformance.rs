@@ -212,7 +212,7 @@ fn ends_of_different_clusters_exchange_no_message() {
             !it.at_client.closed.is_empty() && !it.at_server.closed.is_empty()
         });
         let (name, closed) = (pair.name, &pair.at_client.closed);
-        // The end of the connection may overtake the greeting that names the cause.
+        // The end of the connection may arrive before the greeting that names the cause.
         let overtakes = name == "datagrams" && closed[0].1 == Cause::ByPeer;
         assert!(*closed == [(connection, Cause::WrongCluster)] || overtakes, "{name}: {closed:?}");
         assert!(pair.at_client.opened.is_empty() && pair.at_server.opened.is_empty(), "{name}");
@@ -480,7 +480,7 @@ fn a_closed_connection_closes_once_on_both_sides() {
             pair.turn();
         }
         let heard: Vec<&[u8]> = pair.at_server.messages.iter().map(|it| it.1.as_slice()).collect();
-        // With reordering, the close may overtake the last message.
+        // With reordering, the close may arrive before the last message.
         assert!(heard == [b"last words"] || pair.name == "datagrams" && heard.is_empty());
         assert_eq!(pair.at_server.closed.len(), 1);
         assert_eq!(pair.at_server.closed[0].1, Cause::ByPeer);

@@ -61,7 +61,7 @@ impl Limited {
         Limited { before }
     }
 
-    /// Allows no descriptor beyond those that are open.
+    /// Allows no descriptor beyond the open ones.
     fn to_those_open() -> Limited {
         // The lowest that is free becomes the first that is not allowed.
         let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

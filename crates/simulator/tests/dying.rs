@@ -105,8 +105,8 @@ struct Ledger {
 }
 
 fn ledger(seed: u64) -> Ledger {
-    // Without jitter the end of a connection overtakes no message: every message that left a
-    // process arrives.
+    // Without jitter the end of a connection arrives after all messages: every message that left
+    // a process arrives.
     let link = Link { jitter: Duration::ZERO, ..Link::default() };
     let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
     let told: [Rc<RefCell<Vec<u32>>>; 2] = Default::default();

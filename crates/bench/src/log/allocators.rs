@@ -8,7 +8,7 @@
 //! the system's. The result is the most memory that each process held, less the benchmark's own
 //! list of live objects, for each byte of live payload (keys and values).
 //!
-//! Then the sequence is timed on smaller logs that are 70, 80 and 90 % full, and on one that is
+//! Then the sequence is timed on smaller logs that are 70, 80 and 90 % full, and on a log that is
 //! large enough never to be cleaned.
 
 use super::subject::{self, TABLE, options_for, write_all};

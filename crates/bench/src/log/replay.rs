@@ -170,8 +170,8 @@ pub struct Timeline {
     pub reading: f64,
     /// Keys are found: a replay of the same entries again, which are all there.
     pub finding: f64,
-    /// Objects are appended and put into the index: the remainder. A lookup that misses is faster
-    /// than one that hits.
+    /// Objects are appended and put into the index: the remainder. A lookup of an absent key
+    /// is faster than of a present key.
     pub appending: f64,
     /// Room is made in the index beforehand.
     pub room: f64,

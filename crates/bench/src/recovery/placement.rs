@@ -128,7 +128,7 @@ impl Way {
     }
 }
 
-/// Returns random servers on different hosts, never the one that crashes.
+/// Returns random servers on different hosts, never the crashed server.
 fn at_random(
     list: &ServerList,
     replicas: u32,

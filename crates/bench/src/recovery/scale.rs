@@ -38,7 +38,7 @@ const MESSAGE_BYTES: usize = 8 << 20;
 /// The options of the model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Numbers of nodes that take part, besides the one that crashes.
+    /// Numbers of nodes that take part, besides the crashed node.
     #[arg(
         long,
         value_delimiter = ',',

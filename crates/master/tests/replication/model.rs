@@ -407,8 +407,8 @@ impl Cluster {
         }
     }
 
-    /// Checks that each open head that a recovery may use has every durable byte, because its
-    /// backup may be the only one that answers. No head before the durable position may count as
+    /// Checks that each open head that a recovery may use has every durable byte, because
+    /// possibly no other backup answers. No head before the durable position may count as
     /// open.
     fn check_open_heads(&self) {
         let durable = self.replication.standing().durable;

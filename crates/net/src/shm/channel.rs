@@ -113,7 +113,7 @@ impl Channel {
 
     /// Ends a turn: wakes the peer if it sleeps and waits for the events since the last call, and
     /// zeroes the lines that were received. Call it once for everything that a turn has received
-    /// and sent. It costs a fence, which waits until the peer's core has given up the lines just
+    /// and sent. It costs a fence, which waits until the peer's core has released the lines just
     /// written.
     #[inline]
     pub fn flush(&mut self) {

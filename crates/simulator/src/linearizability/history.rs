@@ -150,8 +150,7 @@ impl<'a, K: Clone + Debug> History<'a, K> {
         let mut sorted: Vec<_> =
             self.operations.iter().filter_map(|it| Some((order(it)?, *it))).collect();
         sorted.sort_by_key(|(order, _)| Reverse(*order));
-        // Of all higher-ranked operations the one that was answered first, and the same without
-        // equal ranks.
+        // The higher-ranked operation with the earliest answer, and the same without equal ranks.
         let (mut first, mut earliest): (Option<(Version, &Operation<K>)>, _) = (None, None);
         let mut of_order = None;
         for (order, operation) in sorted {

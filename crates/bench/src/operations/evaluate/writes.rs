@@ -46,7 +46,7 @@ pub(super) fn exactly_once(scale: &Scale, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// Compares a log that is 90 % full and constantly cleaned with one that is never cleaned.
+/// Compares a log that is 90 % full and constantly cleaned with a log that is never cleaned.
 pub(super) fn cleaner(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let objects = scale.objects[0];
     for channel in [Channel::Tcp, Channel::Shm] {

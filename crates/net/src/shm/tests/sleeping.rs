@@ -268,7 +268,7 @@ fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
             await_round(&arrived, round - 1);
             for (bytes, limit) in [(1, 1), (1 + numbers.below(900), 1000)] {
                 dawdle(&mut numbers, limit);
-                // This fails only if the other thread has given up.
+                // This fails only if the other thread has stopped.
                 if here.send(&[&[b'!'; 900][..bytes]]) != Ok(bytes) {
                     return;
                 }

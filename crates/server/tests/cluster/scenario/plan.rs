@@ -46,8 +46,8 @@ pub(crate) enum Scene {
     CopiedEarly,
     /// The network holds updates of a tablet until the tablet has moved away and back again.
     HeldUpdates,
-    /// A master goes on without a server that is away. That server comes back, and is soon the only
-    /// one that is up.
+    /// A master goes on without a server that is away. That server comes back, and soon no other
+    /// server is up.
     LeftBehind,
     /// A backup with parts of survivors is declared crashed, and restarts before they are freed
     /// there. Then their master crashes, and other servers are silent.

@@ -47,7 +47,7 @@ fn a_hundred_thousand_operations_are_accepted_in_few_steps() {
     }
 }
 
-/// Replaces one answer of a long history, if there is one that can be changed in this way.
+/// Replaces one answer of a long history, if any can be changed in this way.
 type Change = fn(&mut Random, &mut [Operation<u64>]) -> bool;
 
 /// Returns one of the operations that fit, at random.
@@ -140,7 +140,7 @@ fn refuse_what_happened(random: &mut Random, history: &mut [Operation<u64>]) -> 
     false
 }
 
-/// An update gets a version below one that was answered before it was called.
+/// An update gets a version below that of an update that was answered before its call.
 fn take_a_version_back(random: &mut Random, history: &mut [Operation<u64>]) -> bool {
     let is_done = |it: &Operation<u64>| matches!(it.outcome, Outcome::Done(..));
     let Some(at) = any_of(random, history, is_done) else { return false };
