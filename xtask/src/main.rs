@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod commits;
 mod instructions;
 mod mutants;
 mod steps;

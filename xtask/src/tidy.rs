@@ -153,6 +153,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     protocol(root, &mut findings);
     findings.extend(crate::mutants::findings(root)?);
     findings.extend(crate::words::findings(root, &files)?);
+    findings.extend(crate::commits::findings(root)?);
     for finding in &findings {
         println!("{finding}");
     }
