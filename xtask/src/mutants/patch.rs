@@ -9,7 +9,7 @@ use std::process::Command;
 const PATCHES: &str = "crates/server/tests/mutants";
 
 /// The page with a row for each.
-const PAGE: &str = "docs/testing.md";
+const PAGE: &str = "docs/testing/mutants.md";
 
 /// The finder of a mutant: it must fail when the mutant is applied.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
