@@ -58,19 +58,6 @@ fn arguments() -> Option<Arguments> {
     Some(found)
 }
 
-/// Returns the flags of the command line for these extras.
-fn flags(extras: Extras) -> String {
-    let Extras { migrations, verdicts, leaving, scenes, clusters } = extras;
-    let all = [
-        (migrations, " --migrations"),
-        (verdicts, " --verdicts"),
-        (leaving, " --leaving"),
-        (scenes, " --scenes"),
-        (clusters, " --clusters"),
-    ];
-    all.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect()
-}
-
 fn main() -> ExitCode {
     let Some(arguments) = arguments() else {
         eprintln!("{USAGE}");
@@ -141,8 +128,7 @@ impl Totals {
         self.met += outcomes.met;
         if let Some(failure) = outcomes.failure {
             self.failures += 1;
-            let flags = flags(extras);
-            println!("seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}{flags}");
+            println!("seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}{extras}");
         }
         if self.seeds.is_multiple_of(500) {
             eprintln!("{} seeds, {} failures", self.seeds, self.failures);

@@ -20,7 +20,7 @@ fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
             let (operations, turns) = (outcomes.operations, outcomes.turns);
             let at = outcomes.virtual_time;
             panic!(
-                "seed {seed}, {operations} operations, {turns} turns, {at:?}: {failure}\n  cargo xtask sim --cluster {seed}"
+                "seed {seed}, {operations} operations, {turns} turns, {at:?}: {failure}\n  cargo xtask sim --cluster {seed}{extras}"
             );
         }
         met += outcomes.met;

@@ -31,6 +31,21 @@ pub(crate) struct Extras {
     pub(crate) clusters: bool,
 }
 
+/// The flags of `cargo xtask sim --cluster SEED`, each behind a blank.
+impl std::fmt::Display for Extras {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Extras { migrations, verdicts, leaving, scenes, clusters } = *self;
+        let all = [
+            (migrations, " --migrations"),
+            (verdicts, " --verdicts"),
+            (leaving, " --leaving"),
+            (scenes, " --scenes"),
+            (clusters, " --clusters"),
+        ];
+        all.into_iter().filter(|(is_set, _)| *is_set).try_for_each(|(_, flag)| f.write_str(flag))
+    }
+}
+
 /// Many events in a certain order, which chance alone hardly ever produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
