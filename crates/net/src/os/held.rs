@@ -59,6 +59,20 @@ impl OsTransport {
         true
     }
 
+    /// Ends a walk over the rings at a place whose handler has held the input. The rings before it
+    /// are written to, and the next poll begins with them.
+    #[cold]
+    pub(super) fn held_in_rings(&mut self, at: usize) {
+        let at = at.min(self.rings.len());
+        for id in self.rings[..at].to_vec() {
+            if self.connections.get(id).is_some_and(|it| it.waiting_bytes() > 0) {
+                self.write(id);
+            }
+        }
+        let at = at.min(self.rings.len());
+        self.rings.rotate_left(at);
+    }
+
     /// Tells the handler of failed connections, and continues with connections that may go on
     /// again.
     #[cold]

@@ -164,8 +164,9 @@ impl OsTransport {
         }
     }
 
+    #[inline(always)]
     pub(super) fn poll_rings(&mut self, handler: &mut dyn Handler) -> bool {
-        let (mut busy, mut read_last) = (false, None);
+        let mut busy = false;
         for at in (0..self.rings.len()).rev() {
             // The handler may close connections during the walk.
             let Some(id) = self.rings.get(at).copied() else { continue };
@@ -175,17 +176,13 @@ impl OsTransport {
             if waits {
                 self.write(id);
             }
-            if ready && !self.holds_input {
+            if ready {
                 busy |= self.read(id, handler);
                 if self.holds_input {
-                    read_last = Some(at);
+                    self.held_in_rings(at);
+                    return true;
                 }
             }
-        }
-        if let Some(at) = read_last {
-            // The next poll begins with the rings that this one did not read.
-            let read = at.min(self.rings.len());
-            self.rings.rotate_left(read);
         }
         busy
     }
