@@ -64,7 +64,8 @@ impl OsTransport {
     #[cold]
     pub(super) fn held_in_rings(&mut self, at: usize) {
         let at = at.min(self.rings.len());
-        for id in self.rings[..at].to_vec() {
+        for place in 0..at {
+            let Some(id) = self.rings.get(place).copied() else { break };
             if self.connections.get(id).is_some_and(|it| it.waiting_bytes() > 0) {
                 self.write(id);
             }
