@@ -57,7 +57,7 @@ pub enum Refusal {
     #[error("bytes of {0} were sent again and differ: the sender is broken")]
     Differs(ReplicaId),
     /// The replica gets no more bytes: it is from before this backup was started, its disk failed,
-    /// or it had to give up its buffer.
+    /// or another replica needed its buffer.
     #[error(
         "{0} was open when this backup was restarted, or its disk failed, or another replica needed its buffer; \
          replicate it again"

@@ -175,7 +175,7 @@ pub(crate) enum State {
     Free,
     /// The replica has a buffer and gets bytes.
     Filling,
-    /// The replica gave up its buffer, and all of it is on the disk. It gets no more bytes, and
+    /// The replica has no buffer any more, and all of it is on the disk. It gets no more bytes, and
     /// may be closed.
     Resting,
     /// The replica gets no more bytes. It has a buffer, unless it rested before.

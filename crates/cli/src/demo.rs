@@ -52,8 +52,8 @@ pub(crate) struct CrashArguments {
     /// How long the data may take to return.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     patience: Duration,
-    /// Where to make a directory for all files. If it is not given: in the directory of temporary
-    /// files.
+    /// The directory below which the demo makes a directory for its files. The default is the
+    /// directory of temporary files.
     #[arg(long, value_name = "PATH")]
     directory: Option<PathBuf>,
     /// Keep the directory, with the logs of the processes.

@@ -15,9 +15,10 @@
 //! **Only the recorded owner counts.** It is written under the pen, if both masters are up at that
 //! time: the tablets of a crashed source are rebuilt from its log, as its recovery was told.
 //!
-//! **A migration is cancelled only if it can no longer succeed.** The source is told to give up
-//! only for recorded and lasting reasons: a master crashed, or the table was dropped. So a delayed
-//! message of this kind never meets a source whose tablet belongs to another master by then.
+//! **A migration is cancelled only if it can no longer succeed.** The coordinator
+//! cancels it only for recorded and lasting reasons: a master crashed, or the table was dropped. So
+//! a delayed message of this kind never meets a source whose tablet belongs to another master by
+//! then.
 
 use crate::coordinator::Outcome;
 use crate::duties::{Duty, employ};

@@ -283,7 +283,7 @@ impl Reign {
         self.is_refused.raise();
     }
 
-    /// Duty: if servers follow a later leadership, this coordinator gives up its leadership and
+    /// Duty: if servers follow a later leadership, this coordinator ends its leadership and
     /// leads again as the latest. If two coordinators share the metastore, only the later one can
     /// write that. Otherwise the metastore was restored from a copy: its next tokens were granted
     /// before, and servers that have seen them refuse all commands.

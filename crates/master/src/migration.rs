@@ -4,7 +4,7 @@
 //! describes how). It gets the answer when the whole tablet is durable there. From then on neither
 //! master serves the tablet. The coordinator records the new owner, and only that record makes the
 //! tablet the new master's. Then it tells the new master to serve the tablet and the former one to
-//! drop it. If one of the two fails before, the migration ends: if the former master gives up, or
+//! drop it. If one of the two fails before, the migration ends: if the former master cancels it, or
 //! the new one crashes, the former one serves on; if the former one crashes, its log is replayed as
 //! usual, and the new one drops its copy.
 //!

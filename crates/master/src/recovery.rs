@@ -28,7 +28,7 @@
 //! it all together ([`Rebuild::begin_beside`]). Each is replicated when it is full, several at a
 //! time, and clients' writes do not wait for them. Replay stays at most
 //! [`BESIDE_BYTES_MAX`](recoveries) ahead of the replicas, so that a shard does not take all
-//! buffers of its backups. A recovery that gives up frees its side segments at once.
+//! buffers of its backups. A failed recovery frees its side segments at once.
 //!
 //! Completion records go into the head. So does everything if the shard takes a log back: then it
 //! replays only the open segments. There, replay stays at most [`AHEAD_BYTES_MAX`](recoveries)

@@ -197,7 +197,7 @@ pub(crate) struct State {
     active: BTreeSet<SegmentId>,
     /// Segments that were whole and have replicas to be asked for or made again.
     to_mend: BTreeSet<SegmentId>,
-    /// Where the search through them continues.
+    /// The segment from which the search through them continues.
     mend_from: SegmentId,
     /// The few of these that are being made.
     copying: Vec<SegmentId>,

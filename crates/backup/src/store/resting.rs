@@ -1,4 +1,4 @@
-//! Open replicas that give up their buffers.
+//! Moves open replicas to the disk and frees their buffers for other replicas.
 //!
 //! A master that moves to its next head needs a buffer for it on R backups before it closes the
 //! older head, which has R buffers as well. If all buffers are in use, many masters may each hold

@@ -22,8 +22,8 @@
 //! the object, or its absence. The other master keeps the newest version of each key, so messages
 //! may be reordered and duplicated.
 //!
-//! Before *given* this shard can give up by itself and serve the tablet again: until then the other
-//! master only hides its copy.
+//! Before *given* this shard can cancel the migration by itself and serve the tablet again: until
+//! then the other master only hides its copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

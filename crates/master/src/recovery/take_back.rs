@@ -9,7 +9,7 @@
 //! - When the coordinator has recorded the tablets as this shard's, the shard maintains the
 //!   replicas, and the cleaners may have the segments. Not before: until then the former log must
 //!   stay complete.
-//! - If the shard gives up, it drops everything at once. If a digest names the adopted segments
+//! - If the shard fails, it drops everything at once. If a digest names the adopted segments
 //!   already, the shard tells the coordinator to keep the former master's replicas as long as this
 //!   master exists. A recovery of this log would not find it complete without them, though their
 //!   entries do not count. The shard reports this whenever it fails to rebuild. Otherwise the

@@ -354,7 +354,7 @@ impl State {
         fitting.any(|(_, backup)| backup.is_awaited(self.now))
     }
 
-    /// Settles a segment that has become whole: gives up attempts at replicas that it went on
+    /// Settles a segment that has become whole: cancels attempts at replicas that it went on
     /// without. They are made again from memory. Memory may be compacted from now on, and no longer
     /// match such an attempt.
     fn settle(&mut self, id: SegmentId) {

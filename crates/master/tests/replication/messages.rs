@@ -116,8 +116,8 @@ fn a_turn_sends_no_more_of_many_survivors_than_one_message_holds() {
         replicator.closed(survivor, BYTES);
     }
     let (mut turns, mut all) = (0, 0);
-    for now in (1..1000).map(Time) {
-        replication.turn(now, &mut log, |_| Awaited::default());
+    for time in (1..1000).map(Time) {
+        replication.turn(time, &mut log, |_| Awaited::default());
         let mut sent = 0;
         while let Some(request) = replication.next_request() {
             sent += request.body.len();
@@ -127,7 +127,7 @@ fn a_turn_sends_no_more_of_many_survivors_than_one_message_holds() {
                 rest = &behind[part.bytes()..];
                 answers.push(PartAnswer::new(0, part.length()));
             }
-            replication.answered(now, request.number, Ok(answers.as_bytes()));
+            replication.answered(time, request.number, Ok(answers.as_bytes()));
         }
         assert!(sent < MESSAGE_BYTES as usize + 4096, "{sent} bytes in a turn");
         (turns, all) = (turns + usize::from(sent > 0), all + sent);

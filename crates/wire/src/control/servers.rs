@@ -143,7 +143,7 @@ pub struct Register {
     /// none.
     #[serde(default)]
     pub place: u64,
-    /// Where its first shard listens. A server that answers elsewhere is another one, though its
+    /// The address of its first shard. A server that answers elsewhere is another one, though its
     /// place has the same name: machines may have the same host name, and containers the same
     /// directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,7 @@ impl World {
             Scene::ChangedDemand => self.changes_demand_in_recovery(number, random),
             Scene::HungDisk if self.hung.is_none() => self.hangs(number, random),
             Scene::HungDisk => self.goes_on_beside_a_hung_disk(number, random),
-            Scene::NoCoordinator => self.has_no_coordinator(number, random),
+            Scene::NoCoordinator => self.stop_all_coordinators(number, random),
         }
     }
 

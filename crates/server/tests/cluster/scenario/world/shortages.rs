@@ -103,7 +103,7 @@ impl World {
 
     /// All masters need every replica, a server is away, and no coordinator answers for long. The
     /// masters need a coordinator's word that they were not declared crashed.
-    pub(super) fn has_no_coordinator(&mut self, number: usize, random: &mut Random) {
+    pub(super) fn stop_all_coordinators(&mut self, number: usize, random: &mut Random) {
         let replicas = self.seeing.plan.settings.replicas;
         self.demands(if random.chance(0.7) { replicas } else { 1 });
         self.seeing.rush(Duration::from_secs(3));
