@@ -270,14 +270,15 @@ async fn tell(
     answers: &mut Answers,
 ) -> BTreeMap<MasterId, Vec<TabletRange>> {
     let calls = masters.iter().map(|(master, (to, tablets))| {
-        let message = Tablets { master: *master, tablets: tablets.clone() };
+        let map_version = reign.cluster().map_version();
+        let message = Tablets { master: *master, tablets: tablets.clone(), map_version };
         async move {
             let answer = reign.call(*to, opcode, &message).await;
             (message, answer)
         }
     });
     let mut told = BTreeMap::new();
-    for (Tablets { master, tablets }, answer) in all(calls.collect()).await {
+    for (Tablets { master, tablets, .. }, answer) in all(calls.collect()).await {
         match answer {
             Ok(_) => _ = told.insert(master, tablets),
             Err(error) => answers.hear(master, &error),

@@ -67,6 +67,8 @@ pub(crate) struct Control {
     wakes_at: Option<Time>,
     /// Remarks, with the times at which they were made.
     remarks: VecDeque<(Time, String)>,
+    /// The highest version of the map at which the coordinator told this master to drop tablets.
+    dropped_at: u64,
     pub(crate) migrations: Migrations,
 }
 
@@ -153,13 +155,14 @@ impl Shard {
         if self.master == Some(meant) { Ok(()) } else { Err((Status::Deposed, 0)) }
     }
 
-    fn tablets(&self, body: &[u8]) -> Result<Vec<TabletRange>, (Status, u32)> {
-        let Tablets { master, tablets } = control::of_body(body).ok_or((Status::Malformed, 0))?;
+    fn tablets(&self, body: &[u8]) -> Result<(Vec<TabletRange>, u64), (Status, u32)> {
+        let Tablets { master, tablets, map_version } =
+            control::of_body(body).ok_or((Status::Malformed, 0))?;
         self.check_master(master)?;
         if tablets.iter().any(|range| range.first > range.last) {
             return Err((Status::BadRange, 0));
         }
-        Ok(tablets)
+        Ok((tablets, map_version))
     }
 
     /// Sends an empty answer once the log is durable.
@@ -177,7 +180,14 @@ impl Shard {
         if let Some(message) = control::of_body::<MigratedTablets>(body) {
             return self.migrated(context, Opcode::TakeTablets, &message, reply_to);
         }
-        let ranges = self.tablets(body)?;
+        let (ranges, map_version) = self.tablets(body)?;
+        // The network may have held this message while a tablet moved away from here or its table
+        // was dropped. It would bring the tablet back, empty, and clients with an old map would
+        // write to it. If the command is still meant, the coordinator sends it again, with the
+        // present version.
+        if map_version != 0 && map_version < self.control.dropped_at {
+            return Err((Status::InProgress, IN_PROGRESS_US));
+        }
         if ranges.iter().any(|range| self.control.awaits(*range)) {
             return Err((Status::InProgress, IN_PROGRESS_US));
         }
@@ -207,7 +217,8 @@ impl Shard {
         if let Some(message) = control::of_body::<MigratedTablets>(body) {
             return self.migrated(context, Opcode::DropTablets, &message, reply_to);
         }
-        let mut parts = self.tablets(body)?;
+        let (mut parts, map_version) = self.tablets(body)?;
+        self.control.dropped_at = self.control.dropped_at.max(map_version);
         parts.sort_unstable();
         let tablets = self.log.tablets().map(|(range, _)| range);
         let meant: Vec<TabletRange> =
@@ -281,14 +292,17 @@ impl Shard {
         reply_to: ReplyTo,
     ) -> Result<(), (Status, u32)> {
         self.check_master(message.master)?;
-        let migrations = &mut self.control.migrations;
+        let Control { migrations, dropped_at, .. } = &mut self.control;
         if opcode == Opcode::TakeTablets {
             if let Some(range) = migrations.serve(message.migration)? {
                 self.clients.owned(&mut self.log, &[range], message.since);
                 self.leases.begin_anew();
             }
-        } else if migrations.drop(&mut self.log, message.migration)? {
-            self.control.sweep = Some(Cursor::default());
+        } else {
+            *dropped_at = (*dropped_at).max(message.since.map_version);
+            if migrations.drop(&mut self.log, message.migration)? {
+                self.control.sweep = Some(Cursor::default());
+            }
         }
         self.done(context, reply_to);
         Ok(())
@@ -401,7 +415,8 @@ impl Shard {
         }
         if !self.leases.answered(&mut self.clients, question, &answer) {
             let Shard { control, log, clients, leases, .. } = self;
-            let answered = control.recoveries.answered(log, clients, question, &answer);
+            let answered =
+                control.recoveries.answered(log, clients, question, &answer, context.now());
             if answered != Answered::NotOurs {
                 leases.begin_anew();
             }

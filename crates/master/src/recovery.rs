@@ -60,7 +60,7 @@ use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_wire::control::{self, Owned, Recover, Recovered, Taken};
-use thunderhead_wire::{KeyHash, LogPosition, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange};
 
 /// The size of one replay step: a whole batch of small entries, whose cache misses overlap.
 const ENTRIES: usize = 64;
@@ -73,6 +73,10 @@ const KILOBYTE_NS: u64 = 200;
 /// How long to wait for the cleaners, and for replicas to be durable if nothing is heard of them.
 const MEMORY_WAIT: Duration = Duration::from_micros(200);
 const DURABLE_WAIT: Duration = Duration::from_millis(5);
+
+/// How long to wait before the coordinator is told again after a refusal that says nothing about
+/// the tablets.
+const TELL_AGAIN_WAIT: Duration = Duration::from_millis(500);
 
 /// The shard waits this many times longer for busy backups than for silent ones.
 const BUSY_PATIENCE: u32 = 6;
@@ -130,7 +134,14 @@ enum Stage {
     Finishing,
     Durable(LogPosition),
     Telling(QuestionId),
+    /// The coordinator is told again at this time: it may have written the outcome already.
+    TellingAgain(Time),
     Over,
+}
+
+/// Whether a refusal of a report says that the tablets are not this shard's.
+fn is_verdict(error: &CallError) -> bool {
+    matches!(error, CallError::Refused { status: Status::Deposed | Status::BadRange, .. })
 }
 
 /// See the module's documentation.
@@ -150,6 +161,8 @@ pub(crate) struct Recovery {
     has_tablets: bool,
     /// Why it failed.
     failure: Option<String>,
+    /// A report was refused with a status that is no verdict. It is logged once.
+    is_not_understood: bool,
     /// Memory is short.
     pub(crate) waits_for_cleaners: bool,
     /// Replay waits only for the replicas of earlier replayed entries.
@@ -177,6 +190,7 @@ impl Recovery {
             rebuild: None,
             has_tablets: false,
             failure: None,
+            is_not_understood: false,
             waits_for_cleaners: false,
             is_held: false,
             replayed_bytes: 0,
@@ -233,7 +247,7 @@ impl Recovery {
 
     /// Whether it has reported completion to the coordinator and has no answer yet.
     pub(crate) fn may_be_taken(&self) -> bool {
-        matches!(self.stage, Stage::Telling(_)) && self.failure.is_none()
+        matches!(self.stage, Stage::Telling(_) | Stage::TellingAgain(_)) && self.failure.is_none()
     }
 
     /// A question to the coordinator was answered.
@@ -243,12 +257,27 @@ impl Recovery {
         clients: &mut Clients,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
+        now: Time,
     ) -> Answered {
         if self.stage != Stage::Telling(question) {
             return Answered::NotOurs;
         }
         let mut answered = Answered::Whole;
         match outcome {
+            // Only these two say that the tablets are not this shard's. Any other refusal may come
+            // from a program of another version, or from one that is no coordinator, after a
+            // coordinator has written that the tablets are here.
+            Err(error) if !is_verdict(error) => {
+                if !std::mem::replace(&mut self.is_not_understood, true) {
+                    let Recover { master, crashed, partition, .. } = self.task;
+                    tracing::warn!(
+                        %master, %crashed, partition, %error,
+                        "the report of a recovery gets no verdict, and is sent again until it gets one"
+                    );
+                }
+                self.stage = Stage::TellingAgain(now + TELL_AGAIN_WAIT);
+                return answered;
+            }
             Err(error) if self.failure.is_none() => {
                 let why = format!("the coordinator refuses the rebuilt tablets: {error}");
                 self.failure = Some(why);
@@ -345,18 +374,20 @@ impl Recovery {
             Stage::Replaying => self.replay(means, now),
             Stage::Finishing => self.finish(means.log, now),
             Stage::Durable(position) if means.log.durable() >= position => {
-                let has = |taken: &Taken| {
-                    let mut tablets = means.log.tablets();
-                    tablets.find(|(range, _)| *range == taken.range)
-                };
-                let taken = self.task.tablets.iter().filter_map(has);
-                let taken = taken.map(|(range, since)| Taken { range, since }).collect();
                 self.says("everything is durable, the coordinator is told");
-                self.tell(context, means, Ok(taken));
+                self.tell_done(context, means);
                 Ok(Next::Wait)
             }
             Stage::Durable(_) => Ok(Next::At(now + DURABLE_WAIT)),
             Stage::Telling(_) => Ok(Next::Wait),
+            Stage::TellingAgain(at) if now < at => Ok(Next::At(at)),
+            Stage::TellingAgain(_) => {
+                match self.failure.clone() {
+                    Some(why) => self.tell(context, means, Err(why)),
+                    None => self.tell_done(context, means),
+                }
+                Ok(Next::Wait)
+            }
             Stage::Over => return Next::Over,
         };
         let is_held = std::mem::take(&mut self.is_held);
@@ -381,6 +412,17 @@ impl Recovery {
         }
     }
 
+    /// Reports the rebuilt tablets.
+    fn tell_done(&mut self, context: &mut Context<'_>, means: &mut Means<'_>) {
+        let has = |taken: &Taken| {
+            let mut tablets = means.log.tablets();
+            tablets.find(|(range, _)| *range == taken.range)
+        };
+        let taken = self.task.tablets.iter().filter_map(has);
+        let taken = taken.map(|(range, since)| Taken { range, since }).collect();
+        self.tell(context, means, Ok(taken));
+    }
+
     fn tell(
         &mut self,
         context: &mut Context<'_>,
@@ -403,7 +445,7 @@ impl Recovery {
         next: Next,
         wake: &mut Time,
     ) -> Result<Next, String> {
-        let waits = !matches!(self.stage, Stage::Telling(_) | Stage::Over);
+        let waits = !matches!(self.stage, Stage::Telling(_) | Stage::TellingAgain(_) | Stage::Over);
         if !waits || next == Next::Again {
             return Ok(next);
         }

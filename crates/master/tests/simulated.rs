@@ -164,7 +164,7 @@ async fn coordinate(
             let body = control::to_body(&recover);
             let _ = calling.call(shard, Opcode::Recover, body, timeout).await;
         } else if !cluster.is_taken.get() {
-            let body = control::to_body(&Tablets { master, tablets: vec![range] });
+            let body = control::to_body(&Tablets { master, tablets: vec![range], map_version: 0 });
             let taken = calling.call(shard, Opcode::TakeTablets, body, timeout).await;
             cluster.is_taken.set(taken.is_ok());
         }

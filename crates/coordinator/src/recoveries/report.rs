@@ -122,10 +122,11 @@ fn has_orphans(reign: &Rc<Reign>, by: MasterId, tablets: Vec<TabletRange>) {
     }
     let busy = Rc::clone(reign);
     reign.spawn(async move {
-        let message = Tablets { master: by, tablets };
         loop {
             busy.sleep(busy.shared.options.call_timeout).await;
             let Some(place) = busy.cluster().place(by) else { return };
+            let (tablets, map_version) = (tablets.clone(), busy.cluster().map_version());
+            let message = Tablets { master: by, tablets, map_version };
             if busy.call(place.address, Opcode::DropTablets, &message).await.is_ok() {
                 return;
             }

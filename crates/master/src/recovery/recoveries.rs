@@ -185,9 +185,10 @@ impl Recoveries {
         clients: &mut Clients,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
+        now: Time,
     ) -> Answered {
         let running = self.running.iter_mut();
-        let mut answers = running.map(|it| it.answered(log, clients, question, outcome));
+        let mut answers = running.map(|it| it.answered(log, clients, question, outcome, now));
         answers.find(|it| *it != Answered::NotOurs).unwrap_or(Answered::NotOurs)
     }
 

@@ -362,6 +362,39 @@ fn tablets_that_the_coordinator_refuses_are_dropped() {
     });
 }
 
+/// A coordinator may have written that the tablets are here, and its answer was lost. Then a
+/// program of another version, or one that is no coordinator, says nothing about that.
+#[test]
+fn rebuilt_tablets_stay_until_a_coordinator_gives_a_verdict_about_them() {
+    let is_verdict = |status| matches!(status, Status::Deposed | Status::BadRange);
+    let others = Status::ALL.iter().filter(|it| **it != Status::Ok && !is_verdict(**it));
+    for (number, status) in others.enumerate() {
+        let past = past(&mut Random::from_seed(8), 150);
+        let mut cluster = cluster(60 + number as u64);
+        let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
+        let truth = Rc::clone(&cluster.truth);
+        truth.refuses.set(Some(*status));
+        let task = control::to_body(&cluster.recover(1, &segments));
+        let found = cluster.drive(Duration::from_secs(100), move |user| {
+            let (task, truth) = (task.clone(), Rc::clone(&truth));
+            async move {
+                user.insist(Opcode::Recover, task).await.unwrap();
+                while truth.recovered.borrow().is_empty() {
+                    user.tasks.sleep(Duration::from_millis(1)).await;
+                }
+                user.tasks.sleep(Duration::from_secs(1)).await;
+                truth.refuses.set(None);
+                while user.status().await.recovering.is_some() {
+                    user.tasks.sleep(Duration::from_millis(1)).await;
+                }
+                found(&user).await
+            }
+        });
+        assert!(!found.is_empty(), "{status:?}");
+        assert!(found == past.steps.last().unwrap().1, "{status:?}");
+    }
+}
+
 #[test]
 fn no_more_than_some_are_rebuilt_at_once() {
     let past = past(&mut Random::from_seed(9), 50);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thunderhead_log::TabletRange;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::control::{self, Tablets};
+use thunderhead_wire::control::{self, MigratedTablets, OwnedSince, Tablets};
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, Status};
 
@@ -30,7 +30,7 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
             assert!(held.events() > 0);
             user.take(vec![whole, TabletRange::whole(OLD)]).await.unwrap();
             assert_eq!(user.take(vec![part]).await, Err(Status::BadRange));
-            let stranger = Tablets { master: GONE, tablets: vec![whole] };
+            let stranger = Tablets { master: GONE, tablets: vec![whole], map_version: 0 };
             let stranger = control::to_body(&stranger);
             for opcode in [Opcode::TakeTablets, Opcode::DropTablets] {
                 assert_eq!(user.insist(opcode, stranger.clone()).await, Err(Status::Deposed));
@@ -44,7 +44,8 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
             assert!(status.master == MASTER && status.live_bytes > 0 && status.updates > 0);
             assert!(status.used_bytes > 0 && status.used_bytes < status.memory_bytes);
             let drop = async |tablets: Vec<TabletRange>| {
-                let body = control::to_body(&Tablets { master: MASTER, tablets });
+                let map_version = 0;
+                let body = control::to_body(&Tablets { master: MASTER, tablets, map_version });
                 user.insist(Opcode::DropTablets, body).await
             };
             // The coordinator has split it on paper; a part alone stays.
@@ -61,13 +62,47 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
     });
 }
 
+/// The network may hold a message for any time. A client with an old map would write to the empty
+/// tablet, and no other client would ever see these objects.
+#[test]
+fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
+    let mut cluster = Cluster::new(3, Link::default(), shard_options(), 4 << 20);
+    cluster.drive(Duration::from_secs(60), |user| async move {
+        let whole = TabletRange::whole(OTHER);
+        let at = |map_version, range| {
+            let tablets = vec![range];
+            control::to_body(&Tablets { master: MASTER, tablets, map_version })
+        };
+        let is_late = async |body: Vec<u8>| {
+            let late = user.call(Opcode::TakeTablets, body).await;
+            let status = Status::InProgress;
+            matches!(late, Err(CallError::Refused { status: it, .. }) if it == status)
+        };
+        user.insist(Opcode::TakeTablets, at(5, whole)).await.unwrap();
+        user.insist(Opcode::DropTablets, at(7, whole)).await.unwrap();
+        assert!(is_late(at(5, whole)).await, "after its table was dropped");
+        assert_eq!(user.read(OTHER, b"k").await, Err(Status::Moved));
+        // A command that is still meant comes again with the present version.
+        assert!(is_late(at(6, TabletRange::whole(OLD))).await);
+        user.insist(Opcode::TakeTablets, at(7, TabletRange::whole(OLD))).await.unwrap();
+        // The end of a migration counts as well, of whatever tablet.
+        let since = OwnedSince { map_version: 9, next_lease: 0 };
+        let tablets = vec![whole];
+        let ended = MigratedTablets { migration: 1, master: MASTER, tablets, since };
+        user.insist(Opcode::DropTablets, control::to_body(&ended)).await.unwrap();
+        assert!(is_late(at(8, whole)).await, "after a migration");
+        user.insist(Opcode::TakeTablets, at(9, whole)).await.unwrap();
+        assert_eq!(user.read(OTHER, b"k").await, Err(Status::NotFound));
+    });
+}
+
 #[test]
 fn a_tablet_is_not_taken_before_the_log_is_durable() {
     let mut cluster = Cluster::new(2, Link::default(), shard_options(), 4 << 20);
     cluster.recorder.hold(true);
     let opened = cluster.drive(Duration::from_secs(10), |user| async move {
         let tablets = vec![TabletRange::whole(OTHER)];
-        let body = control::to_body(&Tablets { master: MASTER, tablets });
+        let body = control::to_body(&Tablets { master: MASTER, tablets, map_version: 0 });
         // The log was made while nothing was held back: something that is not durable yet.
         user.insist(Opcode::TakeTablets, body.clone()).await.unwrap();
         let written = update(Identity::NONE, OTHER, b"k", b"v");

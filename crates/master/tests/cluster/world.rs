@@ -207,7 +207,7 @@ impl User {
     }
 
     pub(crate) async fn take(&self, tablets: Vec<TabletRange>) -> Result<(), Status> {
-        let body = control::to_body(&Tablets { master: MASTER, tablets });
+        let body = control::to_body(&Tablets { master: MASTER, tablets, map_version: 0 });
         self.insist(Opcode::TakeTablets, body).await.map(drop)
     }
 

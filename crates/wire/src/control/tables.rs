@@ -150,6 +150,11 @@ pub struct Tablets {
     pub master: MasterId,
     /// The tablets.
     pub tablets: Vec<TabletRange>,
+    /// The version of the coordinator's map when it sent this message. The network may deliver a
+    /// copy of `take tablets` after the tablets have moved on; the master recognizes it because it
+    /// has dropped tablets at a later version. 0: from a program that does not send it.
+    #[serde(default)]
+    pub map_version: u64,
 }
 
 /// `take tablets` and `drop tablets` at the end of a migration. To take: from now on the new master
