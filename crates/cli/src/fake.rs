@@ -236,6 +236,7 @@ impl Store for Fake {
             ],
             remarks: Vec::new(),
             cluster: ClusterId(77),
+            settings_version: Some(1),
             settings: Settings {
                 replicas: 3,
                 min_replicas: 1,

@@ -278,7 +278,7 @@ impl AsyncClient {
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
     pub async fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let question = DropTable { name: name.to_owned() };
+        let question = DropTable::named(name);
         self.ask(Question::DropTable(question)).await.map(drop)
     }
 

@@ -177,7 +177,7 @@ impl Client {
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
     pub fn drop_table(&mut self, name: &str) -> Result<(), Error> {
-        let question = DropTable { name: name.to_owned() };
+        let question = DropTable::named(name);
         self.inner.ask(Question::DropTable(question)).map(drop)
     }
 

@@ -20,8 +20,10 @@ pub enum Question {
     CreateTable(CreateTable),
     /// Delete a table; answered with [`Reply::Done`].
     ///
-    /// Never sent twice, because another table may have that name by then. If the answer is lost,
-    /// the session fetches the map until the table is gone from it.
+    /// The session looks up the table's id first and sends it with the name, so a request that the
+    /// network delays deletes no later table of that name. The request is never sent twice, because
+    /// a coordinator of an earlier version ignores the id. If the answer is lost, the session
+    /// fetches the map until the table is gone from it.
     DropTable(DropTable),
     /// Split a tablet into two; answered with [`Reply::Table`].
     SplitTablet(SplitTablet),
@@ -30,6 +32,12 @@ pub enum Question {
     /// Forget a server that will not restart; answered with [`Reply::Done`].
     ForgetServer(ForgetServer),
     /// Change settings of a running cluster; answered with [`Reply::Settings`].
+    ///
+    /// Without a version, the session first fetches the version of the settings and sends it along,
+    /// so a request that the network delays undoes no later change. If the settings were changed in
+    /// between, the session does both again. A version of the user's own is sent as it is, and the
+    /// reply is [`Status::Outdated`](thunderhead_wire::Status::Outdated) if it is not the present
+    /// one.
     ChangeSettings(ChangeSettings),
     /// The map of one table or of all; answered with [`Reply::Map`].
     Map(Option<String>),

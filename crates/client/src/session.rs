@@ -36,7 +36,9 @@ use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_runtime::{Random, Time};
-use thunderhead_wire::control::{self, Empty, LeaseOpened, Map, MapRequest};
+use thunderhead_wire::control::{
+    self, ChangeSettings, ClusterStatus, DropTable, Empty, LeaseOpened, Map, MapRequest,
+};
 use thunderhead_wire::{ClusterId, Next, Status, TableId};
 
 /// The shortest and the longest wait before a question without an answer is sent again.
@@ -93,7 +95,8 @@ enum Purpose {
 /// The step of a user's question that may need several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Find the id of the table, before it is dropped.
+    /// Look up the id of a table that is to be dropped, or the version of the settings. The next
+    /// request names it, so that a delayed copy of that request changes nothing later.
     Before,
     Ask,
     /// Fetch the map to see whether the change was done.
@@ -113,6 +116,8 @@ struct Pending {
     failures: u32,
     /// Whether a request may have been done without an answer.
     may_be_done: bool,
+    /// Whether the session, and not its user, found the version of the settings.
+    found_version: bool,
     /// The error at the deadline.
     error: Error,
     /// The table to be dropped.
@@ -195,6 +200,7 @@ impl Session {
         let ticket = self.core.ticket();
         let step = match &question {
             Question::DropTable(_) => Step::Before,
+            Question::ChangeSettings(it) if it.version.is_none() => Step::Before,
             _ => Step::Ask,
         };
         let error = match question.server() {
@@ -306,9 +312,10 @@ impl Session {
             self.pending.iter().filter(|(_, it)| it.deadline <= now).map(|(id, _)| *id).collect();
         for number in late {
             let Some(it) = self.pending.remove(&number) else { continue };
-            if let Purpose::User(ticket, question, _) = it.purpose {
-                let is_on_its_way = matches!(it.state, State::Sent { .. });
-                let is_unknown = question.is_change() && (it.may_be_done || is_on_its_way);
+            if let Purpose::User(ticket, question, step) = it.purpose {
+                let is_on_its_way = step == Step::Ask && matches!(it.state, State::Sent { .. });
+                let may_be_done = it.may_be_done || is_on_its_way;
+                let is_unknown = question.is_change() && may_be_done;
                 let error =
                     if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { it.error };
                 self.answers.push_back((ticket, Err(error)));
@@ -389,6 +396,7 @@ impl Session {
             strangers: 0,
             failures: 0,
             may_be_done: false,
+            found_version: false,
             error,
             table: None,
             pages: None,
@@ -502,17 +510,17 @@ impl Session {
                 };
                 join(it.pages.take(), page, from)
             }
-            Step::Before => {
-                let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
-                match id_of(&map, &name) {
-                    None => Err(Error::Refused(Status::NoSuchTable)),
-                    table => {
-                        it.table = table;
-                        it.purpose = Purpose::User(ticket, question, Step::Ask);
-                        return Verdict::Again(Duration::ZERO);
-                    }
+            Step::Before => match self.prepared(it, question, body) {
+                Some(Ok(question)) => {
+                    it.purpose = Purpose::User(ticket, question, Step::Ask);
+                    return Verdict::Again(Duration::ZERO);
                 }
-            }
+                Some(Err(error)) => {
+                    self.answers.push_back((ticket, Err(error)));
+                    return Verdict::Ended;
+                }
+                None => return Verdict::Elsewhere,
+            },
             Step::Look(gone) => {
                 let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
                 match (gone, table_of(map, &name)) {
@@ -537,6 +545,37 @@ impl Session {
         }
         self.answers.push_back((ticket, result));
         Verdict::Ended
+    }
+
+    /// Completes a question with the answer to [`Step::Before`]. `None` if another coordinator must
+    /// be asked.
+    fn prepared(
+        &mut self,
+        it: &mut Pending,
+        question: Question,
+        body: &[u8],
+    ) -> Option<Result<Question, Error>> {
+        Some(match question {
+            Question::DropTable(wish) => {
+                let map = self.map_of(it, body)?;
+                let is_meant = |found: &TableId| wish.id.is_none_or(|id| id == *found);
+                it.table = id_of(&map, &wish.name).filter(is_meant);
+                match it.table {
+                    Some(_) => Ok(Question::DropTable(DropTable { id: it.table, ..wish })),
+                    None => Err(Error::Refused(Status::NoSuchTable)),
+                }
+            }
+            Question::ChangeSettings(changes) => {
+                let Some(status) = control::of_body::<ClusterStatus>(body) else {
+                    it.error = Error::Incomprehensible;
+                    return None;
+                };
+                it.found_version = true;
+                let version = status.settings_version;
+                Ok(Question::ChangeSettings(ChangeSettings { version, ..changes }))
+            }
+            question => Ok(question),
+        })
     }
 
     /// Decodes a map. `None` if it is older than the newest one seen.
@@ -585,6 +624,15 @@ impl Session {
             {
                 *step = looks;
                 return Verdict::Again(Duration::ZERO);
+            }
+            (Purpose::User(_, Question::ChangeSettings(changes), step), Status::Outdated)
+                if it.found_version =>
+            {
+                // No copy of the former request can be done any more. The user asked for these
+                // settings, and not for a comparison with the former ones.
+                (changes.version, *step) = (None, Step::Before);
+                it.error = Error::Refused(status);
+                return Verdict::Again(self.backoff(it));
             }
             _ => {}
         }
@@ -720,6 +768,9 @@ fn request(purpose: &Purpose, core: &Core) -> (Opcode, Vec<u8>, Duration) {
         Purpose::CloseLease(number) => (Opcode::CloseLease, lease(*number), PATIENCE),
         Purpose::User(_, question, Step::Ask) => {
             (question.opcode(), question.body(), question.patience())
+        }
+        Purpose::User(_, Question::ChangeSettings(_), Step::Before) => {
+            (Opcode::ClusterStatus, control::to_body(&Empty {}), PATIENCE)
         }
         Purpose::User(_, question, Step::Before | Step::Look(_)) => {
             let table = question.table().map(str::to_owned);

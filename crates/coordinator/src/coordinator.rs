@@ -502,6 +502,7 @@ fn status(reign: &Reign) -> ClusterStatus {
     ClusterStatus {
         cluster: cluster.record.cluster,
         settings: cluster.record.settings.clone(),
+        settings_version: reign.settings_version(),
         servers: cluster.list(),
         map: cluster.first_page(),
         leases: reign.leases.count(),

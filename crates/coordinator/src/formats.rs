@@ -177,9 +177,16 @@ pub(crate) fn admit(reign: &Reign, newest: Format) -> Result<(), Refusal> {
 }
 
 /// Changes the settings of a running cluster: all requested ones, or none.
+///
+/// A request that names a version always gets a new version written, even if it changes nothing.
+/// So no delayed copy of a request that saw an earlier version is done after this answer.
 pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
     let _pen = reign.pen().await?;
-    let mut record = reign.cluster().record.clone();
+    if message.version.is_some_and(|it| Some(it) != reign.settings_version()) {
+        return Err(Status::Outdated.into());
+    }
+    let present = reign.cluster().record.clone();
+    let mut record = present.clone();
     if let Some(wanted) = message.min_replicas {
         if wanted == 0 || wanted > record.settings.replicas {
             return Err(Status::BadSetting.into());
@@ -196,10 +203,15 @@ pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) 
         lacking.retain(|it| it.newest < wanted);
         record.format = wanted;
     }
-    if lacking.is_empty() && record != reign.cluster().record {
+    if !lacking.is_empty() {
+        record = present.clone();
+    }
+    if record != present {
         reign.put_cluster(record.clone()).await?;
         let (min_replicas, format) = (record.settings.min_replicas, record.format);
         tracing::info!(min_replicas, %format, "the cluster's settings are changed");
+    } else if message.version.is_some() {
+        reign.put_cluster(record).await?;
     }
     let record = &reign.cluster().record;
     let (settings, format) = (record.settings.clone(), record.format);

@@ -371,6 +371,13 @@ impl Reign {
         Ok(())
     }
 
+    /// Returns the version of the settings: that of the cluster's record in the metastore. It only
+    /// grows, also under later leaders.
+    pub(crate) fn settings_version(&self) -> Option<u64> {
+        let key = Key::new(CLUSTER).ok()?;
+        self.versions.borrow().get(&key).map(|version| version.0)
+    }
+
     /// Writes a table's record, then takes it over.
     pub(crate) async fn put_table(&self, record: TableRecord) -> Result<(), Refusal> {
         let key = key_of(TABLES, record.id.0)?;

@@ -75,11 +75,13 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
 }
 
 /// Drops a table. The answer comes when its masters have dropped their tablets, but after a while
-/// in any case.
+/// in any case. A request with the id of another table is refused: it was delayed until the name had
+/// passed to the present table.
 pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome {
     let pen = reign.pen().await?;
     let named = reign.cluster().named(&message.name).cloned();
-    let mut record = named.ok_or(Status::NoSuchTable)?;
+    let is_meant = |it: &TableRecord| message.id.is_none_or(|id| id == it.id);
+    let mut record = named.filter(is_meant).ok_or(Status::NoSuchTable)?;
     let id = record.id;
     record.dropped = true;
     reign.put_table(record).await?;

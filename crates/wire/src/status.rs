@@ -145,6 +145,8 @@ statuses! {
     OldProgram = 42, GiveUp, "the cluster was switched to a newer format than this program knows; upgrade the program";
     /// A log that is to be recovered is incomplete, and the server may have the missing replicas.
     MayBeNeeded = 43, GiveUp, "the server may have replicas that a recovery lacks; `thunderhead status` shows the recovery";
+    /// The request names another version of the settings than the present one. Nothing was done.
+    Outdated = 44, GiveUp, "the settings were changed meanwhile; look at them with `thunderhead status`, then try again";
 }
 
 impl Status {
@@ -218,6 +220,7 @@ mod tests {
             (41, BadSetting),
             (42, OldProgram),
             (43, MayBeNeeded),
+            (44, Outdated),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

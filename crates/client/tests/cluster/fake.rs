@@ -7,8 +7,9 @@ use std::rc::Rc;
 use thunderhead_master::Shard;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service};
 use thunderhead_wire::control::{
-    self, ClusterStatus, CreateTable, DropTable, Lease, LeaseOpened, Map, MapRequest,
-    MigrateTablet, ServerList, Settings, SplitTablet, TableInfo, TabletInfo,
+    self, ChangeSettings, ClusterStatus, CreateTable, DropTable, Lease, LeaseOpened, Map,
+    MapRequest, MigrateTablet, ServerList, Settings, SettingsChanged, SplitTablet, TableInfo,
+    TabletInfo,
 };
 use thunderhead_wire::{ClusterId, KeyHash, MasterId, Status, TableId};
 
@@ -33,6 +34,9 @@ pub(crate) struct Cluster {
     pub(crate) carried_out: BTreeMap<Opcode, u64>,
     /// How many answers of the leader are dropped after the operation was done.
     pub(crate) swallows: u64,
+    pub(crate) min_replicas: u32,
+    /// `None`: the coordinators are of a version without it.
+    pub(crate) settings_version: Option<u64>,
     tables: u64,
 }
 
@@ -53,6 +57,8 @@ impl Cluster {
             opened: 0,
             carried_out: BTreeMap::new(),
             swallows: 0,
+            min_replicas: 1,
+            settings_version: Some(1),
             tables: 0,
         }
     }
@@ -113,6 +119,16 @@ impl Cluster {
         control::to_body(&map)
     }
 
+    fn settings(&self) -> Settings {
+        Settings {
+            replicas: 0,
+            min_replicas: self.min_replicas,
+            durability: "replicated".to_owned(),
+            segment_bytes: 1 << 20,
+            self_backup: false,
+        }
+    }
+
     pub(crate) fn carry_out(
         &mut self,
         opcode: Opcode,
@@ -139,7 +155,10 @@ impl Cluster {
             }
             Opcode::DropTable => {
                 let it: DropTable = of(body)?;
-                self.named(&it.name)?;
+                let found = self.named(&it.name)?.id;
+                if it.id.is_some_and(|id| id != found) {
+                    return Err(Status::NoSuchTable);
+                }
                 self.map.tables.retain(|table| table.name != it.name);
                 self.map.version += 1;
                 Ok(nothing)
@@ -188,15 +207,20 @@ impl Cluster {
                 self.ended.insert(lease);
                 Ok(nothing)
             }
+            Opcode::ChangeSettings => {
+                let it: ChangeSettings = of(body)?;
+                if it.version.is_some() && it.version != self.settings_version {
+                    return Err(Status::Outdated);
+                }
+                self.min_replicas = it.min_replicas.unwrap_or(self.min_replicas);
+                self.settings_version = self.settings_version.map(|version| version + 1);
+                let (settings, format) = (self.settings(), Default::default());
+                Ok(control::to_body(&SettingsChanged { settings, format, lacking: Vec::new() }))
+            }
             Opcode::ClusterStatus => Ok(control::to_body(&ClusterStatus {
                 cluster: self.cluster,
-                settings: Settings {
-                    replicas: 0,
-                    min_replicas: 1,
-                    durability: "replicated".to_owned(),
-                    segment_bytes: 1 << 20,
-                    self_backup: false,
-                },
+                settings: self.settings(),
+                settings_version: self.settings_version,
                 servers: ServerList::default(),
                 map: Map {
                     more: self.map.tables.get(self.page).map(|table| table.id),

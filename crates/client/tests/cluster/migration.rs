@@ -493,7 +493,7 @@ fn part_of_a_tablet_moves_away_and_back() {
             }
             // Dropping a table drops all its tablets.
             asker.migrate(middle, there).await.unwrap();
-            let drop = control::DropTable { name: "t".into() };
+            let drop = control::DropTable::named("t");
             let _: Empty = asker.ask(Opcode::DropTable, &drop).await.unwrap();
             assert_eq!(objects_at(&asker, here).await + objects_at(&asker, there).await, 0);
         }

@@ -116,7 +116,7 @@ impl User {
     async fn drop_table(&mut self, name: &str) {
         let before = self.known(name);
         self.learn(name, Known::Unknown);
-        match self.ask::<Empty>(Opcode::DropTable, &DropTable { name: name.to_owned() }).await {
+        match self.ask::<Empty>(Opcode::DropTable, &DropTable::named(name)).await {
             Ok(Empty {}) => {
                 assert_ne!(before, Known::Absent, "{name} was dropped and not there");
                 self.learn(name, Known::Absent);

@@ -559,7 +559,7 @@ fn a_table_that_is_split_or_dropped_during_a_recovery_does_no_harm() {
             world.ask::<TableInfo>(Opcode::SplitTablet, &split).unwrap();
         }
         if drops {
-            let message = DropTable { name: "u".into() };
+            let message = DropTable::named("u");
             world.ask::<Empty>(Opcode::DropTable, &message).unwrap();
         }
         until_all_are_somewhere(&mut world, &former);

@@ -22,7 +22,7 @@ pub(crate) fn create(world: &mut World, name: &str, span: u32) -> Result<TableIn
 }
 
 pub(crate) fn drop_table(world: &mut World, name: &str) -> Result<Empty, Status> {
-    world.ask(Opcode::DropTable, &DropTable { name: name.into() })
+    world.ask(Opcode::DropTable, &DropTable::named(name))
 }
 
 pub(crate) fn map(world: &mut World) -> Map {
@@ -140,6 +140,23 @@ fn tables_come_are_found_and_go() {
     assert!(later.version > all.version && later.tables.is_empty());
     let again = create(&mut world, "users", 1).unwrap();
     assert!(again.id > table.id);
+}
+
+#[test]
+fn a_delayed_drop_deletes_no_later_table_of_the_same_name() {
+    let mut world = World::new(1, 1, 2, &options());
+    world.until_all_are_there();
+    let former = create(&mut world, "t", 1).unwrap();
+    assert_eq!(drop_table(&mut world, "t"), Ok(Empty {}));
+    let table = create(&mut world, "t", 1).unwrap();
+    let drop_id = |world: &mut World, id| {
+        let message = DropTable { name: "t".into(), id: Some(id) };
+        world.ask::<Empty>(Opcode::DropTable, &message)
+    };
+    assert_eq!(drop_id(&mut world, former.id), Err(Status::NoSuchTable));
+    assert_eq!(map(&mut world).tables, std::slice::from_ref(&table));
+    assert_eq!(drop_id(&mut world, table.id), Ok(Empty {}));
+    assert!(map(&mut world).tables.is_empty());
 }
 
 #[test]

@@ -11,7 +11,12 @@ use thunderhead_wire::control::{
 use thunderhead_wire::{Format, Status};
 
 fn change(world: &mut World, min_replicas: u32) -> Result<u32, Status> {
-    let message = ChangeSettings { min_replicas: Some(min_replicas), format: None };
+    change_from(world, None, min_replicas)
+}
+
+/// Changes the setting if the settings have this version.
+fn change_from(world: &mut World, version: Option<u64>, min_replicas: u32) -> Result<u32, Status> {
+    let message = ChangeSettings { min_replicas: Some(min_replicas), format: None, version };
     let changed: Result<SettingsChanged, Status> = world.ask(Opcode::ChangeSettings, &message);
     changed.map(|it| it.settings.min_replicas)
 }
@@ -44,6 +49,36 @@ fn min_replicas_reaches_all_servers_and_outlasts_the_leader() {
 }
 
 #[test]
+fn a_change_of_settings_that_saw_an_earlier_version_is_refused() {
+    let mut world = World::new(35, 2, 2, &options());
+    world.until_all_are_there();
+    let version = |world: &mut World| status(world).settings_version;
+    let first = version(&mut world);
+    assert!(first.is_some());
+    assert_eq!(change_from(&mut world, first, 2), Ok(2));
+    assert_eq!(change_from(&mut world, first, 1), Err(Status::Outdated));
+    let second = version(&mut world);
+    assert!(second > first);
+    world.change_leader();
+    world.until("another one leads", |world| world.leader().is_some());
+    assert_eq!(version(&mut world), second, "leaders have the same versions");
+    assert_eq!(change_from(&mut world, first, 1), Err(Status::Outdated));
+    // The setting has this value already. Even so, no earlier request changes it after this answer.
+    assert_eq!(change_from(&mut world, second, 2), Ok(2));
+    assert_eq!(change_from(&mut world, second, 1), Err(Status::Outdated));
+    // The same holds for a format that some programs do not know.
+    let third = version(&mut world);
+    let unknown = |version| ChangeSettings { format: Some(NEW), min_replicas: Some(1), version };
+    let kept: SettingsChanged = world.ask(Opcode::ChangeSettings, &unknown(third)).unwrap();
+    assert_eq!((kept.settings.min_replicas, kept.lacking.is_empty()), (2, false));
+    let again: Result<SettingsChanged, Status> = world.ask(Opcode::ChangeSettings, &unknown(third));
+    assert_eq!(again, Err(Status::Outdated));
+    // A client of an earlier version sends none.
+    assert_eq!(change(&mut world, 1), Ok(1));
+    assert_eq!(change_from(&mut world, third, 2), Err(Status::Outdated));
+}
+
+#[test]
 fn a_master_is_confirmed_until_the_verdict() {
     let mut world = World::new(32, 1, 2, &options());
     world.until_all_are_there();
@@ -64,7 +99,7 @@ const OLD: Format = Format(1);
 const NEW: Format = Format(2);
 
 fn switch(world: &mut World, format: Format) -> Result<SettingsChanged, Status> {
-    let message = ChangeSettings { format: Some(format), min_replicas: None };
+    let message = ChangeSettings { format: Some(format), ..ChangeSettings::default() };
     world.ask(Opcode::ChangeSettings, &message)
 }
 

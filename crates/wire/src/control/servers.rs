@@ -242,6 +242,13 @@ pub struct ChangeSettings {
     /// The cluster's format, if it is to be switched to a newer one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// The version of the settings that the sender has seen
+    /// ([`ClusterStatus::settings_version`](super::ClusterStatus::settings_version)). If they have
+    /// another version, the coordinator refuses the message with
+    /// [`Outdated`](crate::Status::Outdated), so a message that was delayed for long undoes no
+    /// later change. Programs of earlier versions send none, and the coordinator does not compare.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
 }
 
 /// The answer to [`ChangeSettings`].

@@ -11,6 +11,10 @@ pub struct ClusterStatus {
     pub cluster: ClusterId,
     /// The cluster's settings.
     pub settings: Settings,
+    /// The version of the settings, for [`ChangeSettings`](super::ChangeSettings). It only grows.
+    /// `None` from a coordinator of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_version: Option<u64>,
     /// The servers of the cluster.
     pub servers: ServerList,
     /// The tables and the addresses of their tablets.

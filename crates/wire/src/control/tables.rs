@@ -111,6 +111,20 @@ fn one() -> u32 {
 pub struct DropTable {
     /// Its name.
     pub name: String,
+    /// Its id, as the sender knows it. If the table of this name has another id, the coordinator
+    /// refuses the message with [`NoSuchTable`](crate::Status::NoSuchTable), so a message that was
+    /// delayed for long deletes no later table of the same name. Programs of earlier versions send
+    /// none, and the name decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<TableId>,
+}
+
+impl DropTable {
+    /// Returns the message for the table of this name, with any id.
+    #[must_use]
+    pub fn named(name: &str) -> DropTable {
+        DropTable { name: name.to_owned(), id: None }
+    }
 }
 
 /// `split tablet`: the tablet that holds a hash becomes two. The answer is the [`TableInfo`].

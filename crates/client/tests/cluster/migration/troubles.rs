@@ -174,7 +174,7 @@ fn a_table_that_is_dropped_during_a_move_is_gone_from_both_masters() {
                     *told.borrow_mut() = Some(result);
                 });
                 asker.tasks.sleep(Duration::from_millis(delay)).await;
-                let drop = DropTable { name: "t".into() };
+                let drop = DropTable::named("t");
                 let _: Empty = asker.ask(Opcode::DropTable, &drop).await.unwrap();
                 while objects_at(&asker, here).await + objects_at(&asker, there).await > 0 {
                     asker.tasks.sleep(Duration::from_millis(10)).await;

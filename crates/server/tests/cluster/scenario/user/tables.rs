@@ -130,7 +130,7 @@ impl User {
                 self.own = Some(own);
             }
             Some(_) => {
-                let wish = DropTable { name: own.name.clone() };
+                let wish = DropTable::named(&own.name);
                 match self.client.ask(Question::DropTable(wish), patience).await {
                     Ok(Reply::Done) => {
                         own.id = None;
