@@ -84,6 +84,9 @@ pub enum Obstacle {
     /// The coordinator lost its leadership while it handled the request.
     #[error("{}", Status::LeadershipLost)]
     NoLeader,
+    /// Another operation on it was in progress, or this one was.
+    #[error("{}", Status::InProgress)]
+    InProgress,
     /// Another cluster is at the addresses of the client's cluster.
     #[error(
         "another cluster is at the addresses of this client's cluster; check them, or make a \
@@ -102,6 +105,7 @@ impl Obstacle {
             Status::AwaitingMemory => Obstacle::Memory,
             Status::LeadershipLost => Obstacle::NoLeader,
             Status::Moved => Obstacle::NoOwner,
+            Status::InProgress => Obstacle::InProgress,
             _ => Obstacle::Busy,
         }
     }
@@ -133,6 +137,7 @@ impl Error {
             Error::TimedOut(Obstacle::NoOwner) => 16,
             Error::TimedOut(Obstacle::NoLeader) => 17,
             Error::TimedOut(Obstacle::OtherCluster) => 18,
+            Error::TimedOut(Obstacle::InProgress) => 19,
         }
     }
 
@@ -150,8 +155,8 @@ mod tests {
     #[test]
     fn codes_are_stable_and_every_error_says_something() {
         use Obstacle::{
-            Busy, Lease, Memory, NoAnswer, NoCoordinator, NoLeader, NoMap, NoOwner, NoSpace,
-            OtherCluster, Replicas,
+            Busy, InProgress, Lease, Memory, NoAnswer, NoCoordinator, NoLeader, NoMap, NoOwner,
+            NoSpace, OtherCluster, Replicas,
         };
         let golden = [
             (1, Error::ConditionFailed { version: Version(1) }),
@@ -174,6 +179,7 @@ mod tests {
             (16, Error::TimedOut(NoOwner)),
             (17, Error::TimedOut(NoLeader)),
             (18, Error::TimedOut(OtherCluster)),
+            (19, Error::TimedOut(InProgress)),
             (1023, Error::Refused(Status::WrongCluster)),
             (1020, Error::Refused(Status::NoSuchTable)),
         ];

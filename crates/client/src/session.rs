@@ -116,6 +116,8 @@ struct Pending {
     failures: u32,
     /// Whether a request may have been done without an answer.
     may_be_done: bool,
+    /// Whether the coordinator answered that a migration is in progress: the tablet may move.
+    may_move: bool,
     /// Whether the session, and not its user, found the version of the settings.
     found_version: bool,
     /// The error at the deadline.
@@ -314,7 +316,7 @@ impl Session {
             let Some(it) = self.pending.remove(&number) else { continue };
             if let Purpose::User(ticket, question, step) = it.purpose {
                 let is_on_its_way = step == Step::Ask && matches!(it.state, State::Sent { .. });
-                let may_be_done = it.may_be_done || is_on_its_way;
+                let may_be_done = it.may_be_done || it.may_move || is_on_its_way;
                 let is_unknown = question.is_change() && may_be_done;
                 let error =
                     if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { it.error };
@@ -396,6 +398,7 @@ impl Session {
             strangers: 0,
             failures: 0,
             may_be_done: false,
+            may_move: false,
             found_version: false,
             error,
             table: None,
@@ -634,6 +637,9 @@ impl Session {
                 it.error = Error::Refused(status);
                 return Verdict::Again(self.backoff(it));
             }
+            (Purpose::User(_, Question::MigrateTablet(_), _), Status::InProgress) => {
+                it.may_move = true;
+            }
             _ => {}
         }
         match status.next() {
@@ -697,7 +703,9 @@ impl Session {
             }
             Purpose::CloseLease(_) => Verdict::Ended,
             Purpose::User(ticket, question, _) => {
-                let is_unknown = it.may_be_done && question.is_change();
+                // *Not migrated* says that the migration in progress has ended, and how.
+                let may_move = it.may_move && error != Error::Refused(Status::NotMigrated);
+                let is_unknown = (it.may_be_done || may_move) && question.is_change();
                 let error = if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { error };
                 self.answers.push_back((*ticket, Err(error)));
                 Verdict::Ended

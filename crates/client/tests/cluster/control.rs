@@ -5,7 +5,9 @@
 use crate::fake::Cluster;
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_client::control::{ChangeSettings, CreateTable, DropTable, Map, SplitTablet};
+use thunderhead_client::control::{
+    ChangeSettings, CreateTable, DropTable, Map, MigrateTablet, SplitTablet,
+};
 use thunderhead_client::{
     Action, Addresses, Answer, CallNumber, Condition, Error, KeyHash, MasterId, Obstacle,
     Operation, Output, Question, Reply, Session, Status, TableId,
@@ -159,6 +161,10 @@ fn drop_table(name: &str) -> Question {
 fn set_min_replicas(min_replicas: u32) -> Question {
     let min_replicas = Some(min_replicas);
     Question::ChangeSettings(ChangeSettings { min_replicas, ..ChangeSettings::default() })
+}
+
+fn refused(status: Status) -> CallError {
+    CallError::Refused { status, hint: 0, detail: 7 }
 }
 
 /// Returns the only call with this opcode.
@@ -397,6 +403,42 @@ fn a_change_whose_lookup_is_not_answered_was_not_done() {
         stage.pass(Duration::from_secs(10));
         let answer = stage.session.next_answer().unwrap().1;
         assert_eq!(answer, Err(Error::TimedOut(Obstacle::NoCoordinator)));
+    }
+}
+
+#[test]
+fn a_migration_in_progress_is_unknown_until_the_coordinator_tells_its_end() {
+    let (late, progress) = (CallError::Late, refused(Status::InProgress));
+    let ended = refused(Status::NotMigrated);
+    let unknown = Error::Unknown(Obstacle::InProgress);
+    let cases = [
+        // The deadline passes.
+        (vec![progress], unknown),
+        (vec![refused(Status::Busy)], Error::Refused(Status::Busy)),
+        (vec![progress, refused(Status::Busy)], Error::Unknown(Obstacle::Busy)),
+        // The coordinator tells the end.
+        (vec![progress, ended], Error::Refused(Status::NotMigrated)),
+        (vec![progress, refused(Status::NoSuchTable)], unknown),
+        (vec![refused(Status::NoSuchTable)], Error::Refused(Status::NoSuchTable)),
+        // A delayed copy may begin another migration.
+        (vec![late, progress, ended], unknown),
+    ];
+    for (errors, expected) in cases {
+        let mut stage = Stage::new();
+        stage.create("t");
+        let (table, first, to) = ("t".to_owned(), KeyHash::MIN, MasterId(1));
+        stage.ask(Question::MigrateTablet(MigrateTablet { table, first, to }));
+        let mut left = errors.iter();
+        let mut last = errors[0];
+        while !stage.session.has_done() {
+            for call in stage.calls() {
+                last = left.next().copied().unwrap_or(last);
+                stage.fail(&call, last);
+            }
+            stage.pass(Duration::from_millis(50));
+        }
+        let answer = stage.session.next_answer().unwrap().1;
+        assert_eq!(answer, Err(expected), "{errors:?}");
     }
 }
 
