@@ -462,7 +462,7 @@ impl Core {
                 // No later attempt can be done for a table that no longer exists, but an earlier
                 // one may have been done.
                 let error = Error::NoSuchTable(table);
-                let error = if part.may_be_done { Error::Unknown(part.obstacle) } else { error };
+                let error = unless_done(part, error);
                 end(&mut self.identities, part, &mut batch.open, Err(error));
                 self.finish(ticket);
             }
@@ -530,9 +530,7 @@ impl Core {
                     let result = match result {
                         // An earlier attempt may have been done by a server without this server's
                         // knowledge.
-                        Err(error) if part.may_be_done && !is_definite(error) => {
-                            Err(Error::Unknown(part.obstacle))
-                        }
+                        Err(error) if !is_definite(error) => Err(unless_done(part, error)),
                         result => result,
                     };
                     end(&mut self.identities, part, &mut batch.open, result);
@@ -620,7 +618,7 @@ impl Core {
             }
             Decision::GiveUp => {
                 let error = match error {
-                    CallError::TooLong => Error::Refused(Status::ValueTooLong),
+                    CallError::TooLong => unless_done(part, Error::Refused(Status::ValueTooLong)),
                     CallError::UnknownStatus(_) => Error::Incomprehensible,
                     _ => expired(part),
                 };
@@ -688,10 +686,30 @@ impl Core {
     }
 }
 
-/// Whether a refusal proves that no attempt was done. Servers record refusals that depend on the
-/// object, so an update that was done before is answered with its recorded outcome.
+/// Whether a refusal proves that no attempt was done. A server gives these refusals only after it
+/// has looked for the record of the update, so an update that was done before is answered with its
+/// recorded outcome. Refusals that depend on the object are recorded; a key or a value that one
+/// server refuses is refused by all. All other refusals come from servers that may not know the
+/// record.
 fn is_definite(error: Error) -> bool {
-    !matches!(error, Error::Refused(Status::Stale) | Error::Incomprehensible)
+    use Status::{KeyEmpty, KeyTooLong, Overflow, ValueTooLong, VersionsExhausted};
+    match error {
+        Error::ConditionFailed { .. } | Error::NotANumber { .. } => true,
+        Error::Refused(status) => {
+            matches!(status, KeyEmpty | KeyTooLong | ValueTooLong | Overflow | VersionsExhausted)
+        }
+        _ => false,
+    }
+}
+
+/// Returns the error of a part whose last attempt was not done: this one, unless an earlier attempt
+/// may have been done.
+fn unless_done(part: &Part, error: Error) -> Error {
+    if part.operation.is_update() && part.may_be_done {
+        Error::Unknown(part.obstacle)
+    } else {
+        error
+    }
 }
 
 /// The error of a part whose deadline has passed.

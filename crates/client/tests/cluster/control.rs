@@ -10,7 +10,7 @@ use thunderhead_client::control::{
 };
 use thunderhead_client::{
     Action, Addresses, Answer, CallNumber, Condition, Error, KeyHash, MasterId, Obstacle,
-    Operation, Output, Question, Reply, Session, Status, TableId,
+    Operation, Output, Question, Reply, Session, Status, TableId, Version,
 };
 use thunderhead_net::Cause;
 use thunderhead_rpc::{CallError, Opcode};
@@ -439,6 +439,53 @@ fn a_migration_in_progress_is_unknown_until_the_coordinator_tells_its_end() {
         }
         let answer = stage.session.next_answer().unwrap().1;
         assert_eq!(answer, Err(expected), "{errors:?}");
+    }
+}
+
+#[test]
+fn after_a_lost_attempt_only_recorded_refusals_are_definite() {
+    use Status::{
+        ConditionFailed, Deposed, KeyEmpty, KeyTooLong, Malformed, NotANumber, Overflow,
+        ReplyTooLong, Stale, UnknownOpcode, ValueTooLong, VersionsExhausted,
+    };
+    let unknown = Error::Unknown(Obstacle::NoAnswer);
+    let definite = [KeyEmpty, KeyTooLong, ValueTooLong, Overflow, VersionsExhausted];
+    let version = Version(7);
+    let mut cases = vec![
+        (CallError::TooLong, Error::Refused(ValueTooLong), unknown),
+        (
+            refused(ConditionFailed),
+            Error::ConditionFailed { version },
+            Error::ConditionFailed { version },
+        ),
+        (refused(NotANumber), Error::NotANumber { version }, Error::NotANumber { version }),
+    ];
+    for status in definite {
+        cases.push((refused(status), Error::Refused(status), Error::Refused(status)));
+    }
+    for status in [UnknownOpcode, Malformed, Deposed, Stale, ReplyTooLong] {
+        cases.push((refused(status), Error::Refused(status), unknown));
+    }
+    for (error, first, after_a_lost_one) in cases {
+        for (errors, expected) in
+            [(vec![error], first), (vec![CallError::Late, error], after_a_lost_one)]
+        {
+            let mut stage = Stage::new();
+            let table = stage.create("t");
+            stage.write(table);
+            let mut left = errors.iter();
+            while !stage.session.has_done() {
+                for call in stage.calls() {
+                    match call.opcode {
+                        Opcode::Write => stage.fail(&call, *left.next().expect("an error")),
+                        _ => stage.answer(&call),
+                    }
+                }
+                stage.pass(Duration::from_millis(1));
+            }
+            let result = stage.session.next_done().unwrap().1.remove(0);
+            assert_eq!(result, Err(expected), "{errors:?}");
+        }
     }
 }
 
