@@ -75,8 +75,8 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
 }
 
 /// Drops a table. The answer comes when its masters have dropped their tablets, but after a while
-/// in any case. A request with the id of another table is refused: it was delayed until the name had
-/// passed to the present table.
+/// in any case. A request with the id of another table is refused, because the name had passed to
+/// the present table before the request arrived.
 pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome {
     let pen = reign.pen().await?;
     let named = reign.cluster().named(&message.name).cloned();
