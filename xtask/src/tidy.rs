@@ -92,12 +92,14 @@ const EDGES: &[(&str, &[&str])] = &[
         "thunderhead-simulator",
         &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],
     ),
+    ("thunderhead-load", &["thunderhead-runtime"]),
     (
         "thunderhead-bench",
         &[
             "thunderhead-backup",
             "thunderhead-client",
             "thunderhead-coordinator",
+            "thunderhead-load",
             "thunderhead-log",
             "thunderhead-master",
             "thunderhead-net",

@@ -6,11 +6,9 @@
 //! operation is the difference between two runs with different numbers of operations, so that start
 //! and end do not count. Of the kernel only the calls are counted, not their work.
 
-use crate::log::subject::{TABLE, entry_bytes, key};
-use crate::operations::content::{KEY_BYTES, NUMBERS, fill, is_right};
+use crate::log::subject::{TABLE, entry_bytes};
 use crate::operations::message::Bodies;
 use crate::operations::target::{Both, Channel, Own};
-use crate::operations::workload::Kind;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::{caller, world};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -18,6 +16,8 @@ use clap::ValueEnum;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use thunderhead_load::content::{KEY_BYTES, NUMBERS, fill, is_right, key};
+use thunderhead_load::workload::Kind;
 use thunderhead_log::{
     Cleaner, CleanerOptions, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder,
     Replica, SegmentId, Step, TabletRange,

@@ -6,24 +6,21 @@
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
-mod children;
 pub mod crash;
 pub mod history;
 pub mod instructions;
 pub mod log;
-pub mod machine;
 pub mod operations;
 pub mod peers;
-pub mod plot;
 pub mod recovery;
+pub mod requirements;
 pub mod rpc;
-pub mod table;
 pub mod turns;
 
 use anyhow::Result;
 use clap::Subcommand;
-use operations::workload::Workload;
 use std::path::PathBuf;
+use thunderhead_load::workload::Workload;
 
 /// The measurement to run.
 #[derive(Debug, clap::Args)]

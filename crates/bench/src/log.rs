@@ -49,24 +49,3 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Timeline(arguments) => timeline::run(&arguments),
     }
 }
-
-/// Prints a result as a table or as JSON.
-pub(crate) fn show<T: serde::Serialize>(
-    json: bool,
-    table: &crate::table::Table,
-    facts: &T,
-) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, facts)?;
-        std::io::Write::write_all(&mut out, b"\n")?;
-    } else {
-        table.print(&mut out)?;
-    }
-    Ok(())
-}
-
-/// Reports the progress of a long experiment to a person.
-pub(crate) fn progress(text: &str) {
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  {text}\n"));
-}

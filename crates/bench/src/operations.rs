@@ -6,8 +6,6 @@
 //! bottleneck. With `--coordinators` the target is a running cluster, through the client library
 //! ([`through`]), on threads that share the cores. Values are checked on every read.
 
-pub mod content;
-pub mod distribution;
 pub mod evaluate;
 pub mod generator;
 pub mod local;
@@ -16,13 +14,8 @@ pub mod report;
 pub mod run;
 pub mod target;
 pub mod through;
-pub mod workload;
 
-use crate::log::{progress, show};
-use crate::machine;
-use crate::plot;
 use anyhow::{Result, bail, ensure};
-use distribution::Distribution;
 use generator::Plan;
 use report::Report;
 use run::Times;
@@ -32,7 +25,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 use target::{Channel, Own};
 use through::{Cluster, Through};
-use workload::Workload;
+use thunderhead_load::distribution::Distribution;
+use thunderhead_load::machine;
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plot;
+use thunderhead_load::workload::{self, Workload};
 
 /// The options of a workload.
 #[derive(Clone, Debug, clap::Args)]

@@ -5,7 +5,6 @@
 use super::Deadline;
 use super::members::{self, View};
 use super::objects::{Objects, is_in};
-use crate::operations::content::key;
 use crate::operations::run::histogram;
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_client::KeyHash;
 use thunderhead_client::control::TabletInfo;
+use thunderhead_load::content::key;
 
 /// Objects in a request of a writer.
 const TOGETHER: usize = 64;

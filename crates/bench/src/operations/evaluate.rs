@@ -14,12 +14,12 @@ mod writes;
 
 use super::generator::{Generator, Plan};
 use super::target::Channel;
-use super::workload::Workload;
-use crate::machine::median;
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use std::time::Duration;
+use thunderhead_load::machine::median;
+use thunderhead_load::workload::Workload;
 
 /// The sizes of all measurements.
 struct Scale {

@@ -6,11 +6,8 @@
 //! shard was too busy. It fails with an error if an answer is wrong: a missing object, a value of
 //! another object, an unexpected error.
 
-use super::content::{NUMBERS, is_right};
-use super::distribution::{Distribution, Draw};
 use super::message::Bodies;
 use super::target::Channel;
-use super::workload::{Kind, Mixture, Workload};
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -18,6 +15,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use thunderhead_load::content::{NUMBERS, is_right};
+use thunderhead_load::distribution::{Distribution, Draw};
+use thunderhead_load::workload::{Kind, Mixture, Workload};
 use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
 use thunderhead_wire::{Status, control};

@@ -9,14 +9,14 @@
 use super::generator::To;
 use super::target::{Channel, Own};
 use crate::log::subject::TABLE;
-use crate::machine::Thread;
-use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE, pinned};
+use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
+use thunderhead_load::machine::{Thread, pinned};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{BackupOptions, Local, LocalOptions, Probing};
 use thunderhead_wire::control::Settings;

@@ -3,12 +3,12 @@
 use super::Arguments;
 use super::run::{Second, Tally};
 use super::target::Channel;
-use super::workload::{Kind, Workload};
-use crate::plot::{Marks, Panel, Series};
-use crate::table::Table;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
+use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::table::Table;
+use thunderhead_load::workload::{Kind, Workload};
 
 /// The reported percentiles.
 const PERCENTILES: [f64; 7] = [10.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
@@ -47,7 +47,7 @@ pub struct Settings {
     depth: usize,
     objects: u64,
     value_bytes: usize,
-    distribution: super::distribution::Distribution,
+    distribution: thunderhead_load::distribution::Distribution,
     parts: usize,
     exactly_once: bool,
     replicas: Option<u32>,

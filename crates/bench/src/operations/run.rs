@@ -2,14 +2,14 @@
 
 use super::generator::{Generator, Plan, Record, To};
 use super::target::Channel;
-use super::workload::Kind;
-use crate::machine;
 use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE};
 use anyhow::{Result, anyhow};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use thunderhead_load::machine;
+use thunderhead_load::workload::Kind;
 
 /// The longest distinguishable latency, in nanoseconds.
 const LATENCY_MAX: u64 = 60_000_000_000;

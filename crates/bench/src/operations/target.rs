@@ -6,14 +6,14 @@
 
 use super::generator::To;
 use crate::log::subject::{TABLE, index_bytes, memory_for, options_for};
-use crate::machine::{self, Thread};
-use crate::rpc::floors::{self, pinned};
+use crate::rpc::floors;
 use crate::rpc::subject::{End, Setup, world};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use thunderhead_load::machine::{self, Thread, pinned};
 use thunderhead_log::{
     CleanerOptions, CleanerThreads, Log, LogId, NoReplication, Options, TabletRange,
 };

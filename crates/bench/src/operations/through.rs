@@ -9,12 +9,9 @@
 //! An operation that the session abandons counts as failed, also if its outcome is unknown. A wrong
 //! answer ends the run: a missing object, or a value that was never written for it.
 
-use super::content::{NUMBERS, fill, is_right, key};
-use super::distribution::Draw;
 use super::generator::{Plan, Record};
 use super::run::{Failures, Work};
 use super::target::Channel;
-use super::workload::{Kind, Mixture};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,6 +20,9 @@ use thunderhead_client::{
     Action, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options, Output,
     Results, Session, Status, TableId, Ticket,
 };
+use thunderhead_load::content::{NUMBERS, fill, is_right, key};
+use thunderhead_load::distribution::Draw;
+use thunderhead_load::workload::{Kind, Mixture};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallId, Caller};
 use thunderhead_runtime::clock::Clock;
@@ -325,8 +325,8 @@ impl Work for Through<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::Workload;
     use super::*;
+    use thunderhead_load::workload::Workload;
     use thunderhead_server::{Local, LocalOptions};
     use thunderhead_wire::control::Settings;
 

@@ -4,10 +4,10 @@ use super::crowd::{Crowd, Record, Source};
 use super::protocol::Act;
 use crate::operations::generator::{Generator, Plan};
 use crate::operations::target::Channel;
-use crate::operations::workload::Workload;
 use crate::rpc::floors::latencies::Latencies;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
+use thunderhead_load::workload::Workload;
 use thunderhead_runtime::Random;
 
 /// A client of a store.

@@ -8,7 +8,6 @@ use super::ours::Ours;
 use super::process::{self, Processes, program};
 use super::protocol::{Act, Protocol};
 use super::resp::Resp;
-use crate::children::free_port;
 use crate::crash::members::{Cluster, Cores, Setup};
 use crate::log::subject::TABLE;
 use crate::operations::generator::{To, open_lease};
@@ -21,6 +20,7 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
+use thunderhead_load::children::free_port;
 
 /// The longest time until a store answers.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -2,13 +2,13 @@
 
 use super::cold;
 use crate::crash::{self, Plan, Reads, Report, Screen};
-use crate::log::progress;
 use crate::log::replay::{self, Way};
-use crate::machine::median;
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::{Context as _, Result, anyhow};
 use std::path::Path;
 use std::time::Duration;
+use thunderhead_load::machine::median;
+use thunderhead_load::output::progress;
 
 /// Table V of the TOCS paper: bytes of an object, millions of objects a second, MB a second.
 const PAPER: [(usize, f64, f64); 6] = [
@@ -76,7 +76,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     let mut rows = Rows::default();
     // Pinned only here: later measurements have both cores again.
     let alone = |rows: &mut Rows| rebuilding(&scale, rows);
-    crate::rpc::floors::pinned(0, || alone(&mut rows))?;
+    thunderhead_load::machine::pinned(0, || alone(&mut rows))?;
     let program = std::env::current_exe().context("find this program, to start it as servers")?;
     crashes(&scale, &program, false, &mut rows)?;
     crashes(&scale, &program, true, &mut rows)?;

@@ -2,7 +2,6 @@
 
 use super::floors;
 use super::floors::latencies::Latencies;
-use crate::machine;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use thunderhead_load::machine;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::{Limits, Transport};
 use thunderhead_rpc::echo::Echo;
@@ -107,7 +107,7 @@ pub fn beside<T>(
         let outcome = match told.recv_timeout(floors::PATIENCE) {
             Ok((address, alarm)) => {
                 let end = End(stop, alarm);
-                let outcome = floors::pinned(floors::CLIENT_CORE, || client(address));
+                let outcome = machine::pinned(floors::CLIENT_CORE, || client(address));
                 drop(end);
                 outcome
             }

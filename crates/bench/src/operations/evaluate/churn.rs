@@ -8,14 +8,15 @@
 
 use super::super::target::{Channel, Own};
 use super::Scale;
-use crate::log::subject::{TABLE, entry_bytes, key};
-use crate::machine;
+use crate::log::subject::{TABLE, entry_bytes};
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
-use crate::table::Rows;
 use anyhow::{Result, ensure};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use thunderhead_load::content::key;
+use thunderhead_load::machine;
 use thunderhead_rpc::{Caller, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::operations::{

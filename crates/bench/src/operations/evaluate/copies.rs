@@ -21,13 +21,13 @@ use super::super::generator::{Generator, To};
 use super::super::local::Place;
 use super::super::run::{Times, load, run};
 use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
 use super::{Scale, latencies, median_of, medians, name, plan};
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
-use crate::table::Rows;
 use anyhow::Result;
 use std::time::{Duration, Instant};
+use thunderhead_load::workload::Workload;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::polling::Polling;
 

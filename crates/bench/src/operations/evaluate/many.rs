@@ -3,12 +3,12 @@
 use super::super::generator::Plan;
 use super::super::run::{Times, load, run};
 use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
 use super::{Scale, plan};
-use crate::machine::median;
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::Result;
 use std::time::Duration;
+use thunderhead_load::machine::median;
+use thunderhead_load::workload::Workload;
 
 /// Returns million objects a second.
 fn rate(scale: &Scale, own: &Own, plan: &Plan, settle: Duration) -> Result<f64> {

@@ -1,21 +1,21 @@
 //! Reads of single objects, beside echoes of the same node.
 
-use super::super::content::{KEY_BYTES, is_right, key};
 use super::super::run::load;
 use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
 use super::loads::Memory;
 use super::{Scale, medians, name, plan};
 use crate::log::subject::TABLE;
-use crate::machine::median;
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::floors::load::{Load, generate};
 use crate::rpc::subject::{REPLY_FRAME_BYTES, body, caller, greet, request_frame, world};
-use crate::table::Rows;
 use anyhow::{Result, ensure};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thunderhead_client::{Blocking, TabletMap};
+use thunderhead_load::content::{KEY_BYTES, is_right, key};
+use thunderhead_load::machine::median;
+use thunderhead_load::workload::Workload;
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::{Caller, Opcode};
 use thunderhead_runtime::Random;

@@ -3,10 +3,10 @@
 use super::super::generator::{Generator, Plan};
 use super::super::run::{Times, load, run};
 use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
 use super::{Scale, latencies, medians, name, plan};
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::Result;
+use thunderhead_load::workload::Workload;
 use thunderhead_runtime::polling::Polling;
 
 /// Compares exactly-once updates with updates that a retry may repeat.

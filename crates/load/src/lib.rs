@@ -1,0 +1,15 @@
+//! What programs that load a store have in common: the objects with their checks, the workloads,
+//! the machine's cores and memory, tables, figures and progress.
+//!
+//! It is apart from `bench` because `thunderhead` loads clusters too, and must not contain the
+//! experiments, their simulator and the clients of other stores.
+#![allow(clippy::disallowed_methods, reason = "a load is put on the machine itself")]
+
+pub mod children;
+pub mod content;
+pub mod distribution;
+pub mod machine;
+pub mod output;
+pub mod plot;
+pub mod table;
+pub mod workload;
