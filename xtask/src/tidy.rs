@@ -92,7 +92,19 @@ const EDGES: &[(&str, &[&str])] = &[
         "thunderhead-simulator",
         &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],
     ),
-    ("thunderhead-load", &["thunderhead-runtime"]),
+    // The server only for its tests.
+    (
+        "thunderhead-load",
+        &[
+            "thunderhead-backup",
+            "thunderhead-client",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-server",
+            "thunderhead-wire",
+        ],
+    ),
     (
         "thunderhead-bench",
         &[
@@ -118,6 +130,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-client",
             "thunderhead-config",
             "thunderhead-coordinator",
+            "thunderhead-load",
             "thunderhead-log",
             "thunderhead-metastore",
             "thunderhead-net",

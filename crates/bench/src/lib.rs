@@ -6,7 +6,6 @@
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
-pub mod crash;
 pub mod history;
 pub mod instructions;
 pub mod log;

@@ -4,7 +4,8 @@
 //! Their target is a shard in this process, or with `--replicas` servers in this process
 //! ([`local`]). They speak the protocol without the client library, so that the shard is the
 //! bottleneck. With `--coordinators` the target is a running cluster, through the client library
-//! ([`through`]), on threads that share the cores. Values are checked on every read.
+//! ([`through`](thunderhead_load::through)), on threads that share the cores. Values are checked on
+//! every read.
 
 pub mod evaluate;
 pub mod generator;
@@ -13,22 +14,22 @@ pub mod message;
 pub mod report;
 pub mod run;
 pub mod target;
-pub mod through;
 
 use anyhow::{Result, bail, ensure};
-use generator::Plan;
 use report::Report;
-use run::Times;
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
-use target::{Channel, Own};
-use through::{Cluster, Through};
+use target::Own;
+use thunderhead_load::channel::Channel;
 use thunderhead_load::distribution::Distribution;
 use thunderhead_load::machine;
 use thunderhead_load::output::{progress, show};
+use thunderhead_load::plan::Plan;
 use thunderhead_load::plot;
+use thunderhead_load::run::{self as driven, Times};
+use thunderhead_load::through::{Cluster, Through};
 use thunderhead_load::workload::{self, Workload};
 
 /// The options of a workload.
@@ -217,7 +218,7 @@ pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
     let duration = Duration::from_secs_f64(arguments.duration);
     let times = Times { warm_up: (duration / 10).min(Duration::from_secs(1)), duration };
     let is_watched = std::io::stderr().is_terminal();
-    let mut told = |second: &run::Second| {
+    let mut told = |second: &driven::Second| {
         if is_watched {
             progress(&report::line(second));
         }
@@ -236,7 +237,7 @@ pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
         let silent = &mut |_| {};
         let cluster = Cluster::prepare(coordinators, deadline, channel, table, &plan, silent)?;
         let make = |client| Through::new(&cluster, &plan, client);
-        run::crews(plan.clients, plan.clients, &|_| None, &make, times, &mut told)?
+        driven::crews(plan.clients, plan.clients, &|_| None, &make, times, &mut told)?
     };
     Ok(Report::of(workload, arguments, &tally))
 }

@@ -2,7 +2,7 @@
 //! machine can run: `bench recovery …`.
 //!
 //! Figures of whole recoveries come from clusters of processes that lose a server
-//! ([`crash`](crate::crash)), as in `thunderhead demo crash`: measured by clients, from outside. A
+//! ([`crash`](thunderhead_load::crash)), as in `thunderhead demo crash`: measured by clients, from outside. A
 //! recovery master alone is the log's rebuilding, in slices, on one core.
 //!
 //! In the models, disks, networks and processors are numbers, but the cluster's own code decides.

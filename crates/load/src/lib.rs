@@ -5,11 +5,16 @@
 //! experiments, their simulator and the clients of other stores.
 #![allow(clippy::disallowed_methods, reason = "a load is put on the machine itself")]
 
+pub mod channel;
 pub mod children;
 pub mod content;
+pub mod crash;
 pub mod distribution;
 pub mod machine;
 pub mod output;
+pub mod plan;
 pub mod plot;
+pub mod run;
 pub mod table;
+pub mod through;
 pub mod workload;

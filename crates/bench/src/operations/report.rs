@@ -1,12 +1,12 @@
 //! The results of a run: a table and a histogram for people, JSON for programs, a figure.
 
 use super::Arguments;
-use super::run::{Second, Tally};
-use super::target::Channel;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
+use thunderhead_load::channel::Channel;
 use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::run::{Second, Tally};
 use thunderhead_load::table::Table;
 use thunderhead_load::workload::{Kind, Workload};
 
@@ -287,8 +287,8 @@ pub fn line(second: &Second) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::histogram;
     use super::*;
+    use thunderhead_load::run::histogram;
 
     #[test]
     fn a_histogram_counts_every_message_once() {

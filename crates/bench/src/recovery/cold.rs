@@ -2,16 +2,16 @@
 //! everything is readable is compared with the time in which the disk reads as many bytes
 //! sequentially, past the page cache.
 
-use crate::crash::members::{Cluster, Cores, Setup, View};
-use crate::crash::objects::Objects;
-use crate::crash::users::to_probe;
-use crate::crash::{Quiet, users};
 use crate::requirements::Rows;
 use anyhow::{Context as _, Result, anyhow};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_backup::block::Block;
+use thunderhead_load::crash::members::{Cluster, Cores, Setup, View};
+use thunderhead_load::crash::objects::Objects;
+use thunderhead_load::crash::users::to_probe;
+use thunderhead_load::crash::{Quiet, users};
 use thunderhead_load::machine::seconds;
 use thunderhead_load::output::progress;
 use thunderhead_log::Memory;

@@ -1,12 +1,12 @@
 //! The requirements of recovery, measured again and printed beside the results.
 
 use super::cold;
-use crate::crash::{self, Plan, Reads, Report, Screen};
 use crate::log::replay::{self, Way};
 use crate::requirements::Rows;
 use anyhow::{Context as _, Result, anyhow};
 use std::path::Path;
 use std::time::Duration;
+use thunderhead_load::crash::{self, Plan, Reads, Report, Screen};
 use thunderhead_load::machine::median;
 use thunderhead_load::output::progress;
 

@@ -14,17 +14,19 @@ use super::floors::PATIENCE;
 use super::floors::latencies::Latencies;
 use super::price::SETTINGS;
 use super::subject::caller;
-use crate::operations::generator::{Generator, Plan};
+use crate::operations::generator::Generator;
 use crate::operations::message::Bodies;
-use crate::operations::target::{Channel, Own};
+use crate::operations::target::Own;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
 use thunderhead_load::content::is_right;
 use thunderhead_load::machine::{self, median};
 use thunderhead_load::output::{progress, show};
+use thunderhead_load::plan::Plan;
 use thunderhead_load::plot::{self, Marks, Panel, Series};
 use thunderhead_load::table::Table;
 use thunderhead_load::workload::Workload;
@@ -127,7 +129,7 @@ impl Client {
         pause: Duration,
         seed: u64,
     ) -> Result<Client> {
-        let (caller, random) = (caller(channel.setup())?, Random::from_seed(seed));
+        let (caller, random) = (caller(channel)?, Random::from_seed(seed));
         let (bodies, number, sent) = (Bodies::new(100, 1), 0, None);
         let next = Instant::now();
         let mut client = Client { caller, address, bodies, random, pause, number, sent, next };

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
 use thunderhead_load::machine;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::{Limits, Transport};
@@ -57,6 +58,13 @@ impl Setup {
     pub(crate) fn options(self) -> Options {
         let limits = Limits { connections_max: 20_000, ..Limits::default() };
         Options { shared_memory: self.shared_memory, limits, ..Options::default() }
+    }
+}
+
+/// Nodes and callers of a measured channel always poll.
+impl From<Channel> for Setup {
+    fn from(channel: Channel) -> Setup {
+        Setup { shared_memory: channel == Channel::Shm, polling: Polling::Always }
     }
 }
 
@@ -132,8 +140,8 @@ impl Drop for End<'_> {
 ///
 /// # Errors
 /// When the kernel has no descriptors.
-pub fn caller(setup: Setup) -> Result<Caller> {
-    let (world, _scrap) = world()?;
+pub fn caller(setup: impl Into<Setup>) -> Result<Caller> {
+    let (setup, (world, _scrap)) = (setup.into(), world()?);
     let transport: Box<dyn Transport + Send> = Box::new(OsTransport::new(&world, setup.options())?);
     Ok(Caller::new(&world, transport, setup.polling))
 }

@@ -1,13 +1,15 @@
 //! Many objects in one message: one client over shared memory that keeps eight messages in flight.
 
-use super::super::generator::Plan;
-use super::super::run::{Times, load, run};
-use super::super::target::{Channel, Own};
+use super::super::run::{load, run};
+use super::super::target::Own;
 use super::{Scale, plan};
 use crate::requirements::Rows;
 use anyhow::Result;
 use std::time::Duration;
+use thunderhead_load::channel::Channel;
 use thunderhead_load::machine::median;
+use thunderhead_load::plan::Plan;
+use thunderhead_load::run::Times;
 use thunderhead_load::workload::Workload;
 
 /// Returns million objects a second.

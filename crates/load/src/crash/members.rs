@@ -5,6 +5,7 @@
 //! does a signal that asks this process to end. If this process is killed with SIGKILL, the
 //! children's inputs close, and they end by themselves.
 
+use crate::children::{self, Children, locked, own_address};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 use thunderhead_backup::start::forget_memory;
 use thunderhead_client::control::{ClusterStatus, ServerInfo, ServerState};
 use thunderhead_client::{Client, Options};
-use thunderhead_load::children::{self, Children, locked, own_address};
 use thunderhead_runtime::os::{Directory, MemoryDirectory};
 use thunderhead_runtime::polling::Polling;
 
@@ -162,7 +162,7 @@ impl Processes {
         // Ctrl-C goes to this process, which ends the children.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = match member.core {
-            Some(core) => thunderhead_load::machine::pinned(core, || command.spawn()),
+            Some(core) => crate::machine::pinned(core, || command.spawn()),
             None => command.spawn(),
         };
         let child = child.with_context(|| format!("start {}", self.program.display()))?;
@@ -470,5 +470,5 @@ fn members(setup: &Setup, directory: &Path, coordinator: SocketAddr) -> Vec<Memb
 
 /// Pins the calling thread to the first server's separate core.
 pub(crate) fn pin_apart() {
-    thunderhead_load::machine::pin(APART);
+    crate::machine::pin(APART);
 }

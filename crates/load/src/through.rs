@@ -3,15 +3,17 @@
 //! It drives the library's [`Session`] directly, so that any number of operations can be in flight
 //! on one thread. The session finds the shards by the tablet map, sends operations for the same
 //! shard together, retries, and masks transient faults: changes of the coordinator, servers that
-//! restart. So it measures a program that uses the library, not the speed of a shard; for that
-//! there is the [`Generator`](super::generator::Generator).
+//! restart. So it measures a program that uses the library, not the speed of a shard.
 //!
 //! An operation that the session abandons counts as failed, also if its outcome is unknown. A wrong
 //! answer ends the run: a missing object, or a value that was never written for it.
 
-use super::generator::{Plan, Record};
-use super::run::{Failures, Work};
-use super::target::Channel;
+use crate::channel::Channel;
+use crate::content::{NUMBERS, fill, is_right, key};
+use crate::distribution::Draw;
+use crate::plan::Plan;
+use crate::run::{Failures, Record, Work};
+use crate::workload::{Kind, Mixture};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,9 +22,6 @@ use thunderhead_client::{
     Action, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options, Output,
     Results, Session, Status, TableId, Ticket,
 };
-use thunderhead_load::content::{NUMBERS, fill, is_right, key};
-use thunderhead_load::distribution::Draw;
-use thunderhead_load::workload::{Kind, Mixture};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallId, Caller};
 use thunderhead_runtime::clock::Clock;
@@ -326,7 +325,7 @@ impl Work for Through<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thunderhead_load::workload::Workload;
+    use crate::workload::Workload;
     use thunderhead_server::{Local, LocalOptions};
     use thunderhead_wire::control::Settings;
 

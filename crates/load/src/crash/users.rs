@@ -5,14 +5,14 @@
 use super::Deadline;
 use super::members::{self, View};
 use super::objects::{Objects, is_in};
-use crate::operations::run::histogram;
+use crate::content::key;
+use crate::run::histogram;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_client::KeyHash;
 use thunderhead_client::control::TabletInfo;
-use thunderhead_load::content::key;
 
 /// Objects in a request of a writer.
 const TOGETHER: usize = 64;

@@ -144,7 +144,7 @@ impl Plan {
             "there must be 1 000 to 100 000 000 objects: say more or fewer bytes"
         );
         let all = (self.memory_bytes() + self.disk_pool_bytes()) * u64::from(self.servers);
-        thunderhead_load::machine::ensure_memory(all, "--bytes")
+        crate::machine::ensure_memory(all, "--bytes")
     }
 
     /// Returns the bytes of all objects in logs.

@@ -7,13 +7,13 @@
 
 use super::members::View;
 use super::{Deadline, Screen};
+use crate::content::{fill, is_right, key};
 use anyhow::{Context as _, Result, bail};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use thunderhead_client::control::TabletInfo;
 use thunderhead_client::{Client, KeyHash, TableId};
-use thunderhead_load::content::{fill, is_right, key};
 
 /// Objects in a request.
 const TOGETHER: u64 = 512;
