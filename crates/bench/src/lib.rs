@@ -11,6 +11,7 @@ pub mod instructions;
 pub mod log;
 pub mod operations;
 pub mod peers;
+pub mod polling;
 pub mod recovery;
 pub mod requirements;
 pub mod rpc;
@@ -47,6 +48,7 @@ impl Arguments {
             | Command::YcsbF(it) => it,
             Command::Log(_)
             | Command::Rpc(_)
+            | Command::Polling(_)
             | Command::Backup(_)
             | Command::Peers(_)
             | Command::Recovery(_)
@@ -67,6 +69,9 @@ enum Command {
     Log(log::Arguments),
     /// Round trips, requests and their cost, each beside its floor.
     Rpc(rpc::Arguments),
+    /// Reads, latency and processor time, by number of clients and by the server's use of idle
+    /// time.
+    Polling(polling::Arguments),
     /// A backup's storage.
     Backup(backup::Arguments),
     /// Thunderhead beside Redis, Valkey, memcached and etcd.
@@ -147,6 +152,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Instructions(arguments) => instructions::run(&arguments).map(|()| true),
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
+        Command::Polling(arguments) => polling::run(&arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
         Command::Peers(arguments) => peers::run(&arguments),

@@ -8,15 +8,15 @@
 //! and may pause after each. A client's latency includes the other clients' turns on that core. If
 //! the machine reports its energy, that is reported too: of the whole package, with the clients.
 //!
-//! [`price`](super::price) measures the same for one client at a constant rate.
+//! [`price`](crate::rpc::price) measures the same for one client at a constant rate.
 
-use super::floors::PATIENCE;
-use super::floors::latencies::Latencies;
-use super::price::SETTINGS;
-use super::subject::caller;
 use crate::operations::generator::Generator;
 use crate::operations::message::Bodies;
 use crate::operations::target::Own;
+use crate::rpc::floors::PATIENCE;
+use crate::rpc::floors::latencies::Latencies;
+use crate::rpc::price::SETTINGS;
+use crate::rpc::subject::caller;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use std::net::SocketAddr;
