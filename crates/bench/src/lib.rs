@@ -20,7 +20,6 @@ pub mod turns;
 use anyhow::Result;
 use clap::Subcommand;
 use std::path::PathBuf;
-use thunderhead_load::workload::Workload;
 
 /// The measurement to run.
 #[derive(Debug, clap::Args)]
@@ -33,32 +32,8 @@ impl Arguments {
     /// Returns the options of a workload on a running cluster, if that is the measurement. It needs
     /// the deadline of operations.
     pub fn of_cluster(&mut self) -> Option<&mut operations::Arguments> {
-        let workload = match &mut self.command {
-            Command::Read(it)
-            | Command::Write(it)
-            | Command::Mixed(it)
-            | Command::Multiread(it)
-            | Command::Multiwrite(it)
-            | Command::Increment(it)
-            | Command::YcsbA(it)
-            | Command::YcsbB(it)
-            | Command::YcsbC(it)
-            | Command::YcsbD(it)
-            | Command::YcsbE(it)
-            | Command::YcsbF(it) => it,
-            Command::Log(_)
-            | Command::Rpc(_)
-            | Command::Polling(_)
-            | Command::Backup(_)
-            | Command::Peers(_)
-            | Command::Recovery(_)
-            | Command::History(_)
-            | Command::Instructions(_)
-            | Command::Turns(_)
-            | Command::Evaluate { .. } => {
-                return None;
-            }
-        };
+        let Command::Workload(workload) = &mut self.command else { return None };
+        let workload = workload.options_mut();
         (!workload.coordinators.is_empty()).then_some(workload)
     }
 }
@@ -80,31 +55,8 @@ enum Command {
     Recovery(recovery::Arguments),
     /// The longest turns of shards during cleaning, migration and recovery.
     Turns(turns::Arguments),
-    /// Reads of single objects.
-    Read(operations::Arguments),
-    /// Writes of single objects.
-    Write(operations::Arguments),
-    /// Reads and writes of single objects.
-    Mixed(operations::Arguments),
-    /// Reads of many objects in one message.
-    Multiread(operations::Arguments),
-    /// Writes of many objects in one message.
-    Multiwrite(operations::Arguments),
-    /// Increments of single objects.
-    Increment(operations::Arguments),
-    /// YCSB A: half reads, half updates, zipfian.
-    YcsbA(operations::Arguments),
-    /// YCSB B: 95 % reads, 5 % updates, zipfian.
-    YcsbB(operations::Arguments),
-    /// YCSB C: reads, zipfian.
-    YcsbC(operations::Arguments),
-    /// YCSB D: 95 % reads of the latest objects, 5 % inserts.
-    YcsbD(operations::Arguments),
-    /// YCSB E needs ranges of keys: not supported.
-    #[command(hide = true)]
-    YcsbE(operations::Arguments),
-    /// YCSB F: half reads, half reads followed by a write of the same object, zipfian.
-    YcsbF(operations::Arguments),
+    #[command(flatten)]
+    Workload(operations::commands::Command<operations::Arguments>),
     /// Clients of a running cluster, and a judge of their history.
     ///
     /// Status 1: no store that performs one operation at a time could have produced it. Faults are
@@ -164,21 +116,9 @@ pub fn run(arguments: Arguments) -> Result<bool> {
             "peers" => peers::run(&peers::Arguments { only: Vec::new(), quick, json, write }),
             _ => operations::evaluate::run(quick, minutes, &only, json),
         },
-        Command::Read(arguments) => workload(Workload::Read, &arguments),
-        Command::Write(arguments) => workload(Workload::Write, &arguments),
-        Command::Mixed(arguments) => workload(Workload::Mixed, &arguments),
-        Command::Multiread(arguments) => workload(Workload::MultiRead, &arguments),
-        Command::Multiwrite(arguments) => workload(Workload::MultiWrite, &arguments),
-        Command::Increment(arguments) => workload(Workload::Increment, &arguments),
-        Command::YcsbA(arguments) => workload(Workload::YcsbA, &arguments),
-        Command::YcsbB(arguments) => workload(Workload::YcsbB, &arguments),
-        Command::YcsbC(arguments) => workload(Workload::YcsbC, &arguments),
-        Command::YcsbD(arguments) => workload(Workload::YcsbD, &arguments),
-        Command::YcsbE(_) => operations::no_ycsb_e(),
-        Command::YcsbF(arguments) => workload(Workload::YcsbF, &arguments),
+        Command::Workload(workload) => {
+            let (workload, arguments) = workload.into_parts()?;
+            operations::run(workload, &arguments)
+        }
     }
-}
-
-fn workload(workload: Workload, arguments: &operations::Arguments) -> Result<bool> {
-    operations::run(workload, arguments)
 }

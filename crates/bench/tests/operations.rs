@@ -149,8 +149,8 @@ fn invalid_options_are_refused_with_advice() {
     let error = Operations::try_parse_from(["bench", "--coordinators", "a:1", "--replicas", "1"]);
     assert!(error.is_err(), "a running cluster has its own replicas");
     assert!(Operations::try_parse_from(["bench", "--duration", "soon"]).is_err());
-    assert!((arguments(&["--duration", "250ms"]).duration - 0.25).abs() < 1e-9);
-    assert!((arguments(&["--duration", "24s"]).duration - 24.0).abs() < 1e-9);
+    assert!((arguments(&["--duration", "250ms"]).cluster.options.duration - 0.25).abs() < 1e-9);
+    assert!((arguments(&["--duration", "24s"]).cluster.options.duration - 24.0).abs() < 1e-9);
 }
 
 #[test]

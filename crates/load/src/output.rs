@@ -4,7 +4,7 @@
 use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// Prints a result as a table or as JSON.
 ///
@@ -24,4 +24,11 @@ pub fn show<T: Serialize>(json: bool, table: &Table, facts: &T) -> Result<()> {
 /// Reports the progress of a long measurement to a person.
 pub fn progress(text: &str) {
     let _ = writeln!(std::io::stderr(), "  {text}");
+}
+
+/// Reports the progress of a run to a person who watches it on a terminal.
+pub fn watched(text: impl FnOnce() -> String) {
+    if std::io::stderr().is_terminal() {
+        progress(&text());
+    }
 }

@@ -16,11 +16,10 @@ use crate::run::{Failures, Record, Work};
 use crate::workload::{Kind, Mixture};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thunderhead_client::{
-    Action, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options, Output,
-    Results, Session, Status, TableId, Ticket,
+    Action, Addresses, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options,
+    Output, Results, Session, Status, TableId, Ticket,
 };
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallId, Caller};
@@ -38,7 +37,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// A running cluster with a table for the workloads.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    coordinators: Vec<SocketAddr>,
+    coordinators: Addresses,
     deadline: Option<Duration>,
     channel: Channel,
     table: TableId,
@@ -46,18 +45,18 @@ pub struct Cluster {
 
 impl Cluster {
     /// Finds the cluster, creates the table over all its shards unless it exists, and writes the
-    /// objects of a plan. `progress` receives the number of written objects.
+    /// objects of a plan.
     ///
     /// # Errors
     /// When the cluster cannot be reached, or an object cannot be written.
     pub fn prepare(
-        coordinators: Vec<SocketAddr>,
+        coordinators: impl Into<Addresses>,
         deadline: Option<Duration>,
         channel: Channel,
         table: &str,
         plan: &Plan,
-        progress: &mut dyn FnMut(u64),
     ) -> Result<Cluster> {
+        let coordinators = coordinators.into();
         let mut cluster = Cluster { coordinators, deadline, channel, table: TableId(0) };
         let mut client = Client::connect(&cluster.options()).context("find the cluster")?;
         let status = client.status().context("ask the cluster how it is")?;
@@ -77,7 +76,6 @@ impl Cluster {
                 result.context("write the objects to begin with")?;
             }
             next = last;
-            progress(next);
         }
         Ok(cluster)
     }
@@ -342,7 +340,7 @@ mod tests {
         let at = vec![local.coordinator()];
         let mut client = Client::connect(&Options::new(at.clone())).unwrap();
         while client.status().unwrap().servers.servers.is_empty() {}
-        let mut cluster = Cluster::prepare(at, deadline, channel, "t", &plan, &mut |_| {}).unwrap();
+        let mut cluster = Cluster::prepare(at, deadline, channel, "t", &plan).unwrap();
         let mut done = 0;
         let mut through = Through::new(&cluster, &plan, 0).unwrap();
         while !through.turn(&mut |_, objects, _| done += objects).unwrap() {}
