@@ -56,7 +56,7 @@ enum Command {
     /// The longest turns of shards during cleaning, migration and recovery.
     Turns(turns::Arguments),
     #[command(flatten)]
-    Workload(operations::commands::Command<operations::Arguments>),
+    Workload(thunderhead_load::commands::Command<operations::Arguments>),
     /// Clients of a running cluster, and a judge of their history.
     ///
     /// Status 1: no store that performs one operation at a time could have produced it. Faults are

@@ -7,28 +7,25 @@
 //! ([`through`](thunderhead_load::through)), on threads that share the cores. Values are checked on
 //! every read.
 
-pub mod cluster;
-pub mod commands;
 pub mod evaluate;
 pub mod generator;
 pub mod local;
 pub mod message;
-pub mod options;
-pub mod report;
 pub mod run;
 pub mod target;
 
 use anyhow::{Result, bail};
-use options::{Options, within};
-use report::{Report, Settings};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 use target::Own;
+use thunderhead_load::cluster;
 use thunderhead_load::machine;
+use thunderhead_load::options::{Options, within};
 use thunderhead_load::output::watched;
 use thunderhead_load::plan::Plan;
 use thunderhead_load::plot;
+use thunderhead_load::report::{self, Report, Settings};
 use thunderhead_load::run::Second;
 use thunderhead_load::workload::Workload;
 

@@ -2,8 +2,9 @@
 
 use clap::Parser;
 use serde_json::Value;
-use thunderhead_bench::operations::{self, report::Report};
+use thunderhead_bench::operations;
 use thunderhead_client::{Client, Options};
+use thunderhead_load::report::Report;
 use thunderhead_load::workload::Workload;
 use thunderhead_server::{Local, LocalOptions};
 use thunderhead_wire::control::{ServerState, Settings};

@@ -7,13 +7,17 @@
 
 pub mod channel;
 pub mod children;
+pub mod cluster;
+pub mod commands;
 pub mod content;
 pub mod crash;
 pub mod distribution;
 pub mod machine;
+pub mod options;
 pub mod output;
 pub mod plan;
 pub mod plot;
+pub mod report;
 pub mod run;
 pub mod table;
 pub mod through;

@@ -1,7 +1,7 @@
 //! The workloads as commands.
 
+use crate::workload::Workload;
 use anyhow::{Result, bail};
-use thunderhead_load::workload::Workload;
 
 /// A workload with its options `O`, which depend on the target.
 #[derive(Clone, Debug, clap::Subcommand)]

@@ -1,13 +1,13 @@
 //! The options that every workload has, and the plan that follows from them.
 
+use crate::channel::Channel;
+use crate::distribution::Distribution;
+use crate::plan::Plan;
+use crate::run::Times;
+use crate::workload::{Kind, Workload};
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
 use std::time::Duration;
-use thunderhead_load::channel::Channel;
-use thunderhead_load::distribution::Distribution;
-use thunderhead_load::plan::Plan;
-use thunderhead_load::run::Times;
-use thunderhead_load::workload::{Kind, Workload};
 
 /// The longest message that servers accept.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

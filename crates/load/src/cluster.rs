@@ -1,16 +1,16 @@
 //! Workloads on a running cluster, through the client library. The clients share the cores with
 //! other programs of the machine, each on a thread of its own.
 
-use super::options::{MESSAGE_BYTES_MAX, OBJECT_BYTES, Options};
-use super::report::{Report, Settings, line};
+use crate::options::{MESSAGE_BYTES_MAX, OBJECT_BYTES, Options};
+use crate::output::watched;
+use crate::plot;
+use crate::report::{Report, Settings, line};
+use crate::run::{Second, crews};
+use crate::through::{Cluster, Through};
+use crate::workload::Workload;
 use anyhow::Result;
 use std::time::Duration;
 use thunderhead_client::Addresses;
-use thunderhead_load::output::watched;
-use thunderhead_load::plot;
-use thunderhead_load::run::{Second, crews};
-use thunderhead_load::through::{Cluster, Through};
-use thunderhead_load::workload::Workload;
 
 /// The options of a workload on a running cluster.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,19 +1,19 @@
 //! The results of a run: a table and a histogram for people, JSON for programs, a figure.
 
-use super::options::Options;
+use crate::channel::Channel;
+use crate::distribution::Distribution;
+use crate::options::Options;
+use crate::output::show;
+use crate::plot::{Marks, Panel, Series, save};
+use crate::run::{Second, Tally};
+use crate::table::Table;
+use crate::workload::{Kind, Workload};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
-use thunderhead_load::channel::Channel;
-use thunderhead_load::distribution::Distribution;
-use thunderhead_load::output::show;
-use thunderhead_load::plot::{Marks, Panel, Series, save};
-use thunderhead_load::run::{Second, Tally};
-use thunderhead_load::table::Table;
-use thunderhead_load::workload::{Kind, Workload};
 
 /// The reported percentiles.
 const PERCENTILES: [f64; 7] = [10.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
@@ -319,7 +319,7 @@ pub fn line(second: &Second) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thunderhead_load::run::histogram;
+    use crate::run::histogram;
 
     #[test]
     fn a_histogram_counts_every_message_once() {
