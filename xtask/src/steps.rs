@@ -152,9 +152,10 @@ impl Step {
             }
             Step::Hosts => {
                 install_servers()?;
-                run("cargo", &["build", "--quiet", "--release"])?;
-                run("scripts/three-hosts", &[])?;
-                run("scripts/crash-hosts", &[])
+                build_programs()?;
+                let thunderhead = program("thunderhead").display().to_string();
+                run("scripts/three-hosts", &[&thunderhead])?;
+                run("scripts/crash-hosts", &[&thunderhead])
             }
             Step::Example => run(
                 "cargo",
@@ -282,14 +283,27 @@ pub(crate) fn evaluate(
         "peers" => install_peers(),
         _ => {}
     }
-    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    build_programs()?;
     let minutes = minutes.map(|minutes| minutes.to_string());
-    let mut arguments = vec!["bench", "evaluate", area];
+    let mut arguments = vec!["evaluate", area];
     arguments.extend(quick.then_some("--quick"));
     arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes", minutes]));
     arguments.extend(json.then_some("--json"));
     arguments.extend(page.iter().flat_map(|page| ["--write", page]));
-    run("target/release/thunderhead", &arguments)
+    run(&program("thunderhead-bench").display().to_string(), &arguments)
+}
+
+/// Builds the product, and the program that measures it. Both are always built together, because
+/// cargo may build a library anew for another set of programs.
+pub(crate) fn build_programs() -> Result<()> {
+    let packages = ["--package", "thunderhead", "--package", "thunderhead-bench"];
+    run("cargo", &[&["build", "--quiet", "--release"], packages.as_slice()].concat())
+}
+
+/// Returns the path at which cargo puts a program of the release profile.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    Path::new(&target).join("release").join(name)
 }
 
 /// Installs the allocators that the log is compared with, where that is possible. The benchmark

@@ -126,7 +126,6 @@ const EDGES: &[(&str, &[&str])] = &[
         "thunderhead",
         &[
             "thunderhead-backup",
-            "thunderhead-bench",
             "thunderhead-client",
             "thunderhead-config",
             "thunderhead-coordinator",

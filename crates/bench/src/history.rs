@@ -1,6 +1,6 @@
 //! Clients of a running cluster that record their requests, the answers and the times, and a judge
 //! that decides whether the record could have come from a store that performs one operation at a
-//! time: `thunderhead bench history`. Faults come from outside: from scripts or people.
+//! time: `thunderhead-bench history`. Faults come from outside: from scripts or people.
 //!
 //! There are few keys, so that clients conflict. Each update is requested once; if its outcome is
 //! unknown, the judge allows for both. A client whose operation times out continues with the next

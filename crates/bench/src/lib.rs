@@ -1,8 +1,23 @@
-//! The load generator and the papers' experiments, behind `thunderhead bench`.
+//! Measurements of this machine and of the store's parts, behind `thunderhead-bench`.
 //!
 //! Every experiment prints a table for people, or JSON with `--json`, and most draw a figure with
-//! `--plot FILE.svg`. `bench evaluate AREA` measures the requirements of an area and prints them
-//! beside the results.
+//! `--plot FILE.svg`. `evaluate AREA` measures the requirements of an area and prints them beside
+//! the results.
+//!
+//! The harness is [`thunderhead_load`]: the loop of clients, the machine, tables, figures and
+//! progress. [`requirements`] adds the rows of evaluations, and [`product`] the program that
+//! clusters of processes run. The topics use only topics above them:
+//!
+//! | topic | contents |
+//! | --- | --- |
+//! | [`log`], [`backup`] | log-structured memory alone; a backup's storage |
+//! | [`rpc`] | round trips and requests, beside the simplest programs that do the same |
+//! | [`operations`] | operations on a shard, or on servers, in this process |
+//! | [`polling`], [`turns`] | the cost of idle time; the longest turns of shards |
+//! | [`instructions`] | work for `cargo xtask instructions`, which counts from outside |
+//! | [`recovery`] | recoveries, of processes and of models of large clusters |
+//! | [`history`] | clients of a running cluster, and a judge of their history |
+//! | [`peers`] | Redis, Valkey, memcached and etcd |
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
@@ -12,6 +27,7 @@ pub mod log;
 pub mod operations;
 pub mod peers;
 pub mod polling;
+pub mod product;
 pub mod recovery;
 pub mod requirements;
 pub mod rpc;
@@ -26,16 +42,6 @@ use std::path::PathBuf;
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
-}
-
-impl Arguments {
-    /// Returns the options of a workload on a running cluster, if that is the measurement. It needs
-    /// the deadline of operations.
-    pub fn of_cluster(&mut self) -> Option<&mut operations::Arguments> {
-        let Command::Workload(workload) = &mut self.command else { return None };
-        let workload = workload.options_mut();
-        (!workload.coordinators.is_empty()).then_some(workload)
-    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,4 +1,4 @@
-//! Experiments on log-structured memory: `thunderhead bench log …`.
+//! Experiments on log-structured memory: `thunderhead-bench log …`.
 
 pub mod allocators;
 pub mod cleaner;

@@ -1,11 +1,10 @@
-//! Operations on objects: `thunderhead bench read`, `write`, … and `bench evaluate operations`.
+//! Operations on objects: `thunderhead-bench read`, `write`, … and `evaluate operations`.
 //!
 //! Clients run closed loops, each with a connection of its own and `--depth` requests in flight.
 //! Their target is a shard in this process, or with `--replicas` servers in this process
 //! ([`local`]). They speak the protocol without the client library, so that the shard is the
-//! bottleneck. With `--coordinators` the target is a running cluster, through the client library
-//! ([`through`](thunderhead_load::through)), on threads that share the cores. Values are checked on
-//! every read.
+//! bottleneck. Values are checked on every read. `thunderhead bench` runs the same workloads on a
+//! cluster, through the client library.
 
 pub mod evaluate;
 pub mod generator;
@@ -14,12 +13,9 @@ pub mod message;
 pub mod run;
 pub mod target;
 
-use anyhow::{Result, bail};
-use std::net::{SocketAddr, ToSocketAddrs};
+use anyhow::Result;
 use std::path::PathBuf;
-use std::time::Duration;
 use target::Own;
-use thunderhead_load::cluster;
 use thunderhead_load::machine;
 use thunderhead_load::options::{Options, within};
 use thunderhead_load::output::watched;
@@ -32,27 +28,12 @@ use thunderhead_load::workload::Workload;
 /// The options of a workload.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// The workload on a running cluster, if coordinators are given.
+    /// The options that every workload has.
     #[command(flatten)]
-    pub cluster: cluster::Arguments,
+    pub options: Options,
     /// Send updates without an identity: a retry may repeat them.
     #[arg(long)]
     pub at_least_once: bool,
-    /// The target: own starts a shard in this process.
-    #[arg(long, default_value = "own", value_parser = ["own"])]
-    pub target: String,
-    /// Use a running cluster, given by its coordinators (HOST:PORT), instead of a shard in this
-    /// process. Coordinators in the environment or in a file are ignored here.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        conflicts_with_all = ["target", "replicas", "data", "utilization", "at_least_once"],
-        value_name = "ADDR"
-    )]
-    pub coordinators: Vec<String>,
-    /// The deadline of an operation on a running cluster.
-    #[arg(skip = Some(DEADLINE))]
-    pub deadline: Option<Duration>,
     /// Copies of each update: 1 on the disk of this process's shard, more on that many other
     /// servers in this process.
     #[arg(long, default_value_t = 0)]
@@ -69,37 +50,15 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// The default deadline of an operation on a running cluster.
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// Returns the addresses of coordinators that are given as HOST:PORT.
-fn resolve(coordinators: &[String]) -> Result<Vec<SocketAddr>> {
-    let (mut found, mut failed) = (Vec::new(), None);
-    for name in coordinators.iter().flat_map(|it| it.split(',')) {
-        match name.trim().to_socket_addrs() {
-            Ok(addresses) => found.extend(addresses),
-            Err(error) => failed = Some(format!("{name}: {error}; write HOST:PORT")),
-        }
-    }
-    match failed {
-        Some(failed) if found.is_empty() => bail!("--coordinators {failed}"),
-        _ => Ok(found),
-    }
-}
-
 impl Arguments {
     /// Refuses invalid options before any measurement.
     fn check(&self, workload: Workload) -> Result<()> {
         within("--utilization", u64::from(self.utilization), 1, 90)?;
         within("--replicas", u64::from(self.replicas), 0, 8)?;
-        self.options().check(workload, || self.own(workload).value_bytes_max())?;
+        self.options.check(workload, || self.own(workload).value_bytes_max())?;
         let servers = u64::from(self.replicas).max(1) + u64::from(self.replicas > 1);
         let memory = self.own(workload).memory_bytes() * servers;
         machine::ensure_memory(memory, "--objects or --value-bytes")
-    }
-
-    fn options(&self) -> &Options {
-        &self.cluster.options
     }
 
     fn own(&self, workload: Workload) -> Own {
@@ -108,12 +67,12 @@ impl Arguments {
             cleaners: usize::from(workload.writes()),
             replicas: self.replicas,
             data: self.data.clone(),
-            ..Own::holding(self.options().objects, self.options().value_bytes, utilization)
+            ..Own::holding(self.options.objects, self.options.value_bytes, utilization)
         }
     }
 
     fn settings(&self, workload: Workload) -> Settings {
-        let mut settings = Settings::of(workload, self.options());
+        let mut settings = Settings::of(workload, &self.options);
         settings.target = "own";
         settings.exactly_once = !self.at_least_once;
         settings.replicas = Some(self.replicas);
@@ -127,12 +86,8 @@ impl Arguments {
 /// # Errors
 /// When the options are invalid, or an answer is wrong.
 pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
-    if !arguments.coordinators.is_empty() {
-        let coordinators = resolve(&arguments.coordinators)?;
-        return cluster::measure(workload, &arguments.cluster, coordinators, arguments.deadline);
-    }
     arguments.check(workload)?;
-    let (options, own) = (arguments.options(), arguments.own(workload));
+    let (options, own) = (&arguments.options, arguments.own(workload));
     let plan = Plan { exactly_once: !arguments.at_least_once, ..options.plan(workload) };
     let mut told = |second: &Second| watched(|| report::line(second));
     watched(|| format!("writing {} objects", plan.objects));
@@ -149,7 +104,7 @@ pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
 /// # Errors
 /// As [`measure`], and when the results cannot be written.
 pub fn run(workload: Workload, arguments: &Arguments) -> Result<bool> {
-    let path = arguments.options().plot.as_deref();
+    let path = arguments.options.plot.as_deref();
     plot::check(path)?;
     measure(workload, arguments)?.publish(arguments.json, path)
 }

@@ -125,9 +125,9 @@ fn memory_needed(scale: &Scale) -> u64 {
 }
 
 fn facts(arguments: &Arguments, kinds: &[Kind], report: &mut Report) -> Result<()> {
-    let mut command = String::from("thunderhead bench evaluate peers");
+    let mut command = String::from("thunderhead-bench evaluate peers");
     if !arguments.only.is_empty() {
-        command = format!("thunderhead bench peers --only {}", arguments.only.join(","));
+        command = format!("thunderhead-bench peers --only {}", arguments.only.join(","));
     }
     if arguments.quick {
         command += " --quick";

@@ -1,4 +1,4 @@
-//! Experiments on the reactor, its transports and RPC: `thunderhead bench rpc …`. Each measures its
+//! Experiments on the reactor, its transports and RPC: `thunderhead-bench rpc …`. Each measures its
 //! floor in the same run: the cost of a minimal program on the same kind of channel.
 
 pub mod evaluate;

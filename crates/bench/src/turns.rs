@@ -1,4 +1,4 @@
-//! The length of a shard's turns while it does long work beside its requests: `thunderhead bench
+//! The length of a shard's turns while it does long work beside its requests: `thunderhead-bench
 //! turns`.
 //!
 //! No slice may hold a turn for long, or requests wait (invariant 9). Three servers in this

@@ -15,12 +15,11 @@ use thunderhead_client::Addresses;
 /// The options of a workload on a running cluster.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// The options that every workload has.
     #[command(flatten)]
-    pub options: Options,
+    options: Options,
     /// The table to use. It is created if it does not exist, and is not dropped.
     #[arg(long, default_value = "bench")]
-    pub table: String,
+    table: String,
 }
 
 /// Measures a workload.

@@ -34,24 +34,6 @@ pub enum Command<O: clap::Args> {
 }
 
 impl<O: clap::Args> Command<O> {
-    /// Returns the options.
-    pub fn options_mut(&mut self) -> &mut O {
-        match self {
-            Command::Read(options)
-            | Command::Write(options)
-            | Command::Mixed(options)
-            | Command::Multiread(options)
-            | Command::Multiwrite(options)
-            | Command::Increment(options)
-            | Command::YcsbA(options)
-            | Command::YcsbB(options)
-            | Command::YcsbC(options)
-            | Command::YcsbD(options)
-            | Command::YcsbE(options)
-            | Command::YcsbF(options) => options,
-        }
-    }
-
     /// Returns the workload and its options.
     ///
     /// # Errors

@@ -478,7 +478,7 @@ fn on_allocator(
         command.env("LD_PRELOAD", path);
     }
     let child = format!("{number},{},{}", caps[0], caps[1]);
-    command.args(["bench", "log", "allocators", "--child", &child]);
+    command.args(["log", "allocators", "--child", &child]);
     command.args(["--live", &live.to_string(), "--churn", &churn.to_string()]);
     let output = command.stderr(Stdio::inherit()).output().context("starting a process")?;
     ensure!(output.status.success(), "a process with another allocator failed");

@@ -11,6 +11,7 @@ use super::resp::Resp;
 use crate::log::subject::TABLE;
 use crate::operations::generator::{To, open_lease};
 use crate::operations::local::shard_of;
+use crate::product;
 use crate::rpc::floors::SERVER_CORE;
 use crate::rpc::subject::caller;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -72,7 +73,7 @@ impl Kind {
     #[must_use]
     pub fn program(self) -> Option<PathBuf> {
         match self {
-            Kind::Thunderhead => std::env::current_exe().ok(),
+            Kind::Thunderhead => product::program().ok(),
             _ => program(self.file()),
         }
     }
@@ -309,7 +310,7 @@ impl Store {
             _ => {}
         }
         let setup = Setup {
-            program: Kind::Thunderhead.program().context("find this program")?,
+            program: product::program()?,
             directory: None,
             keep: false,
             servers,

@@ -2,6 +2,7 @@
 //! everything is readable is compared with the time in which the disk reads as many bytes
 //! sequentially, past the page cache.
 
+use crate::product;
 use crate::requirements::Rows;
 use anyhow::{Context as _, Result, anyhow};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ pub(super) struct Arguments {
 /// # Errors
 /// When it cannot be measured, or falls short.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    let program = product::program()?;
     let mut rows = Rows::default();
     let patience = Duration::from_secs(arguments.patience);
     let Arguments { objects, untouched, .. } = arguments;

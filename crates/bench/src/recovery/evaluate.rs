@@ -2,8 +2,9 @@
 
 use super::cold;
 use crate::log::replay::{self, Way};
+use crate::product;
 use crate::requirements::Rows;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use std::path::Path;
 use std::time::Duration;
 use thunderhead_load::crash::{self, Plan, Reads, Report, Screen};
@@ -77,7 +78,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     // Pinned only here: later measurements have both cores again.
     let alone = |rows: &mut Rows| rebuilding(&scale, rows);
     thunderhead_load::machine::pinned(0, || alone(&mut rows))?;
-    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    let program = product::program()?;
     crashes(&scale, &program, false, &mut rows)?;
     crashes(&scale, &program, true, &mut rows)?;
     reads(&scale, &program, &mut rows)?;
@@ -204,7 +205,7 @@ pub(super) struct ReadsArguments {
 /// # Errors
 /// When they cannot be measured, or fall short.
 pub(super) fn run_reads(arguments: &ReadsArguments) -> Result<()> {
-    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    let program = product::program()?;
     let mut rows = Rows::default();
     reads(&Scale { crashes: arguments.runs.max(1), ..Scale::FULL }, &program, &mut rows)?;
     match rows.show(false)? {

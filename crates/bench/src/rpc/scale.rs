@@ -111,7 +111,7 @@ pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
         let before = resident_bytes();
         let seconds = duration.as_secs_f64().to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["bench", "rpc", "crowd", &address.to_string()])
+            .args(["rpc", "crowd", &address.to_string()])
             .args([&connections.to_string(), &seconds])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
