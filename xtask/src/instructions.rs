@@ -2,7 +2,7 @@
 //! the table in `docs/evaluation/instructions.md`.
 //!
 //! Times on a shared machine say little. Instructions are the same every time, to within some 1.5 %
-//! (hashes have random seeds, and the clock is read when time has passed). `thunderhead bench
+//! (hashes have random seeds, and the clock is read when time has passed). `thunderhead-bench
 //! instructions` does the work on one thread, and callgrind counts. The cost of an operation is the
 //! difference between two runs with different numbers of operations. The counts are valid for one
 //! compiler and one kind of processor, which the table names. With another compiler, `--update`
@@ -10,13 +10,16 @@
 
 mod layers;
 
-use crate::steps::{between, install, run};
+use crate::steps::{between, build_programs, install, program};
 use anyhow::{Context, Result, bail, ensure};
 use layers::Layers;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+/// The program with the counted functions.
+const PROGRAM: &str = "thunderhead-bench";
 
 /// The page with the recorded counts.
 const TABLE: &str = "docs/evaluation/instructions.md";
@@ -79,7 +82,7 @@ pub(crate) fn instructions(update: bool) -> Result<()> {
     if !Path::new("/usr/bin/valgrind").exists() {
         install(&["valgrind"]).context("callgrind counts; as root: apt-get install valgrind")?;
     }
-    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    build_programs()?;
     let rows = measure()?;
     let text = std::fs::read_to_string(TABLE).with_context(|| format!("read {TABLE}"))?;
     if update {
@@ -103,14 +106,8 @@ pub(crate) fn instructions(update: bool) -> Result<()> {
     bail!("{}\nif this is intended: cargo xtask instructions --update", findings.join("\n"))
 }
 
-/// Returns the path at which cargo puts the binary.
-fn binary() -> String {
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    format!("{target}/release/thunderhead")
-}
-
 fn measure() -> Result<Vec<Row>> {
-    let listed = output(Command::new(binary()).args(["bench", "instructions"]))?;
+    let listed = output(Command::new(program(PROGRAM)).arg("instructions"))?;
     let mut rows = Vec::new();
     for line in listed.lines() {
         let (name, description) =
@@ -171,7 +168,8 @@ fn callgrind(operation: &str, objects: u64, arguments: &[String]) -> Result<Stri
             .args(["--tool=callgrind", "--quiet", "--compress-pos=no"])
             .args(arguments)
             .arg(format!("--callgrind-out-file={}", path.display()))
-            .args([&binary(), "bench", "instructions", operation])
+            .arg(program(PROGRAM))
+            .args(["instructions", operation])
             .args(["--objects", &objects.to_string()])
             .stderr(Stdio::inherit()),
     );

@@ -7,6 +7,7 @@
 mod commits;
 mod instructions;
 mod mutants;
+mod release;
 mod steps;
 mod tidy;
 mod words;
@@ -80,6 +81,8 @@ enum Command {
     Ycsb(ycsb::Arguments),
     /// Put bugs into a copy of the sources, one at a time: the swarm or a test must find each.
     Mutants(mutants::Arguments),
+    /// Build the product as it is released, and check its size.
+    Release,
     /// Measure an area's requirements afresh.
     Evaluate {
         /// The area: log, rpc, operations, recovery or peers.
@@ -143,6 +146,7 @@ fn main() -> Result<()> {
         Command::Sim { arguments } => steps::sim(&arguments),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Instructions { update } => instructions::instructions(update),
+        Command::Release => release::release(),
         Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
         Command::Evaluate { area, quick, minutes, json, write } => {
             steps::evaluate(&area, quick, minutes, json, write.as_deref())

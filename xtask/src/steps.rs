@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::{instructions, tidy, ycsb};
+use crate::{instructions, release, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -66,6 +66,7 @@ pub(crate) enum Step {
     Asan,
     Fuzz,
     Swarm,
+    Release,
     Hosts,
     Example,
     Instructions,
@@ -74,7 +75,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 13] = [
+    pub(crate) const ALL: [Step; 14] = [
         Step::Lint,
         Step::Tidy,
         Step::Deny,
@@ -83,6 +84,7 @@ impl Step {
         Step::Asan,
         Step::Fuzz,
         Step::Swarm,
+        Step::Release,
         Step::Hosts,
         Step::Example,
         Step::Instructions,
@@ -100,6 +102,7 @@ impl Step {
             Step::Asan => "asan",
             Step::Fuzz => "fuzz",
             Step::Swarm => "swarm",
+            Step::Release => "release",
             Step::Hosts => "hosts",
             Step::Example => "example",
             Step::Instructions => "instructions",
@@ -118,6 +121,7 @@ impl Step {
             Step::Asan => "unit and property tests under AddressSanitizer",
             Step::Fuzz => "every fuzz target for a while",
             Step::Swarm => "the register and the whole cluster among faults, from many seeds",
+            Step::Release => "the product is stripped and small, and has no simulator",
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
             Step::Instructions => "no operation takes more instructions than is written down",
@@ -150,11 +154,13 @@ impl Step {
                 let all: [Vec<String>; 5] = CLUSTER_SWARMS.map(words);
                 all.iter().try_for_each(|swarm| sim(swarm))
             }
+            Step::Release => release::release(),
             Step::Hosts => {
                 install_servers()?;
-                run("cargo", &["build", "--quiet", "--release"])?;
-                run("scripts/three-hosts", &[])?;
-                run("scripts/crash-hosts", &[])
+                build_programs()?;
+                let thunderhead = program("thunderhead").display().to_string();
+                run("scripts/three-hosts", &[&thunderhead])?;
+                run("scripts/crash-hosts", &[&thunderhead])
             }
             Step::Example => run(
                 "cargo",
@@ -282,14 +288,31 @@ pub(crate) fn evaluate(
         "peers" => install_peers(),
         _ => {}
     }
-    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    build_programs()?;
     let minutes = minutes.map(|minutes| minutes.to_string());
-    let mut arguments = vec!["bench", "evaluate", area];
+    let mut arguments = vec!["evaluate", area];
     arguments.extend(quick.then_some("--quick"));
     arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes", minutes]));
     arguments.extend(json.then_some("--json"));
     arguments.extend(page.iter().flat_map(|page| ["--write", page]));
-    run("target/release/thunderhead", &arguments)
+    run(&program("thunderhead-bench").display().to_string(), &arguments)
+}
+
+/// Builds the product, and the program that measures it. Both are always built together, because
+/// cargo may build a library anew for another set of programs.
+pub(crate) fn build_programs() -> Result<()> {
+    let packages = ["--package", "thunderhead", "--package", "thunderhead-bench"];
+    run("cargo", &[&["build", "--quiet", "--release"], packages.as_slice()].concat())
+}
+
+/// Returns the path at which cargo puts a program of the release profile.
+pub(crate) fn program(name: &str) -> PathBuf {
+    target().join("release").join(name)
+}
+
+/// Returns the directory of all builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
 /// Installs the allocators that the log is compared with, where that is possible. The benchmark

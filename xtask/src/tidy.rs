@@ -92,12 +92,26 @@ const EDGES: &[(&str, &[&str])] = &[
         "thunderhead-simulator",
         &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],
     ),
+    // The server only for its tests.
+    (
+        "thunderhead-load",
+        &[
+            "thunderhead-backup",
+            "thunderhead-client",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-server",
+            "thunderhead-wire",
+        ],
+    ),
     (
         "thunderhead-bench",
         &[
             "thunderhead-backup",
             "thunderhead-client",
             "thunderhead-coordinator",
+            "thunderhead-load",
             "thunderhead-log",
             "thunderhead-master",
             "thunderhead-net",
@@ -112,10 +126,10 @@ const EDGES: &[(&str, &[&str])] = &[
         "thunderhead",
         &[
             "thunderhead-backup",
-            "thunderhead-bench",
             "thunderhead-client",
             "thunderhead-config",
             "thunderhead-coordinator",
+            "thunderhead-load",
             "thunderhead-log",
             "thunderhead-metastore",
             "thunderhead-net",

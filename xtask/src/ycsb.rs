@@ -14,10 +14,10 @@
 mod report;
 mod stores;
 
-use crate::steps::{install, run};
+use crate::steps::{build_programs, install, program, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use stores::{Scratch, Store};
 
@@ -231,11 +231,11 @@ impl Plan {
     }
 }
 
-/// Builds the bindings, which runs their tests, and the binary.
+/// Builds the bindings, which runs their tests, and the programs.
 fn build() -> Result<()> {
     install_tools()?;
     run("mvn", &["--quiet", "--batch-mode", "--file", "bindings/ycsb", "package"])?;
-    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])
+    build_programs()
 }
 
 /// Whether the bindings work, as a step of the full test: their tests, then every workload for a
@@ -453,17 +453,11 @@ fn versions() -> Result<String> {
         let text = String::from_utf8_lossy(&both);
         Ok(text.lines().next().unwrap_or_default().trim().to_owned())
     };
-    let thunderhead = first(&binary(), "--version")?;
+    let thunderhead = first(&program("thunderhead"), "--version")?;
     let redis = first(Path::new("redis-server"), "--version")?;
     let redis = redis.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("?");
     let java = first(Path::new("java"), "-version")?;
     Ok(format!("{thunderhead}, Redis {redis} asked by Jedis 5.1.0, YCSB 0.17.0, {java}"))
-}
-
-/// Returns the path at which cargo puts the binary.
-fn binary() -> PathBuf {
-    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    PathBuf::from(target).join("release/thunderhead")
 }
 
 #[cfg(test)]

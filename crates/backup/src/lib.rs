@@ -23,7 +23,7 @@
 //! a page that must be read first, for a page that is being written out, for the kernel's limit on
 //! dirty pages; and nothing in a turn may wait. The kernel also writes it back when it likes and
 //! has a page of cache for each page of the frames. The pool's pages are always there.
-//! `thunderhead bench backup storage` measures both ways beside plain direct writes: bandwidth, and
+//! `thunderhead-bench backup storage` measures both ways beside plain direct writes: bandwidth, and
 //! the longest time that a chunk held the reactor.
 //!
 //! # Modules

@@ -1,4 +1,4 @@
-//! Experiments on a backup's storage: `thunderhead bench backup …`.
+//! Experiments on a backup's storage: `thunderhead-bench backup …`.
 
 pub mod storage;
 

@@ -1,13 +1,11 @@
 //! Clients of a running cluster that record their requests, the answers and the times, and a judge
 //! that decides whether the record could have come from a store that performs one operation at a
-//! time: `thunderhead bench history`. Faults come from outside: from scripts or people.
+//! time: `thunderhead-bench history`. Faults come from outside: from scripts or people.
 //!
 //! There are few keys, so that clients conflict. Each update is requested once; if its outcome is
 //! unknown, the judge allows for both. A client whose operation times out continues with the next
 //! operation. At the end each key is read once more.
 
-use crate::log::progress;
-use crate::table::Table;
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,6 +14,8 @@ use std::time::{Duration, Instant};
 use thunderhead_client::{
     Action, Answer, Client, Condition, Error, Number, Operation, Options, Status, TableId, Version,
 };
+use thunderhead_load::output::progress;
+use thunderhead_load::table::Table;
 use thunderhead_runtime::Random;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_simulator::linearizability::{
@@ -226,7 +226,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         report.timed_out.to_string(),
         format!("{:.2} s", report.longest_s),
     ]);
-    crate::log::show(arguments.json, &shown, &report)?;
+    thunderhead_load::output::show(arguments.json, &shown, &report)?;
     progress(match &report.violation {
         None => "the history is one of a store that performs one operation at a time",
         Some(violation) => violation,

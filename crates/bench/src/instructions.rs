@@ -6,18 +6,19 @@
 //! operation is the difference between two runs with different numbers of operations, so that start
 //! and end do not count. Of the kernel only the calls are counted, not their work.
 
-use crate::log::subject::{TABLE, entry_bytes, key};
-use crate::operations::content::{KEY_BYTES, NUMBERS, fill, is_right};
+use crate::log::subject::{TABLE, entry_bytes};
 use crate::operations::message::Bodies;
-use crate::operations::target::{Both, Channel, Own};
-use crate::operations::workload::Kind;
+use crate::operations::target::{Both, Own};
 use crate::rpc::floors::PATIENCE;
-use crate::rpc::subject::{caller, world};
+use crate::rpc::subject::{Setup, caller, world};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use thunderhead_load::channel::Channel;
+use thunderhead_load::content::{KEY_BYTES, NUMBERS, fill, is_right, key};
+use thunderhead_load::workload::Kind;
 use thunderhead_log::{
     Cleaner, CleanerOptions, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder,
     Replica, SegmentId, Step, TabletRange,
@@ -143,11 +144,11 @@ impl Pair {
         // No cleaner runs, so there must be room for all writes.
         let own = Own { cleaners: 0, ..Own::holding(OBJECTS, VALUE_BYTES, 0.04) };
         let (world, _scrap) = world()?;
-        let transport = OsTransport::new(&world, channel.setup().options())?;
+        let transport = OsTransport::new(&world, Setup::from(channel).options())?;
         let (service, _cleaners) = own.service()?;
         let mut node = Node::new(world, Box::new(transport), service);
         let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
-        let (caller, bodies) = (caller(channel.setup())?, Bodies::new(VALUE_BYTES, PARTS as usize));
+        let (caller, bodies) = (caller(channel)?, Bodies::new(VALUE_BYTES, PARTS as usize));
         let numbers = Vec::new();
         let (asked, sequence) = (operation, 1);
         let mut pair = Pair { operation, asked, node, caller, address, bodies, sequence, numbers };

@@ -1,28 +1,40 @@
-//! The load generator and the papers' experiments, behind `thunderhead bench`.
+//! Measurements of this machine and of the store's parts, behind `thunderhead-bench`.
 //!
 //! Every experiment prints a table for people, or JSON with `--json`, and most draw a figure with
-//! `--plot FILE.svg`. `bench evaluate AREA` measures the requirements of an area and prints them
-//! beside the results.
+//! `--plot FILE.svg`. `evaluate AREA` measures the requirements of an area and prints them beside
+//! the results.
+//!
+//! The harness is [`thunderhead_load`]: the loop of clients, the machine, tables, figures and
+//! progress. [`requirements`] adds the rows of evaluations, and [`product`] the program that
+//! clusters of processes run. The topics use only topics above them:
+//!
+//! | topic | contents |
+//! | --- | --- |
+//! | [`log`], [`backup`] | log-structured memory alone; a backup's storage |
+//! | [`rpc`] | round trips and requests, beside the simplest programs that do the same |
+//! | [`operations`] | operations on a shard, or on servers, in this process |
+//! | [`polling`], [`turns`] | the cost of idle time; the longest turns of shards |
+//! | [`instructions`] | work for `cargo xtask instructions`, which counts from outside |
+//! | [`recovery`] | recoveries, of processes and of models of large clusters |
+//! | [`history`] | clients of a running cluster, and a judge of their history |
+//! | [`peers`] | Redis, Valkey, memcached and etcd |
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
-mod children;
-pub mod crash;
 pub mod history;
 pub mod instructions;
 pub mod log;
-pub mod machine;
 pub mod operations;
 pub mod peers;
-pub mod plot;
+pub mod polling;
+pub mod product;
 pub mod recovery;
+pub mod requirements;
 pub mod rpc;
-pub mod table;
 pub mod turns;
 
 use anyhow::Result;
 use clap::Subcommand;
-use operations::workload::Workload;
 use std::path::PathBuf;
 
 /// The measurement to run.
@@ -32,45 +44,15 @@ pub struct Arguments {
     command: Command,
 }
 
-impl Arguments {
-    /// Returns the options of a workload on a running cluster, if that is the measurement. It needs
-    /// the deadline of operations.
-    pub fn of_cluster(&mut self) -> Option<&mut operations::Arguments> {
-        let workload = match &mut self.command {
-            Command::Read(it)
-            | Command::Write(it)
-            | Command::Mixed(it)
-            | Command::Multiread(it)
-            | Command::Multiwrite(it)
-            | Command::Increment(it)
-            | Command::YcsbA(it)
-            | Command::YcsbB(it)
-            | Command::YcsbC(it)
-            | Command::YcsbD(it)
-            | Command::YcsbE(it)
-            | Command::YcsbF(it) => it,
-            Command::Log(_)
-            | Command::Rpc(_)
-            | Command::Backup(_)
-            | Command::Peers(_)
-            | Command::Recovery(_)
-            | Command::History(_)
-            | Command::Instructions(_)
-            | Command::Turns(_)
-            | Command::Evaluate { .. } => {
-                return None;
-            }
-        };
-        (!workload.coordinators.is_empty()).then_some(workload)
-    }
-}
-
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Log-structured memory alone.
     Log(log::Arguments),
     /// Round trips, requests and their cost, each beside its floor.
     Rpc(rpc::Arguments),
+    /// Reads, latency and processor time, by number of clients and by the server's use of idle
+    /// time.
+    Polling(polling::Arguments),
     /// A backup's storage.
     Backup(backup::Arguments),
     /// Thunderhead beside Redis, Valkey, memcached and etcd.
@@ -79,31 +61,8 @@ enum Command {
     Recovery(recovery::Arguments),
     /// The longest turns of shards during cleaning, migration and recovery.
     Turns(turns::Arguments),
-    /// Reads of single objects.
-    Read(operations::Arguments),
-    /// Writes of single objects.
-    Write(operations::Arguments),
-    /// Reads and writes of single objects.
-    Mixed(operations::Arguments),
-    /// Reads of many objects in one message.
-    Multiread(operations::Arguments),
-    /// Writes of many objects in one message.
-    Multiwrite(operations::Arguments),
-    /// Increments of single objects.
-    Increment(operations::Arguments),
-    /// YCSB A: half reads, half updates, zipfian.
-    YcsbA(operations::Arguments),
-    /// YCSB B: 95 % reads, 5 % updates, zipfian.
-    YcsbB(operations::Arguments),
-    /// YCSB C: reads, zipfian.
-    YcsbC(operations::Arguments),
-    /// YCSB D: 95 % reads of the latest objects, 5 % inserts.
-    YcsbD(operations::Arguments),
-    /// YCSB E needs ranges of keys: not supported.
-    #[command(hide = true)]
-    YcsbE(operations::Arguments),
-    /// YCSB F: half reads, half reads followed by a write of the same object, zipfian.
-    YcsbF(operations::Arguments),
+    #[command(flatten)]
+    Workload(thunderhead_load::commands::Command<operations::Arguments>),
     /// Clients of a running cluster, and a judge of their history.
     ///
     /// Status 1: no store that performs one operation at a time could have produced it. Faults are
@@ -151,6 +110,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Instructions(arguments) => instructions::run(&arguments).map(|()| true),
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
+        Command::Polling(arguments) => polling::run(&arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
         Command::Peers(arguments) => peers::run(&arguments),
@@ -162,21 +122,9 @@ pub fn run(arguments: Arguments) -> Result<bool> {
             "peers" => peers::run(&peers::Arguments { only: Vec::new(), quick, json, write }),
             _ => operations::evaluate::run(quick, minutes, &only, json),
         },
-        Command::Read(arguments) => workload(Workload::Read, &arguments),
-        Command::Write(arguments) => workload(Workload::Write, &arguments),
-        Command::Mixed(arguments) => workload(Workload::Mixed, &arguments),
-        Command::Multiread(arguments) => workload(Workload::MultiRead, &arguments),
-        Command::Multiwrite(arguments) => workload(Workload::MultiWrite, &arguments),
-        Command::Increment(arguments) => workload(Workload::Increment, &arguments),
-        Command::YcsbA(arguments) => workload(Workload::YcsbA, &arguments),
-        Command::YcsbB(arguments) => workload(Workload::YcsbB, &arguments),
-        Command::YcsbC(arguments) => workload(Workload::YcsbC, &arguments),
-        Command::YcsbD(arguments) => workload(Workload::YcsbD, &arguments),
-        Command::YcsbE(_) => operations::no_ycsb_e(),
-        Command::YcsbF(arguments) => workload(Workload::YcsbF, &arguments),
+        Command::Workload(workload) => {
+            let (workload, arguments) = workload.into_parts()?;
+            operations::run(workload, &arguments)
+        }
     }
-}
-
-fn workload(workload: Workload, arguments: &operations::Arguments) -> Result<bool> {
-    operations::run(workload, arguments)
 }

@@ -1,4 +1,4 @@
-//! Experiments on log-structured memory: `thunderhead bench log …`.
+//! Experiments on log-structured memory: `thunderhead-bench log …`.
 
 pub mod allocators;
 pub mod cleaner;
@@ -48,25 +48,4 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
     }
-}
-
-/// Prints a result as a table or as JSON.
-pub(crate) fn show<T: serde::Serialize>(
-    json: bool,
-    table: &crate::table::Table,
-    facts: &T,
-) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, facts)?;
-        std::io::Write::write_all(&mut out, b"\n")?;
-    } else {
-        table.print(&mut out)?;
-    }
-    Ok(())
-}
-
-/// Reports the progress of a long experiment to a person.
-pub(crate) fn progress(text: &str) {
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  {text}\n"));
 }

@@ -36,13 +36,13 @@ pub mod store;
 pub mod throughput;
 pub mod tools;
 
-use crate::machine;
-use crate::rpc::floors::{CLIENT_CORE, pinned};
+use crate::rpc::floors::CLIENT_CORE;
 use anyhow::{Context as _, Result, ensure};
 use report::Report;
 use scale::Scale;
 use std::path::PathBuf;
 use store::Kind;
+use thunderhead_load::machine::{self, pinned};
 
 /// The comparison to run.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -125,9 +125,9 @@ fn memory_needed(scale: &Scale) -> u64 {
 }
 
 fn facts(arguments: &Arguments, kinds: &[Kind], report: &mut Report) -> Result<()> {
-    let mut command = String::from("thunderhead bench evaluate peers");
+    let mut command = String::from("thunderhead-bench evaluate peers");
     if !arguments.only.is_empty() {
-        command = format!("thunderhead bench peers --only {}", arguments.only.join(","));
+        command = format!("thunderhead-bench peers --only {}", arguments.only.join(","));
     }
     if arguments.quick {
         command += " --quick";

@@ -1,9 +1,9 @@
-//! The requirements of recovery, `bench evaluate recovery`, and models of clusters larger than this
-//! machine can run: `bench recovery …`.
+//! The requirements of recovery, `thunderhead-bench evaluate recovery`, and models of clusters
+//! larger than this machine can run: `thunderhead-bench recovery …`.
 //!
 //! Figures of whole recoveries come from clusters of processes that lose a server
-//! ([`crash`](crate::crash)), as in `thunderhead demo crash`: measured by clients, from outside. A
-//! recovery master alone is the log's rebuilding, in slices, on one core.
+//! ([`crash`](thunderhead_load::crash)), as in `thunderhead demo crash`: measured by clients, from
+//! outside. A recovery master alone is the log's rebuilding, in slices, on one core.
 //!
 //! In the models, disks, networks and processors are numbers, but the cluster's own code decides.
 //! It places replicas ([`Trial`](thunderhead_master::replication::Trial)), and chooses which
@@ -32,9 +32,9 @@ enum Command {
     Placement(placement::Arguments),
     /// The time of a recovery, by the number of nodes that take part.
     Scale(scale::Arguments),
-    /// Only the row of `bench evaluate recovery` on a cold start.
+    /// Only the row of `thunderhead-bench evaluate recovery` on a cold start.
     Cold(cold::Arguments),
-    /// Only the row of `bench evaluate recovery` on reads of surviving tablets.
+    /// Only the row of `thunderhead-bench evaluate recovery` on reads of surviving tablets.
     Reads(evaluate::ReadsArguments),
 }
 

@@ -1,10 +1,9 @@
-//! Experiments on the reactor, its transports and RPC: `thunderhead bench rpc …`. Each measures its
+//! Experiments on the reactor, its transports and RPC: `thunderhead-bench rpc …`. Each measures its
 //! floor in the same run: the cost of a minimal program on the same kind of channel.
 
 pub mod evaluate;
 pub mod floors;
 pub mod latency;
-pub mod polling;
 pub mod price;
 pub mod scale;
 pub mod subject;
@@ -28,9 +27,6 @@ enum Command {
     Throughput(throughput::Arguments),
     /// Processor time for each request, by load and by the server's use of idle time.
     Price(price::Arguments),
-    /// Reads, latency and processor time, by number of clients and by the server's use of idle
-    /// time.
-    Polling(polling::Arguments),
     /// An idle server, and one with very many connections.
     Scale(scale::Arguments),
     /// The clients of `scale`, in a process of their own.
@@ -47,7 +43,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Latency(arguments) => latency::run(&arguments),
         Command::Throughput(arguments) => throughput::run(&arguments),
         Command::Price(arguments) => price::run(&arguments),
-        Command::Polling(arguments) => polling::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Crowd(arguments) => scale::crowd(&arguments),
     }

@@ -1,4 +1,4 @@
-//! The length of a shard's turns while it does long work beside its requests: `thunderhead bench
+//! The length of a shard's turns while it does long work beside its requests: `thunderhead-bench
 //! turns`.
 //!
 //! No slice may hold a turn for long, or requests wait (invariant 9). Three servers in this
@@ -10,9 +10,7 @@
 //! The servers, their disks and cleaners and the client share the processors of this machine. So
 //! the target is for the processor time of a turn; the elapsed time is shown beside it.
 
-use crate::log::show;
 use crate::operations::target::Own;
-use crate::table::Table;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -22,6 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
+use thunderhead_load::output::show;
+use thunderhead_load::table::Table;
 use thunderhead_runtime::os::{Turns, watch_turns};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions, Probing};

@@ -2,11 +2,9 @@
 
 use clap::Parser;
 use serde_json::Value;
-use thunderhead_bench::operations::workload::Workload;
-use thunderhead_bench::operations::{self, report::Report};
-use thunderhead_client::{Client, Options};
-use thunderhead_server::{Local, LocalOptions};
-use thunderhead_wire::control::{ServerState, Settings};
+use thunderhead_bench::operations;
+use thunderhead_load::report::Report;
+use thunderhead_load::workload::Workload;
 
 #[derive(Parser)]
 struct Operations {
@@ -97,40 +95,8 @@ fn copies_are_made_by_servers_in_this_process() {
 }
 
 #[test]
-fn a_running_cluster_is_used_through_the_client_library() {
-    let name = format!("thunderhead-bench-cluster-{}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    let small = LocalOptions::small(directory.clone());
-    let settings = Settings { self_backup: false, ..small.settings.clone() };
-    let options = LocalOptions { servers: 2, shards: 2, settings, ..small };
-    let local = Local::start(&options).unwrap();
-    let mut client = Client::connect(&Options::new([local.coordinator()])).unwrap();
-    let is_up = |client: &mut Client| {
-        let servers = client.status().unwrap().servers.servers;
-        servers.iter().filter(|it| it.state == ServerState::Up).count() == 2
-    };
-    while !is_up(&mut client) {}
-    // By host name, with a second coordinator that does not exist.
-    let at = format!("localhost:{},127.0.0.1:1", local.coordinator().port());
-    for workload in Workload::ALL {
-        let more = ["--coordinators", &at, "--clients", "2", "--value-bytes", "40"];
-        let report = measure(workload, &more);
-        check(workload, &report);
-        assert_eq!((report.failed, report.failures.len()), (0, 0));
-    }
-    let report = measure(Workload::Read, &["--coordinators", &at, "--table", "other"]);
-    check(Workload::Read, &report);
-    let tables = client.map().unwrap().tables;
-    let spans: Vec<_> = tables.iter().map(|it| (it.name.as_str(), it.tablets.len())).collect();
-    assert_eq!(spans, [("bench", 4), ("other", 4)]);
-    local.leave();
-    let _ = local.join();
-    std::fs::remove_dir_all(directory).unwrap();
-}
-
-#[test]
 fn invalid_options_are_refused_with_advice() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--clients", "0"], "--clients is 0; it must be 1 to 1000"),
         (&["--depth", "1001"], "--depth is 1001; it must be 1 to 1000"),
         (&["--objects", "9"], "--objects is 9; it must be 256 to 1000000000"),
@@ -140,17 +106,14 @@ fn invalid_options_are_refused_with_advice() {
         (&["--value-bytes", "200000"], "--value-bytes is 200000; it must be 0 to"),
         (&["--value-bytes", "100000"], "makes messages of"),
         (&["--duration", "0"], "--duration is 0; it must be 0.01 to 86400 seconds"),
-        (&["--coordinators", "nowhere"], "write HOST:PORT"),
     ];
     for (more, expected) in cases {
         let error = operations::measure(Workload::MultiRead, &arguments(more)).err().unwrap();
         assert!(error.to_string().contains(expected), "{more:?}: {error}");
     }
-    let error = Operations::try_parse_from(["bench", "--coordinators", "a:1", "--replicas", "1"]);
-    assert!(error.is_err(), "a running cluster has its own replicas");
     assert!(Operations::try_parse_from(["bench", "--duration", "soon"]).is_err());
-    assert!((arguments(&["--duration", "250ms"]).duration - 0.25).abs() < 1e-9);
-    assert!((arguments(&["--duration", "24s"]).duration - 24.0).abs() < 1e-9);
+    assert!((arguments(&["--duration", "250ms"]).options.duration - 0.25).abs() < 1e-9);
+    assert!((arguments(&["--duration", "24s"]).options.duration - 24.0).abs() < 1e-9);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use thunderhead_bench::instructions::{self, Operation};
-use thunderhead_bench::rpc::polling::{self, Arguments};
+use thunderhead_bench::polling::{self, Arguments};
 use thunderhead_bench::rpc::price::SETTINGS;
 
 #[test]

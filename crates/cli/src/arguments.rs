@@ -5,7 +5,7 @@ use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
 use crate::{
-    backup, cluster, configuration, demo, objects, servers, shell, status, tables, transfer,
+    backup, bench, cluster, configuration, demo, objects, servers, shell, status, tables, transfer,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -78,8 +78,13 @@ pub(crate) enum Command {
     /// Demonstrate the promises of the store.
     #[command(subcommand)]
     Demo(demo::Command),
-    /// Measure this machine and this store.
-    Bench(thunderhead_bench::Arguments),
+    /// Load the cluster with a workload, and show its throughput and latencies.
+    ///
+    /// Clients run closed loops for a while, and check each value that they read. A table is
+    /// created for the objects if it does not exist, and is not dropped. Status 1: an operation
+    /// failed.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Print the reference of commands and configuration, docs/cli.md.
     #[command(hide = true)]
     Reference,
@@ -155,26 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_uses_a_running_cluster_only_with_its_flags() {
-        let parse = |line: &str| {
-            let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
-            let Command::Bench(bench) = arguments.command else { panic!("{line}") };
-            (arguments.common, bench)
-        };
+    fn a_workload_has_the_flags_of_every_command() {
         let line = "thunderhead bench mixed --coordinators a.example:7070,b:1 --duration 24s \
                     --clients 2 --objects 2000 --json --deadline 3s";
-        let (common, mut bench) = parse(line);
-        assert!(common.json);
-        let workload = bench.of_cluster().unwrap();
-        assert_eq!(workload.coordinators, ["a.example:7070", "b:1"]);
-        assert!(workload.json);
+        let Arguments { common, command } = Arguments::try_parse_from(line.split(' ')).unwrap();
+        assert!(matches!(command, Command::Bench(_)) && common.json);
         let config = crate::settings::effective(&common, Vec::new(), &mut Vec::new()).unwrap();
-        assert_eq!(config.config().client.deadline, std::time::Duration::from_secs(3));
-        // It is the same flag before the command.
-        let (_, mut bench) = parse("thunderhead --coordinators a:1 bench mixed");
-        assert!(bench.of_cluster().is_some());
-        for line in ["thunderhead bench read", "thunderhead --json bench rpc latency"] {
-            assert!(parse(line).1.of_cluster().is_none(), "{line}");
-        }
+        let client = config.config().client;
+        let names: Vec<String> = client.coordinators.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a.example:7070", "b:1"]);
+        assert_eq!(client.deadline, std::time::Duration::from_secs(3));
     }
 }

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
-use thunderhead_bench::crash::{self, Crash, Plan, Report, Screen};
 use thunderhead_config::{parse_bytes, parse_duration};
+use thunderhead_load::crash::{self, Crash, Plan, Report, Screen};
 
 /// The demonstrations.
 #[derive(Debug, Subcommand)]

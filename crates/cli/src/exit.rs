@@ -26,7 +26,7 @@ pub(crate) const EXITS: &[(Exit, &str)] = &[
     (Exit::Done, "Done."),
     (
         Exit::Negative,
-        "The answer is no: there is no such object or table, the condition does not hold, the table exists already, `config check` found a mistake, `backup check` found damage, a benchmark fell short. Nothing was changed.",
+        "The answer is no: there is no such object or table, the condition does not hold, the table exists already, `config check` found a mistake, `backup check` found damage. Nothing was changed. Or an operation of `bench` failed.",
     ),
     (
         Exit::Usage,

@@ -10,6 +10,7 @@
 
 mod arguments;
 mod backup;
+mod bench;
 mod cluster;
 mod configuration;
 mod connect;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     };
     let json = common.json;
     let done = match command {
-        Command::Bench(arguments) => bench(arguments, &common),
+        Command::Bench(command) => bench::run(command, &common),
         Command::Backup(arguments) => foreign(backup::run(arguments)),
         command => ours(command, common),
     };
@@ -71,15 +72,6 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     ExitCode::from(failure.exit as u8)
 }
 
-fn bench(mut arguments: thunderhead_bench::Arguments, common: &Common) -> Result<(), Failure> {
-    // Benchmarks of this machine need no configuration, so it may be broken.
-    if let Some(workload) = arguments.of_cluster() {
-        let config = settings::effective(common, Vec::new(), &mut io::stderr())?.config();
-        workload.deadline = Some(config.client.deadline);
-    }
-    foreign(thunderhead_bench::run(arguments))
-}
-
 /// Converts the result of commands that print for themselves, and that return whether all is well.
 fn foreign(done: anyhow::Result<bool>) -> Result<(), Failure> {
     let error = match done {
@@ -91,7 +83,12 @@ fn foreign(done: anyhow::Result<bool>) -> Result<(), Failure> {
         .root_cause()
         .downcast_ref::<io::Error>()
         .is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe);
-    Err(Failure { reader_is_gone, ..Failure::usage(format!("{error:#}")) })
+    let message = format!("{error:#}");
+    let failure = match error.downcast::<thunderhead_client::Error>() {
+        Ok(cause) => Failure { message, ..Failure::from(cause) },
+        Err(_) => Failure::usage(message),
+    };
+    Err(Failure { reader_is_gone, ..failure })
 }
 
 fn ours(command: Command, common: Common) -> Result<(), Failure> {

@@ -96,7 +96,6 @@ fn commands(root: &Command, text: &mut String) -> std::fmt::Result {
 
 fn command_and_below(command: &Command, above: &str, text: &mut String) -> std::fmt::Result {
     let name = format!("{above} {}", command.get_name());
-    // Benchmarks have their own documentation.
     if command.is_hide_set() || command.get_name() == "help" {
         return Ok(());
     }
@@ -113,8 +112,21 @@ fn command_and_below(command: &Command, above: &str, text: &mut String) -> std::
     writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: "))?;
     let own = command.get_arguments().filter(|it| !it.is_global_set() && it.get_id() != "help");
     arguments(own, text)?;
-    let inner = inner.into_iter().filter(|_| !is_bench);
+    if is_bench {
+        return workloads(&inner, text);
+    }
     inner.into_iter().try_for_each(|it| command_and_below(it, &name, text))
+}
+
+/// Writes the workloads, all of which have the same options.
+fn workloads(all: &[&Command], text: &mut String) -> std::fmt::Result {
+    writeln!(text, "\n| workload | meaning |\n| --- | --- |")?;
+    for workload in all.iter().filter(|it| !it.is_hide_set()) {
+        let about = workload.get_about().map(ToString::to_string).unwrap_or_default();
+        writeln!(text, "| `{}` | {} |", workload.get_name(), sentence(&about))?;
+    }
+    let options = all.first().into_iter().flat_map(|it| it.get_arguments());
+    arguments(options.filter(|it| !it.is_global_set()), text)
 }
 
 fn arguments<'a>(all: impl Iterator<Item = &'a Arg>, text: &mut String) -> std::fmt::Result {

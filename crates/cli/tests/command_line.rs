@@ -126,6 +126,7 @@ fn every_command_has_help() {
         "config show",
         "backup check",
         "bench",
+        "bench mixed",
     ];
     for command in commands {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
@@ -185,6 +186,7 @@ fn an_unreachable_cluster_ends_with_status_3() {
         &["import", "t", "objects.jsonl"],
         &["export", "t"],
         &["status"],
+        &["bench", "read"],
     ];
     for arguments in cases {
         let ended = place.run(&to_nobody(arguments));

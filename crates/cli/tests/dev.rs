@@ -244,6 +244,20 @@ fn an_open_client_does_not_mistake_another_cluster_at_the_same_ports_for_its_own
     data.iter().for_each(|it| drop(std::fs::remove_dir_all(it)));
 }
 
+#[test]
+fn a_workload_loads_a_running_cluster() {
+    let data = directory("bench");
+    let dev = Dev::start(&data, &[]);
+    let small = ["--objects", "256", "--duration", "50ms", "--table", "loaded", "--json"];
+    let report = dev.says(&[&["bench", "ycsb-a"][..], &small].concat());
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["settings"]["target"], &report["failed"]), (&"cluster".into(), &0.into()));
+    assert!(report["objects_per_second"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!(dev.says(&["scan", "loaded", "--keys"]).lines().count(), 256);
+    assert_eq!(dev.end(), Some(0));
+    let _ = std::fs::remove_dir_all(&data);
+}
+
 /// A process that ends with its test.
 struct Process(Child);
 

@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use thunderhead_bench::crash::members::{Cluster, Cores, Setup, View};
 use thunderhead_client::control::{AtRisk, ServerState};
 use thunderhead_client::{Client, Condition, KeyHash, TableId};
+use thunderhead_load::crash::members::{Cluster, Cores, Setup, View};
 
 const KEYS: u64 = 3000;
 const DEADLINE: Duration = Duration::from_secs(10);

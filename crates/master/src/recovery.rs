@@ -66,7 +66,7 @@ use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange};
 const ENTRIES: usize = 64;
 const BYTES: usize = 32 << 10;
 
-/// The time to replay an entry and a kilobyte: `thunderhead bench log replay`.
+/// The time to replay an entry and a kilobyte: `thunderhead-bench log replay`.
 const ENTRY_NS: u64 = 250;
 const KILOBYTE_NS: u64 = 200;
 

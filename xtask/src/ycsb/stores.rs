@@ -1,7 +1,8 @@
 //! The stores under YCSB: processes of this machine, on ports of their own, with files in a
 //! temporary directory. A process that was started here ends with its [`Store`].
 
-use super::{binary, on_core};
+use super::on_core;
+use crate::steps::program;
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -66,7 +67,7 @@ impl Store {
     /// Starts `thunderhead dev` with one server of one shard.
     pub(super) fn thunderhead(scratch: &Scratch, memory: u64, durable: bool) -> Result<Store> {
         let address = free_address()?;
-        let binary = binary().canonicalize().context("find the binary")?;
+        let binary = program("thunderhead").canonicalize().context("find the binary")?;
         let mut command = on_core(Core::Stores, &binary.display().to_string());
         command.args([
             "dev",
@@ -134,7 +135,7 @@ impl Store {
         if self.name != "Thunderhead" {
             return Ok(None);
         }
-        let mut command = Command::new(binary());
+        let mut command = Command::new(program("thunderhead"));
         command.args(["status", "--json", "--deadline", "2s"]);
         command.args(["--coordinators", &self.address.to_string()]);
         let output = command.stdin(Stdio::null()).output().context("ask for the status")?;

@@ -15,15 +15,15 @@
 //! All three write the same bytes over the same number of frames, in turn, and end when everything
 //! is durable.
 
-use crate::log::show;
-use crate::machine::{median, seconds};
-use crate::table::Table;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use thunderhead_backup::block::Block;
 use thunderhead_backup::{Identity, Options, ReplicaId, Store};
+use thunderhead_load::machine::{median, seconds};
+use thunderhead_load::output::show;
+use thunderhead_load::table::Table;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
 use thunderhead_runtime::lasting::Memories;

@@ -12,16 +12,16 @@
 //! large enough never to be cleaned.
 
 use super::subject::{self, TABLE, options_for, write_all};
-use super::{progress, show};
-use crate::machine;
-use crate::plot::{self, Marks, Panel, Series, save};
-use crate::table::Table;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::alloc::Layout;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use thunderhead_load::machine;
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plot::{self, Marks, Panel, Series, save};
+use thunderhead_load::table::Table;
 use thunderhead_log::{
     CleanerThreads, Condition, Error, Log, LogId, NoReplication, Put, TabletRange,
 };
@@ -478,7 +478,7 @@ fn on_allocator(
         command.env("LD_PRELOAD", path);
     }
     let child = format!("{number},{},{}", caps[0], caps[1]);
-    command.args(["bench", "log", "allocators", "--child", &child]);
+    command.args(["log", "allocators", "--child", &child]);
     command.args(["--live", &live.to_string(), "--churn", &churn.to_string()]);
     let output = command.stderr(Stdio::inherit()).output().context("starting a process")?;
     ensure!(output.status.success(), "a process with another allocator failed");

@@ -6,15 +6,15 @@
 //! three replicas on the paper's machines with 700 MB/s.
 
 use super::subject::{self, Plan, Subject, Throughput, options_for, uniform, zipfian};
-use super::{progress, show};
-use crate::machine;
-use crate::plot::{self, Marks, Panel, Series, save};
-use crate::table::Table;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use thunderhead_load::machine;
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plot::{self, Marks, Panel, Series, save};
+use thunderhead_load::table::Table;
 use thunderhead_log::{
     CLEANERS_MAX, NoReplication, Options, Replicator, SegmentBytes, SegmentKind, Tombstones,
 };

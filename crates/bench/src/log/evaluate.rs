@@ -6,10 +6,10 @@
 use super::cleaner::Setup;
 use super::subject::{Plan, Subject, entry_bytes, options_for, uniform};
 use super::{allocators, index, replay};
-use crate::machine;
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::Result;
 use std::time::Duration;
+use thunderhead_load::machine;
 use thunderhead_log::Tombstones;
 
 /// The sizes of all measurements.

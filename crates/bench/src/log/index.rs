@@ -4,17 +4,18 @@
 //! address of the object's bytes and a comparison of the key. Keys are drawn at random; a miss is a
 //! key that was never written. The longest insert of the fill is the longest pause.
 
-use super::subject::{KEY_BYTES, OBJECTS_MIN, Plan, Subject, TABLE, key, options_for};
-use super::{progress, show};
-use crate::machine::{ensure_memory, median, seconds};
-use crate::plot::{self, Marks, Panel, Series, save};
-use crate::table::Table;
+use super::subject::{OBJECTS_MIN, Plan, Subject, TABLE, options_for};
 use anyhow::{Result, ensure};
 use hashbrown::HashTable;
 use serde::Serialize;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::Instant;
+use thunderhead_load::content::{KEY_BYTES, key};
+use thunderhead_load::machine::{ensure_memory, median, seconds};
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plot::{self, Marks, Panel, Series, save};
+use thunderhead_load::table::Table;
 use thunderhead_log::BATCH;
 use thunderhead_runtime::Random;
 use thunderhead_wire::KeyHash;

@@ -15,12 +15,12 @@
 //! | segment age | (1 − u) × age of the segment / (1 + u): LFS as its simulator must have been |
 //! | ours | (1 − u) × age of the segment / u: the cost when live data is in memory anyway |
 
-use super::{progress, show};
-use crate::plot::{self, Marks, Panel, Series, save};
-use crate::table::Table;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use std::path::PathBuf;
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plot::{self, Marks, Panel, Series, save};
+use thunderhead_load::table::Table;
 use thunderhead_runtime::Random;
 
 /// The options of the run.

@@ -1,13 +1,14 @@
 //! The speed of a replay of a log's segments, and of cutting them into partitions before: on one
 //! core, without a cleaner.
 
-use super::show;
-use super::subject::{self, TABLE, key};
-use crate::machine::{self, median, seconds};
-use crate::table::Table;
+use super::subject::{self, TABLE};
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
+use thunderhead_load::content::key;
+use thunderhead_load::machine::{self, median, seconds};
+use thunderhead_load::output::show;
+use thunderhead_load::table::Table;
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::{
     Damage, KeyHash, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, ReplayError,

@@ -1,9 +1,10 @@
 //! A log under test: filled to a given utilization, then overwritten.
 
-use crate::machine;
 use anyhow::{Context, Result, bail, ensure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thunderhead_load::content::{KEY_BYTES, key};
+use thunderhead_load::machine;
 use thunderhead_log::{
     CleanerThreads, Condition, Log, LogId, Memory, NoReplication, Options, Put, Replicator,
     TabletRange, Usage,
@@ -13,18 +14,6 @@ use thunderhead_wire::TableId;
 
 /// The table of all objects.
 pub const TABLE: TableId = TableId(1);
-
-/// Bytes of a key, as in the papers' and the peers' measurements.
-pub const KEY_BYTES: usize = 30;
-
-/// Returns the key of an object.
-#[inline]
-#[must_use]
-pub fn key(number: u64) -> [u8; KEY_BYTES] {
-    let mut key = [b'k'; KEY_BYTES];
-    key[..8].copy_from_slice(&number.to_le_bytes());
-    key
-}
 
 /// The content of a log, and the utilization of its memory.
 #[derive(Clone, Debug)]

@@ -8,15 +8,15 @@
 
 use super::cleaner::{backups, check_bandwidth, check_seconds, check_utilization, settling_bytes};
 use super::subject::{self, Plan, Subject, entry_bytes, options_for, uniform};
-use super::{progress, show};
-use crate::machine::{self, median};
-use crate::plot::{self, Marks, Panel, Series, save};
-use crate::table::Table;
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use thunderhead_load::machine::{self, median};
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plot::{self, Marks, Panel, Series, save};
+use thunderhead_load::table::Table;
 use thunderhead_log::{Cleaner, Phase, Step, Usage};
 
 /// The options of the run.

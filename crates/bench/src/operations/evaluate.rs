@@ -12,14 +12,15 @@ mod messages;
 mod reads;
 mod writes;
 
-use super::generator::{Generator, Plan};
-use super::target::Channel;
-use super::workload::Workload;
-use crate::machine::median;
-use crate::table::Rows;
+use super::generator::Generator;
+use crate::requirements::Rows;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use std::time::Duration;
+use thunderhead_load::channel::Channel;
+use thunderhead_load::machine::median;
+use thunderhead_load::plan::Plan;
+use thunderhead_load::workload::Workload;
 
 /// The sizes of all measurements.
 struct Scale {
@@ -130,7 +131,7 @@ fn plan(workload: Workload, objects: u64, depth: usize) -> Plan {
 
 /// Measures the latencies of a client's operations, after a short warm-up.
 fn latencies(client: &mut Generator, rounds: u64) -> Result<Histogram<u64>> {
-    let mut latencies = super::run::histogram();
+    let mut latencies = thunderhead_load::run::histogram();
     let (mut seen, warm_up) = (0, rounds / 10);
     while seen < rounds + warm_up {
         client.turn(&mut |_, _, latency| {

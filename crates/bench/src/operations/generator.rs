@@ -1,16 +1,12 @@
 //! One client that keeps a number of requests in flight, and checks every answer.
 //!
 //! It sends to one shard in this process; for a running cluster there is
-//! [`Through`](super::through::Through). It calls [`Caller`] directly, without the client library,
-//! because it must be faster than the shard that it measures. It retries requests for which the
-//! shard was too busy. It fails with an error if an answer is wrong: a missing object, a value of
-//! another object, an unexpected error.
+//! [`Through`](thunderhead_load::through::Through). It calls [`Caller`] directly, without the
+//! client library, because it must be faster than the shard that it measures. It retries requests
+//! for which the shard was too busy. It fails with an error if an answer is wrong: a missing object,
+//! a value of another object, an unexpected error.
 
-use super::content::{NUMBERS, is_right};
-use super::distribution::{Distribution, Draw};
 use super::message::Bodies;
-use super::target::Channel;
-use super::workload::{Kind, Mixture, Workload};
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -18,50 +14,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::content::{NUMBERS, is_right};
+use thunderhead_load::distribution::Draw;
+use thunderhead_load::plan::Plan;
+use thunderhead_load::run::Record;
+use thunderhead_load::workload::{Kind, Mixture};
 use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
 use thunderhead_wire::{Status, control};
-
-/// The clients' work.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The workload.
-    pub workload: Workload,
-    /// The share of reads in a mixed workload.
-    pub reads: f64,
-    /// The distribution of objects.
-    pub distribution: Distribution,
-    /// Objects that exist from the start.
-    pub objects: u64,
-    /// Bytes of a value.
-    pub value_bytes: usize,
-    /// Requests that a client keeps in flight.
-    pub depth: usize,
-    /// Objects in a message of many.
-    pub parts: usize,
-    /// Whether updates have an identity, so that servers execute each once.
-    pub exactly_once: bool,
-    /// The number of clients.
-    pub clients: usize,
-}
-
-impl Plan {
-    /// Returns the plan of one client of a workload with 100-byte values and one request in flight.
-    #[must_use]
-    pub fn new(workload: Workload, objects: u64) -> Plan {
-        Plan {
-            workload,
-            reads: 0.5,
-            distribution: workload.distribution(),
-            objects,
-            value_bytes: 100,
-            depth: 1,
-            parts: 70,
-            exactly_once: true,
-            clients: 1,
-        }
-    }
-}
 
 /// A message in flight, or waiting to be sent again.
 struct Flight {
@@ -84,9 +45,6 @@ enum Verdict {
     /// The object was read and must now be written.
     Second,
 }
-
-/// Receives each completed operation: its kind, the number of objects, the latency.
-pub type Record<'a> = dyn FnMut(Kind, u64, Duration) + 'a;
 
 /// The target of a client's requests.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +106,7 @@ impl Generator {
         to: impl Into<To>,
         client: usize,
     ) -> Result<Generator> {
-        let (to, mut caller) = (to.into(), caller(channel.setup())?);
+        let (to, mut caller) = (to.into(), caller(channel)?);
         let lease = match to.coordinator {
             _ if !plan.exactly_once => 0,
             None => LEASE.fetch_add(1, Ordering::Relaxed),

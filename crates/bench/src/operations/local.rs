@@ -7,16 +7,18 @@
 //! all of it together.
 
 use super::generator::To;
-use super::target::{Channel, Own};
+use super::target::Own;
 use crate::log::subject::TABLE;
-use crate::machine::Thread;
-use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE, pinned};
+use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE};
+use crate::rpc::subject::Setup;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::machine::{Thread, pinned};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{BackupOptions, Local, LocalOptions, Probing};
 use thunderhead_wire::control::Settings;
@@ -79,7 +81,7 @@ fn reactors() -> Result<Vec<(u64, PathBuf)>> {
 
 impl Own {
     fn cluster(&self, channel: Channel, directory: PathBuf) -> LocalOptions {
-        let net = channel.setup().options();
+        let net = Setup::from(channel).options();
         let servers = match (self.replicas, self.is_remote) {
             (1, false) => 1,
             (replicas, _) => replicas + 1,

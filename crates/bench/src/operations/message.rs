@@ -1,9 +1,9 @@
 //! Requests made without allocating: bodies are laid out once, and only the differences between
 //! operations are written into them.
 
-use super::content::{KEY_BYTES, fill, key};
-use super::workload::Kind;
 use crate::log::subject::TABLE;
+use thunderhead_load::content::{KEY_BYTES, fill, key};
+use thunderhead_load::workload::Kind;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::Condition;
 use thunderhead_wire::operations::{
@@ -106,8 +106,8 @@ fn put(body: &mut [u8], at: usize, number: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::content::is_right;
     use super::*;
+    use thunderhead_load::content::is_right;
     use thunderhead_wire::operations::{ReadPart, UpdatePart};
 
     #[test]

@@ -6,14 +6,15 @@
 
 use super::generator::To;
 use crate::log::subject::{TABLE, index_bytes, memory_for, options_for};
-use crate::machine::{self, Thread};
-use crate::rpc::floors::{self, pinned};
+use crate::rpc::floors;
 use crate::rpc::subject::{End, Setup, world};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use thunderhead_load::channel::Channel;
+use thunderhead_load::machine::{self, Thread, pinned};
 use thunderhead_log::{
     CleanerOptions, CleanerThreads, Log, LogId, NoReplication, Options, TabletRange,
 };
@@ -23,24 +24,6 @@ use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
-
-/// How clients connect to the servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Channel {
-    /// Sockets.
-    Tcp,
-    /// Shared memory.
-    Shm,
-}
-
-impl Channel {
-    /// Returns the setup of a node or a caller for this channel.
-    #[must_use]
-    pub fn setup(self) -> Setup {
-        Setup { shared_memory: self == Channel::Shm, polling: Polling::Always }
-    }
-}
 
 /// A shard in this process.
 #[derive(Clone, Debug)]
@@ -143,7 +126,7 @@ impl Own {
                 machine::pin(floors::SERVER_CORE);
                 let (world, _scrap) = world()?;
                 let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
-                let transport = OsTransport::new(&world, channel.setup().options())?;
+                let transport = OsTransport::new(&world, Setup::from(channel).options())?;
                 let (service, _cleaners) = self.service()?;
                 let mut node = Node::new(world, Box::new(transport), service);
                 let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;

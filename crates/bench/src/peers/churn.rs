@@ -17,14 +17,14 @@ use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
 use crate::log::allocators::{self, Held, Item, WORKLOADS, drive, memory_for};
-use crate::log::progress;
 use crate::log::subject::options_for;
-use crate::operations::content::KEY_BYTES;
-use crate::table::Table;
 use anyhow::{Context as _, Result};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use thunderhead_load::content::KEY_BYTES;
+use thunderhead_load::output::progress;
+use thunderhead_load::table::Table;
 
 /// The workloads, by index.
 const CHANGING: [(&str, usize); 2] = [("W2", 1), ("W8", 7)];

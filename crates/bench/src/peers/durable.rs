@@ -13,10 +13,10 @@ use super::report::Report;
 use super::scale::Scale;
 use super::store::{Durability, Kind, Store, Wanted};
 use super::throughput::{Load, VALUE_BYTES, best, drive, table};
-use crate::log::progress;
-use crate::plot::{Marks, Panel, Series};
-use crate::table::Table;
 use anyhow::{Context as _, Result};
+use thunderhead_load::output::progress;
+use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::table::Table;
 
 /// Connections, requests in flight on each, objects in each request.
 const SHAPES: [(usize, usize, usize); 11] = [

@@ -8,10 +8,10 @@ use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
 use super::throughput::VALUE_BYTES;
-use crate::log::progress;
-use crate::table::Table;
 use anyhow::Result;
 use std::time::{Duration, Instant};
+use thunderhead_load::output::progress;
+use thunderhead_load::table::Table;
 
 /// The most processor time of an idle server, in percent of a core.
 const MOST_PERCENT: f64 = 1.0;

@@ -9,13 +9,13 @@ use super::protocol::Act;
 use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
-use crate::log::progress;
-use crate::machine::median;
-use crate::plot::{Marks, Panel, Series};
 use crate::rpc::floors::Waiting;
 use crate::rpc::floors::latencies::Latencies;
-use crate::table::Table;
 use anyhow::{Context as _, Result};
+use thunderhead_load::machine::median;
+use thunderhead_load::output::progress;
+use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::table::Table;
 
 /// Bytes of values, and the factor by which there are fewer objects and requests of them.
 const SIZES: [(usize, u64); 3] = [(100, 1), (1_000, 2), (100_000, 10)];

@@ -2,12 +2,13 @@
 
 use super::crowd::{Crowd, Record, Source};
 use super::protocol::Act;
-use crate::operations::generator::{Generator, Plan};
-use crate::operations::target::Channel;
-use crate::operations::workload::Workload;
+use crate::operations::generator::Generator;
 use crate::rpc::floors::latencies::Latencies;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::plan::Plan;
+use thunderhead_load::workload::Workload;
 use thunderhead_runtime::Random;
 
 /// A client of a store.

@@ -7,11 +7,11 @@
 use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
-use crate::log::progress;
 use crate::operations::target::Own;
-use crate::plot::{Marks, Panel, Series};
-use crate::table::Table;
 use anyhow::Result;
+use thunderhead_load::output::progress;
+use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::table::Table;
 
 /// Bytes of values, and the most that our store may take relative to the best peer. Peers round
 /// sizes up to those of their allocators' classes: a value of 1000 B fits a class of 1 KiB, a value

@@ -4,9 +4,9 @@
 
 use super::protocol::{Act, Answer, Bad, Flight, Protocol, Stream, check, put_value};
 use crate::log::subject::TABLE;
-use crate::operations::content::{KEY_BYTES, key};
 use anyhow::{Context as _, Result, ensure};
 use std::collections::VecDeque;
+use thunderhead_load::content::{KEY_BYTES, key};
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX, Preface};
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};

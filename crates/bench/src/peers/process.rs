@@ -1,8 +1,6 @@
 //! A store's processes, with their files in a directory of their own. All of them end and are
 //! removed when the value is dropped, and when this process is asked to end.
 
-use crate::children::{self, Children, locked};
-use crate::rpc::floors::pinned;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use thunderhead_load::children::{self, Children, locked};
+use thunderhead_load::machine::pinned;
 
 /// Directories to search for programs besides `PATH`.
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];

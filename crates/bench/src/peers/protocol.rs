@@ -5,12 +5,12 @@
 //! better client than another. Parsers allocate nothing and trust nothing: unexpected bytes from a
 //! peer are an error, and a length in them is compared with the expected length before it is used.
 
-use crate::operations::content::{KEY_BYTES, fill, is_right};
 use anyhow::Result;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{Read, Write};
 use std::time::Instant;
+use thunderhead_load::content::{KEY_BYTES, fill, is_right};
 
 /// The action of a request on its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

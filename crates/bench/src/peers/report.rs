@@ -11,12 +11,13 @@
 //!  the rows that fall short, and why …
 //! ```
 
-use crate::plot::{Panel, save};
-use crate::table::{Requirement, Rows, Table, closing_line, table_of};
+use crate::requirements::{Requirement, Rows, closing_line, table_of};
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
+use thunderhead_load::plot::{Panel, save};
+use thunderhead_load::table::Table;
 
 /// The marks around the generated part of a page.
 const BEGIN: &str = "<!-- measured: begin -->";
@@ -55,7 +56,7 @@ impl Report {
     pub fn table(&mut self, table: Table) {
         let mut text = Vec::new();
         if table.print(&mut text).is_ok() {
-            String::from_utf8_lossy(&text).lines().for_each(crate::log::progress);
+            String::from_utf8_lossy(&text).lines().for_each(thunderhead_load::output::progress);
         }
         self.tables.push(table);
     }
@@ -82,7 +83,7 @@ impl Report {
             let facts = Facts { facts, requirements: self.rows.all(), tables };
             serde_json::to_writer_pretty(&mut out, &facts)?;
             out.write_all(b"\n")?;
-            crate::log::progress(&closing_line(self.rows.all()));
+            thunderhead_load::output::progress(&closing_line(self.rows.all()));
             return Ok(self.passes());
         }
         for [what, is] in &self.facts {

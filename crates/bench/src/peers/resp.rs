@@ -5,8 +5,8 @@ use super::protocol::{
     Act, Answer, Bad, Flight, Protocol, check, line, number, oldest, put_number, put_value,
     refused, text_key, up_to, value_at,
 };
-use crate::operations::content::KEY_BYTES;
 use std::collections::VecDeque;
+use thunderhead_load::content::KEY_BYTES;
 
 /// The longest line other than a value.
 const LINE_MAX: usize = 512;

@@ -14,12 +14,12 @@ use super::scale::Scale;
 use super::stages;
 use super::store::{Durability, Kind, Restarted, Store, Wanted};
 use super::throughput::VALUE_BYTES;
-use crate::log::progress;
-use crate::operations::content::KEY_BYTES;
-use crate::plot::{Marks, Panel, Series};
-use crate::table::Table;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
+use thunderhead_load::content::KEY_BYTES;
+use thunderhead_load::output::progress;
+use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::table::Table;
 
 /// The longest time for a restart.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -4,8 +4,8 @@
 //! adds no work. Their clock is this process's clock, because they are on the same machine.
 
 use super::store::Restarted;
-use crate::table::Table;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use thunderhead_load::table::Table;
 
 /// For each stage the log message that marks its end, and a description of its work.
 const STAGES: [(&str, &str); 11] = [

@@ -8,12 +8,10 @@ use super::ours::Ours;
 use super::process::{self, Processes, program};
 use super::protocol::{Act, Protocol};
 use super::resp::Resp;
-use crate::children::free_port;
-use crate::crash::members::{Cluster, Cores, Setup};
 use crate::log::subject::TABLE;
 use crate::operations::generator::{To, open_lease};
 use crate::operations::local::shard_of;
-use crate::operations::target::Channel;
+use crate::product;
 use crate::rpc::floors::SERVER_CORE;
 use crate::rpc::subject::caller;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,6 +19,9 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::children::free_port;
+use thunderhead_load::crash::members::{Cluster, Cores, Setup};
 
 /// The longest time until a store answers.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -72,7 +73,7 @@ impl Kind {
     #[must_use]
     pub fn program(self) -> Option<PathBuf> {
         match self {
-            Kind::Thunderhead => std::env::current_exe().ok(),
+            Kind::Thunderhead => product::program().ok(),
             _ => program(self.file()),
         }
     }
@@ -309,7 +310,7 @@ impl Store {
             _ => {}
         }
         let setup = Setup {
-            program: Kind::Thunderhead.program().context("find this program")?,
+            program: product::program()?,
             directory: None,
             keep: false,
             servers,
@@ -524,7 +525,7 @@ impl Store {
         let (kind, replicas) = (self.kind, u64::from(self.wanted.replicas()));
         let caller = match (&self.body, once) {
             (Body::Ours(_, to), true) => {
-                to.coordinator.map(|it| caller(Channel::Tcp.setup()).map(|caller| (caller, it)))
+                to.coordinator.map(|it| caller(Channel::Tcp).map(|caller| (caller, it)))
             }
             _ => None,
         };

@@ -11,14 +11,14 @@ use super::protocol::Act;
 use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
-use crate::log::progress;
-use crate::machine::median;
-use crate::plot::{Marks, Panel, Series};
 use crate::rpc::floors::Waiting;
 use crate::rpc::floors::echo::echo_throughput;
 use crate::rpc::floors::latencies::Latencies;
-use crate::table::Table;
 use anyhow::{Context as _, Result};
+use thunderhead_load::machine::median;
+use thunderhead_load::output::progress;
+use thunderhead_load::plot::{Marks, Panel, Series};
+use thunderhead_load::table::Table;
 
 /// Bytes of a value.
 pub(super) const VALUE_BYTES: usize = 100;

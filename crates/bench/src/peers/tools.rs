@@ -9,9 +9,9 @@ use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
 use super::throughput::VALUE_BYTES;
-use crate::log::progress;
-use crate::machine::median;
 use anyhow::{Context as _, Result};
+use thunderhead_load::machine::median;
+use thunderhead_load::output::progress;
 
 /// The share of a tool's rate that ours must reach: a smaller difference is noise.
 const SHARE: f64 = 0.97;

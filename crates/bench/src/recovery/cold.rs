@@ -2,18 +2,19 @@
 //! everything is readable is compared with the time in which the disk reads as many bytes
 //! sequentially, past the page cache.
 
-use crate::crash::members::{Cluster, Cores, Setup, View};
-use crate::crash::objects::Objects;
-use crate::crash::users::to_probe;
-use crate::crash::{Quiet, users};
-use crate::log::progress;
-use crate::machine::seconds;
-use crate::table::Rows;
+use crate::product;
+use crate::requirements::Rows;
 use anyhow::{Context as _, Result, anyhow};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_backup::block::Block;
+use thunderhead_load::crash::members::{Cluster, Cores, Setup, View};
+use thunderhead_load::crash::objects::Objects;
+use thunderhead_load::crash::users::to_probe;
+use thunderhead_load::crash::{Quiet, users};
+use thunderhead_load::machine::seconds;
+use thunderhead_load::output::progress;
 use thunderhead_log::Memory;
 use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::os::Directory;
@@ -55,7 +56,7 @@ pub(super) struct Arguments {
 /// # Errors
 /// When it cannot be measured, or falls short.
 pub(super) fn run(arguments: &Arguments) -> Result<()> {
-    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    let program = product::program()?;
     let mut rows = Rows::default();
     let patience = Duration::from_secs(arguments.patience);
     let Arguments { objects, untouched, .. } = arguments;

@@ -21,10 +21,10 @@ pub struct Costs {
     /// GB a second that a thread passes to the kernel or takes from it, in large messages. Assumed.
     #[arg(long, default_value_t = 4.0)]
     pub kernel_gb: f64,
-    /// GB a second that a backup cuts by partitions. Measured earlier by `bench log replay`, 1 KB.
+    /// GB a second that a backup cuts by partitions. Measured earlier by `log replay`, 1 KB.
     #[arg(long, default_value_t = 2.2)]
     pub cut_gb: f64,
-    /// GB a second that a master replays. Measured earlier by `bench log replay`, 1 KB.
+    /// GB a second that a master replays. Measured earlier by `log replay`, 1 KB.
     #[arg(long, default_value_t = 2.27)]
     pub replay_gb: f64,
     /// MB of JSON a second that a thread writes or reads. Assumed.

@@ -1,14 +1,15 @@
 //! The requirements of recovery, measured again and printed beside the results.
 
 use super::cold;
-use crate::crash::{self, Plan, Reads, Report, Screen};
-use crate::log::progress;
 use crate::log::replay::{self, Way};
-use crate::machine::median;
-use crate::table::Rows;
-use anyhow::{Context as _, Result, anyhow};
+use crate::product;
+use crate::requirements::Rows;
+use anyhow::{Result, anyhow};
 use std::path::Path;
 use std::time::Duration;
+use thunderhead_load::crash::{self, Plan, Reads, Report, Screen};
+use thunderhead_load::machine::median;
+use thunderhead_load::output::progress;
 
 /// Table V of the TOCS paper: bytes of an object, millions of objects a second, MB a second.
 const PAPER: [(usize, f64, f64); 6] = [
@@ -76,8 +77,8 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     let mut rows = Rows::default();
     // Pinned only here: later measurements have both cores again.
     let alone = |rows: &mut Rows| rebuilding(&scale, rows);
-    crate::rpc::floors::pinned(0, || alone(&mut rows))?;
-    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    thunderhead_load::machine::pinned(0, || alone(&mut rows))?;
+    let program = product::program()?;
     crashes(&scale, &program, false, &mut rows)?;
     crashes(&scale, &program, true, &mut rows)?;
     reads(&scale, &program, &mut rows)?;
@@ -204,7 +205,7 @@ pub(super) struct ReadsArguments {
 /// # Errors
 /// When they cannot be measured, or fall short.
 pub(super) fn run_reads(arguments: &ReadsArguments) -> Result<()> {
-    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    let program = product::program()?;
     let mut rows = Rows::default();
     reads(&Scale { crashes: arguments.runs.max(1), ..Scale::FULL }, &program, &mut rows)?;
     match rows.show(false)? {

@@ -11,14 +11,14 @@
 //! foreseeable.
 
 use super::cluster::{self, GONE, Log, SEGMENT_BYTES, address};
-use crate::log::show;
-use crate::plot::{self, Marks, Panel, Series};
-use crate::table::Table;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use thunderhead_coordinator::model::reading_order;
+use thunderhead_load::output::show;
+use thunderhead_load::plot::{self, Marks, Panel, Series};
+use thunderhead_load::table::Table;
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{ServerInfo, ServerList};
 use thunderhead_wire::{SegmentId, ServerId};

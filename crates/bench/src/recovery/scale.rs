@@ -15,9 +15,6 @@
 
 use super::cluster::{self, GONE, SEGMENT_BYTES};
 use super::costs::Costs;
-use crate::log::show;
-use crate::plot::{self, Marks, Panel, Series};
-use crate::table::Table;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +23,9 @@ use std::time::Duration;
 use thunderhead_coordinator::limits::TAKE_OVER;
 use thunderhead_coordinator::model::{divided, reading_order};
 use thunderhead_coordinator::{Probing, Rounds};
+use thunderhead_load::output::show;
+use thunderhead_load::plot::{self, Marks, Panel, Series};
+use thunderhead_load::table::Table;
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{
     BeginRecovery, Inventory, Recover, ReplicaInfo, Replicas, TabletStatus, Taken, to_body,

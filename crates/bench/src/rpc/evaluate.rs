@@ -3,7 +3,7 @@
 
 use super::latency::Blocking;
 use super::{latency, price, scale, throughput};
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use thunderhead_simulator::register::Flaw;

@@ -22,9 +22,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-use crate::machine::pin;
+use thunderhead_load::machine::{pin, pinned};
 
 /// Bytes of a request: the least for a read of a 30-byte key.
 pub const REQUEST_BYTES: usize = 30;
@@ -98,25 +97,6 @@ impl Drop for RaiseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.raise();
     }
-}
-
-/// Restores a thread's allowed cores when dropped.
-struct Unpin(Option<rustix::thread::CpuSet>);
-
-impl Drop for Unpin {
-    fn drop(&mut self) {
-        if let Some(set) = &self.0 {
-            // If this is not allowed, pinning was not allowed either.
-            let _ = sched_setaffinity(None, set);
-        }
-    }
-}
-
-/// Runs the work with the calling thread pinned to one core, and restores its cores afterwards.
-pub fn pinned<T>(core: usize, work: impl FnOnce() -> T) -> T {
-    let _unpin = Unpin(sched_getaffinity(None).ok());
-    pin(core);
-    work()
 }
 
 /// Runs a server on [`SERVER_CORE`] beside a client on [`CLIENT_CORE`], the calling thread. When

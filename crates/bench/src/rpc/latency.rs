@@ -7,12 +7,12 @@ use super::floors::ping_pong::{
 };
 use super::floors::ring::ping_pong_ring;
 use super::subject::{Setup, beside, round_trips};
-use crate::log::show;
-use crate::machine::median;
-use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
+use thunderhead_load::machine::median;
+use thunderhead_load::output::show;
+use thunderhead_load::table::Table;
 use thunderhead_runtime::polling::Polling;
 
 /// The options of the run.

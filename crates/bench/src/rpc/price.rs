@@ -4,14 +4,14 @@
 use super::floors;
 use super::floors::latencies::Latencies;
 use super::subject::{Setup, beside, body, caller, in_flight};
-use crate::log::show;
-use crate::plot::{self, Marks, Panel, Series};
-use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use thunderhead_load::output::show;
+use thunderhead_load::plot::{self, Marks, Panel, Series};
+use thunderhead_load::table::Table;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::polling::Polling;
 

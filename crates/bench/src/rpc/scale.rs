@@ -2,15 +2,15 @@
 
 use super::floors::load::{Load, generate};
 use super::subject::{REPLY_FRAME_BYTES, Served, Setup, beside, greet, request_frame};
-use crate::log::{progress, show};
-use crate::machine::resident_bytes;
-use crate::table::Table;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use thunderhead_load::machine::resident_bytes;
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::table::Table;
 use thunderhead_runtime::polling::Polling;
 
 /// The options of the run.
@@ -111,7 +111,7 @@ pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
         let before = resident_bytes();
         let seconds = duration.as_secs_f64().to_string();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["bench", "rpc", "crowd", &address.to_string()])
+            .args(["rpc", "crowd", &address.to_string()])
             .args([&connections.to_string(), &seconds])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,7 +2,6 @@
 
 use super::floors;
 use super::floors::latencies::Latencies;
-use crate::machine;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::machine;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::{Limits, Transport};
 use thunderhead_rpc::echo::Echo;
@@ -60,6 +61,13 @@ impl Setup {
     }
 }
 
+/// Nodes and callers of a measured channel always poll.
+impl From<Channel> for Setup {
+    fn from(channel: Channel) -> Setup {
+        Setup { shared_memory: channel == Channel::Shm, polling: Polling::Always }
+    }
+}
+
 /// Returns a world whose files are not used.
 pub(crate) fn world() -> Result<(World, Scrap)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -107,7 +115,7 @@ pub fn beside<T>(
         let outcome = match told.recv_timeout(floors::PATIENCE) {
             Ok((address, alarm)) => {
                 let end = End(stop, alarm);
-                let outcome = floors::pinned(floors::CLIENT_CORE, || client(address));
+                let outcome = machine::pinned(floors::CLIENT_CORE, || client(address));
                 drop(end);
                 outcome
             }
@@ -132,8 +140,8 @@ impl Drop for End<'_> {
 ///
 /// # Errors
 /// When the kernel has no descriptors.
-pub fn caller(setup: Setup) -> Result<Caller> {
-    let (world, _scrap) = world()?;
+pub fn caller(setup: impl Into<Setup>) -> Result<Caller> {
+    let (setup, (world, _scrap)) = (setup.into(), world()?);
     let transport: Box<dyn Transport + Send> = Box::new(OsTransport::new(&world, setup.options())?);
     Ok(Caller::new(&world, transport, setup.polling))
 }

@@ -5,13 +5,13 @@ use super::floors::echo::echo_throughput;
 use super::floors::load::{Load, generate};
 use super::floors::ring::ring_throughput;
 use super::subject::{REPLY_FRAME_BYTES, Setup, beside, greet, in_flight, request_frame};
-use crate::log::show;
-use crate::machine::median;
-use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::Duration;
+use thunderhead_load::machine::median;
+use thunderhead_load::output::show;
+use thunderhead_load::table::Table;
 use thunderhead_runtime::polling::Polling;
 
 /// The options of the run.

@@ -4,7 +4,7 @@
 //! **For combined cleaning**: cost-benefit with the segment's age, `(1 − u) × age / u`. `u` is the
 //! share of the segment's space on backups that is still live. Age is counted in segments opened
 //! since the data was put together: the log's own clock. (Paper §9: object age, the original
-//! formula, does far worse. `thunderhead bench log lfs` shows it.)
+//! formula, does far worse. `thunderhead-bench log lfs` shows it.)
 //!
 //! **For sweeping**, which is combined cleaning before anything is compacted: several almost empty
 //! segments, the lowest ids first. Entries mostly guard against lower ids, and segments that leave

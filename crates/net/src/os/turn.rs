@@ -8,8 +8,8 @@
 //! than the call itself ([`expect_returns`]). So all functions that call the kernel repeatedly are
 //! inlined here into one function, [`OsTransport::poll`], which receives and sends without
 //! returning in between. Functions that are called after a system call and return to here are not
-//! affected. Before the poll itself returns, it restores the prediction. `bench rpc latency` shows
-//! the difference: both together are a third of a round trip.
+//! affected. Before the poll itself returns, it restores the prediction. `thunderhead-bench rpc
+//! latency` shows the difference: both together are a third of a round trip.
 //!
 //! [`OsTransport::poll`]: crate::Transport::poll
 //! [`expect_returns`]: thunderhead_runtime::os::expect_returns

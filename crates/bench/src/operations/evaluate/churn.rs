@@ -6,16 +6,18 @@
 //! messages of many. The process's resident memory is checked continuously. A store that gets 100
 //! GB of new data in a day gets as much in ten minutes at 170 MB/s; the row reports the amount.
 
-use super::super::target::{Channel, Own};
+use super::super::target::Own;
 use super::Scale;
-use crate::log::subject::{TABLE, entry_bytes, key};
-use crate::machine;
+use crate::log::subject::{TABLE, entry_bytes};
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
-use crate::table::Rows;
 use anyhow::{Result, ensure};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::content::key;
+use thunderhead_load::machine;
 use thunderhead_rpc::{Caller, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::operations::{
@@ -232,7 +234,7 @@ pub(super) fn row(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let outcome = own.beside(Channel::Shm, |address| {
         let most_items = (memory / bytes_of(Item { number: 0, bytes: 50 })) as usize;
         let mut churn = Churn {
-            caller: caller(Channel::Shm.setup())?,
+            caller: caller(Channel::Shm)?,
             address,
             items: Vec::with_capacity(most_items),
             live: 0,

@@ -19,15 +19,17 @@
 
 use super::super::generator::{Generator, To};
 use super::super::local::Place;
-use super::super::run::{Times, load, run};
-use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
+use super::super::run::{load, run};
+use super::super::target::Own;
 use super::{Scale, latencies, median_of, medians, name, plan};
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
-use crate::table::Rows;
 use anyhow::Result;
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::run::Times;
+use thunderhead_load::workload::Workload;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::polling::Polling;
 
@@ -52,7 +54,7 @@ pub(super) fn cluster(replicas: u32, is_remote: bool) -> Own {
 }
 
 fn ping(scale: &Scale, channel: Channel, to: To) -> Result<f64> {
-    let mut caller = caller(channel.setup())?;
+    let mut caller = caller(channel)?;
     median_of(scale.rounds, || {
         let began = Instant::now();
         caller.call(to.shard, Opcode::Ping, &[&[]], Some(PATIENCE), |_| ())?;

@@ -1,10 +1,10 @@
 //! The cost of a dependent load from a random place: half of the floor of a read.
 
-use crate::machine;
 use anyhow::{Context, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::hint::black_box;
 use std::time::Instant;
+use thunderhead_load::machine;
 
 /// Memory allocated like the log's: huge pages if the kernel gives them, all touched.
 pub(super) struct Memory {

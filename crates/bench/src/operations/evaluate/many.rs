@@ -1,14 +1,16 @@
 //! Many objects in one message: one client over shared memory that keeps eight messages in flight.
 
-use super::super::generator::Plan;
-use super::super::run::{Times, load, run};
-use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
+use super::super::run::{load, run};
+use super::super::target::Own;
 use super::{Scale, plan};
-use crate::machine::median;
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::Result;
 use std::time::Duration;
+use thunderhead_load::channel::Channel;
+use thunderhead_load::machine::median;
+use thunderhead_load::plan::Plan;
+use thunderhead_load::run::Times;
+use thunderhead_load::workload::Workload;
 
 /// Returns million objects a second.
 fn rate(scale: &Scale, own: &Own, plan: &Plan, settle: Duration) -> Result<f64> {

@@ -19,15 +19,16 @@
 use super::super::generator::{To, check_many, open_lease};
 use super::super::message::Bodies;
 use super::super::run::load;
-use super::super::target::{Channel, Own};
-use super::super::workload::{Kind, Workload};
+use super::super::target::Own;
 use super::copies::{OBJECTS, cluster};
 use super::{Scale, median_of, medians, name, plan};
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
-use crate::table::Rows;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::workload::{Kind, Workload};
 use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::operations::Identity;
@@ -53,7 +54,7 @@ struct Client {
 
 impl Client {
     fn new(channel: Channel, to: To) -> Result<Client> {
-        let mut caller = caller(channel.setup())?;
+        let mut caller = caller(channel)?;
         // A shard without a coordinator accepts any lease, and this is the only client that writes
         // one message at a time.
         let lease = match to.coordinator {

@@ -1,21 +1,22 @@
 //! Reads of single objects, beside echoes of the same node.
 
-use super::super::content::{KEY_BYTES, is_right, key};
 use super::super::run::load;
-use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
+use super::super::target::Own;
 use super::loads::Memory;
 use super::{Scale, medians, name, plan};
 use crate::log::subject::TABLE;
-use crate::machine::median;
+use crate::requirements::Rows;
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::floors::load::{Load, generate};
-use crate::rpc::subject::{REPLY_FRAME_BYTES, body, caller, greet, request_frame, world};
-use crate::table::Rows;
+use crate::rpc::subject::{REPLY_FRAME_BYTES, Setup, body, caller, greet, request_frame, world};
 use anyhow::{Result, ensure};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thunderhead_client::{Blocking, TabletMap};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::content::{KEY_BYTES, is_right, key};
+use thunderhead_load::machine::median;
+use thunderhead_load::workload::Workload;
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::{Caller, Opcode};
 use thunderhead_runtime::Random;
@@ -69,7 +70,7 @@ pub(super) fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
         for channel in [Channel::Shm, Channel::Tcp] {
             let measure = |address| {
                 load(&plan(Workload::Read, objects, 1), channel, address)?;
-                let (mut caller, mut random) = (caller(channel.setup())?, Random::from_seed(1));
+                let (mut caller, mut random) = (caller(channel)?, Random::from_seed(1));
                 let mut turns = Vec::new();
                 for _ in 0..scale.turns {
                     let echo = round_trips(scale.rounds, channel, || echo(&mut caller, address))?;
@@ -99,9 +100,9 @@ fn library(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let own = Own { cleaners: 0, ..Own::holding(objects, VALUE_BYTES, 0.9) };
     let [raw, ours, above] = own.beside(channel, |address| {
         load(&plan(Workload::Read, objects, 1), channel, address)?;
-        let mut raw = caller(channel.setup())?;
+        let mut raw = caller(channel)?;
         let (world, _scrap) = world()?;
-        let transport = Box::new(OsTransport::new(&world, channel.setup().options())?);
+        let transport = Box::new(OsTransport::new(&world, Setup::from(channel).options())?);
         let caller = Caller::new(&world, transport, Polling::Always);
         let mut map = TabletMap::default();
         map.insert(TabletRange::whole(TABLE), address);

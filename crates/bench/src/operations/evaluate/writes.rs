@@ -1,12 +1,15 @@
 //! Writes of single objects, one at a time: the cost of an identity, and the effect of a cleaner.
 
-use super::super::generator::{Generator, Plan};
-use super::super::run::{Times, load, run};
-use super::super::target::{Channel, Own};
-use super::super::workload::Workload;
+use super::super::generator::Generator;
+use super::super::run::{load, run};
+use super::super::target::Own;
 use super::{Scale, latencies, medians, name, plan};
-use crate::table::Rows;
+use crate::requirements::Rows;
 use anyhow::Result;
+use thunderhead_load::channel::Channel;
+use thunderhead_load::plan::Plan;
+use thunderhead_load::run::Times;
+use thunderhead_load::workload::Workload;
 use thunderhead_runtime::polling::Polling;
 
 /// Compares exactly-once updates with updates that a retry may repeat.

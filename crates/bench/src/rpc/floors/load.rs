@@ -81,7 +81,7 @@ impl Throughput {
 }
 
 /// Connects, calls `prepare` for each connection, and generates a load from the calling thread,
-/// which it keeps busy and does not pin: see [`super::pinned`].
+/// which it keeps busy and does not pin: see [`pinned`](thunderhead_load::machine::pinned).
 ///
 /// `prepare` can perform a handshake and try a request, because the generator does not inspect
 /// replies. The stream then blocks for at most [`PATIENCE`]; no byte from the server may be left

@@ -1,6 +1,7 @@
 //! The machine's figures that benchmarks need: cores, processor time, resident memory.
 
 use anyhow::Context as _;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -8,10 +9,29 @@ use std::time::{Duration, Instant};
 /// Pins the calling thread to one core, if the machine has it. With the writer on one core and
 /// cleaners on the others, a run measures the code and not the scheduler.
 pub fn pin(core: usize) {
-    let mut set = rustix::thread::CpuSet::new();
+    let mut set = CpuSet::new();
     set.set(core % cores());
     // If pinning is not allowed, the figures are noisier; nothing else changes.
-    let _ = rustix::thread::sched_setaffinity(None, &set);
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// Restores a thread's allowed cores when dropped.
+struct Unpin(Option<CpuSet>);
+
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        if let Some(set) = &self.0 {
+            // If this is not allowed, pinning was not allowed either.
+            let _ = sched_setaffinity(None, set);
+        }
+    }
+}
+
+/// Runs the work with the calling thread pinned to one core, and restores its cores afterwards.
+pub fn pinned<T>(core: usize, work: impl FnOnce() -> T) -> T {
+    let _unpin = Unpin(sched_getaffinity(None).ok());
+    pin(core);
+    work()
 }
 
 /// Returns the number of cores that this process may use. It is counted once: a pinned thread would

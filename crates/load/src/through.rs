@@ -3,25 +3,23 @@
 //! It drives the library's [`Session`] directly, so that any number of operations can be in flight
 //! on one thread. The session finds the shards by the tablet map, sends operations for the same
 //! shard together, retries, and masks transient faults: changes of the coordinator, servers that
-//! restart. So it measures a program that uses the library, not the speed of a shard; for that
-//! there is the [`Generator`](super::generator::Generator).
+//! restart. So it measures a program that uses the library, not the speed of a shard.
 //!
 //! An operation that the session abandons counts as failed, also if its outcome is unknown. A wrong
 //! answer ends the run: a missing object, or a value that was never written for it.
 
-use super::content::{NUMBERS, fill, is_right, key};
-use super::distribution::Draw;
-use super::generator::{Plan, Record};
-use super::run::{Failures, Work};
-use super::target::Channel;
-use super::workload::{Kind, Mixture};
+use crate::channel::Channel;
+use crate::content::{NUMBERS, fill, is_right, key};
+use crate::distribution::Draw;
+use crate::plan::Plan;
+use crate::run::{Failures, Record, Work};
+use crate::workload::{Kind, Mixture};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thunderhead_client::{
-    Action, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options, Output,
-    Results, Session, Status, TableId, Ticket,
+    Action, Addresses, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options,
+    Output, Results, Session, Status, TableId, Ticket,
 };
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallId, Caller};
@@ -39,7 +37,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// A running cluster with a table for the workloads.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    coordinators: Vec<SocketAddr>,
+    coordinators: Addresses,
     deadline: Option<Duration>,
     channel: Channel,
     table: TableId,
@@ -47,18 +45,18 @@ pub struct Cluster {
 
 impl Cluster {
     /// Finds the cluster, creates the table over all its shards unless it exists, and writes the
-    /// objects of a plan. `progress` receives the number of written objects.
+    /// objects of a plan.
     ///
     /// # Errors
     /// When the cluster cannot be reached, or an object cannot be written.
     pub fn prepare(
-        coordinators: Vec<SocketAddr>,
+        coordinators: impl Into<Addresses>,
         deadline: Option<Duration>,
         channel: Channel,
         table: &str,
         plan: &Plan,
-        progress: &mut dyn FnMut(u64),
     ) -> Result<Cluster> {
+        let coordinators = coordinators.into();
         let mut cluster = Cluster { coordinators, deadline, channel, table: TableId(0) };
         let mut client = Client::connect(&cluster.options()).context("find the cluster")?;
         let status = client.status().context("ask the cluster how it is")?;
@@ -78,7 +76,6 @@ impl Cluster {
                 result.context("write the objects to begin with")?;
             }
             next = last;
-            progress(next);
         }
         Ok(cluster)
     }
@@ -325,8 +322,8 @@ impl Work for Through<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::Workload;
     use super::*;
+    use crate::workload::Workload;
     use thunderhead_server::{Local, LocalOptions};
     use thunderhead_wire::control::Settings;
 
@@ -343,7 +340,7 @@ mod tests {
         let at = vec![local.coordinator()];
         let mut client = Client::connect(&Options::new(at.clone())).unwrap();
         while client.status().unwrap().servers.servers.is_empty() {}
-        let mut cluster = Cluster::prepare(at, deadline, channel, "t", &plan, &mut |_| {}).unwrap();
+        let mut cluster = Cluster::prepare(at, deadline, channel, "t", &plan).unwrap();
         let mut done = 0;
         let mut through = Through::new(&cluster, &plan, 0).unwrap();
         while !through.turn(&mut |_, objects, _| done += objects).unwrap() {}

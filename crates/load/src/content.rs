@@ -13,7 +13,16 @@
 use zerocopy::IntoBytes;
 
 /// Bytes of a key, as in the papers' and the peers' measurements.
-pub use crate::log::subject::{KEY_BYTES, key};
+pub const KEY_BYTES: usize = 30;
+
+/// Returns the key of an object.
+#[inline]
+#[must_use]
+pub fn key(number: u64) -> [u8; KEY_BYTES] {
+    let mut key = [b'k'; KEY_BYTES];
+    key[..8].copy_from_slice(&number.to_le_bytes());
+    key
+}
 
 /// Values of at least this length have a stamp and two seals.
 pub const STAMPED_BYTES: usize = 24;

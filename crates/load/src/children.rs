@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use thunderhead_runtime::os::on_end_asked;
 
 /// Processes that can be ended, with their files.
-pub(crate) trait Children: Send {
+pub trait Children: Send {
     /// Ends them and removes their files. May be called twice.
     fn end(&mut self);
 }
@@ -22,7 +22,8 @@ static ALL: Mutex<Vec<Arc<Mutex<dyn Children>>>> = Mutex::new(Vec::new());
 /// The exit code that shells report for a process ended by Ctrl-C.
 const ENDED: i32 = 130;
 
-pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, also if a thread panicked while it held the lock.
+pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// When the signals cannot be caught.
-pub(crate) fn watch(children: Arc<Mutex<dyn Children>>) -> Result<()> {
+pub fn watch(children: Arc<Mutex<dyn Children>>) -> Result<()> {
     static ONCE: Once = Once::new();
     let mut outcome = Ok(());
     ONCE.call_once(|| {
@@ -53,14 +54,14 @@ pub(crate) fn watch(children: Arc<Mutex<dyn Children>>) -> Result<()> {
 }
 
 /// Removes children that their owner has ended.
-pub(crate) fn forget<T: Children>(children: &Arc<Mutex<T>>) {
+pub fn forget<T: Children>(children: &Arc<Mutex<T>>) {
     let own = Arc::as_ptr(children).cast::<()>();
     locked(&ALL).retain(|it| !std::ptr::eq(Arc::as_ptr(it).cast::<()>(), own));
 }
 
 /// Returns an address that is free now and that stays so while its owner restarts: its host is this
 /// process's own, and no connection of another process begins there.
-pub(crate) fn own_address() -> Result<SocketAddr> {
+pub fn own_address() -> Result<SocketAddr> {
     let id = std::process::id();
     let [_, high, middle, low] = id.to_be_bytes();
     let host = Ipv4Addr::new(127, 64 + high % 64, middle, low);
@@ -69,7 +70,7 @@ pub(crate) fn own_address() -> Result<SocketAddr> {
 }
 
 /// Returns a port that is free now.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
     Ok(listener.local_addr()?.port())
 }

@@ -162,7 +162,7 @@ impl Processes {
         // Ctrl-C goes to this process, which ends the children.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = match member.core {
-            Some(core) => crate::rpc::floors::pinned(core, || command.spawn()),
+            Some(core) => crate::machine::pinned(core, || command.spawn()),
             None => command.spawn(),
         };
         let child = child.with_context(|| format!("start {}", self.program.display()))?;

@@ -8,26 +8,28 @@
 //! and may pause after each. A client's latency includes the other clients' turns on that core. If
 //! the machine reports its energy, that is reported too: of the whole package, with the clients.
 //!
-//! [`price`](super::price) measures the same for one client at a constant rate.
+//! [`price`](crate::rpc::price) measures the same for one client at a constant rate.
 
-use super::floors::PATIENCE;
-use super::floors::latencies::Latencies;
-use super::price::SETTINGS;
-use super::subject::caller;
-use crate::log::{progress, show};
-use crate::machine::{self, median};
-use crate::operations::content::is_right;
-use crate::operations::generator::{Generator, Plan};
+use crate::operations::generator::Generator;
 use crate::operations::message::Bodies;
-use crate::operations::target::{Channel, Own};
-use crate::operations::workload::Workload;
-use crate::plot::{self, Marks, Panel, Series};
-use crate::table::Table;
+use crate::operations::target::Own;
+use crate::rpc::floors::PATIENCE;
+use crate::rpc::floors::latencies::Latencies;
+use crate::rpc::price::SETTINGS;
+use crate::rpc::subject::caller;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use thunderhead_load::channel::Channel;
+use thunderhead_load::content::is_right;
+use thunderhead_load::machine::{self, median};
+use thunderhead_load::output::{progress, show};
+use thunderhead_load::plan::Plan;
+use thunderhead_load::plot::{self, Marks, Panel, Series};
+use thunderhead_load::table::Table;
+use thunderhead_load::workload::Workload;
 use thunderhead_rpc::Caller;
 use thunderhead_runtime::Random;
 use thunderhead_runtime::polling::Polling;
@@ -127,7 +129,7 @@ impl Client {
         pause: Duration,
         seed: u64,
     ) -> Result<Client> {
-        let (caller, random) = (caller(channel.setup())?, Random::from_seed(seed));
+        let (caller, random) = (caller(channel)?, Random::from_seed(seed));
         let (bodies, number, sent) = (Bodies::new(100, 1), 0, None);
         let next = Instant::now();
         let mut client = Client { caller, address, bodies, random, pause, number, sent, next };

@@ -1,5 +1,5 @@
-//! A cluster of processes that loses a server, for `thunderhead demo crash` and `bench evaluate
-//! recovery`.
+//! A cluster of processes that loses a server, for `thunderhead demo crash` and `thunderhead-bench
+//! evaluate recovery`.
 //!
 //! ```text
 //!  start   a coordinator and servers, child processes on loopback

@@ -5,8 +5,8 @@
 use super::Deadline;
 use super::members::{self, View};
 use super::objects::{Objects, is_in};
-use crate::operations::content::key;
-use crate::operations::run::histogram;
+use crate::content::key;
+use crate::run::histogram;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, Ordering};

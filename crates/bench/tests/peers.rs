@@ -1,4 +1,5 @@
-//! `thunderhead bench peers` on a small scale, with the installed peers.
+//! `thunderhead-bench peers` on a small scale, with the installed peers. It starts the product, which
+//! `cargo test --workspace` builds too. Alone, this test needs `cargo build --package thunderhead`.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
 #![allow(clippy::print_stderr, reason = "a skipped test prints a message")]
 
@@ -18,8 +19,8 @@ impl Place {
     }
 
     fn bench(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thunderhead"));
-        command.args(["bench", "peers", "--quick"]).args(words).env("TMPDIR", &self.0);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thunderhead-bench"));
+        command.args(["peers", "--quick"]).args(words).env("TMPDIR", &self.0);
         command.stdin(Stdio::null()).output().unwrap()
     }
 

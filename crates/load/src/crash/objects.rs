@@ -7,7 +7,7 @@
 
 use super::members::View;
 use super::{Deadline, Screen};
-use crate::operations::content::{fill, is_right, key};
+use crate::content::{fill, is_right, key};
 use anyhow::{Context as _, Result, bail};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

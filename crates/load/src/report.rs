@@ -1,14 +1,19 @@
 //! The results of a run: a table and a histogram for people, JSON for programs, a figure.
 
-use super::Arguments;
-use super::run::{Second, Tally};
-use super::target::Channel;
-use super::workload::{Kind, Workload};
-use crate::plot::{Marks, Panel, Series};
+use crate::channel::Channel;
+use crate::distribution::Distribution;
+use crate::options::Options;
+use crate::output::show;
+use crate::plot::{Marks, Panel, Series, save};
+use crate::run::{Second, Tally};
 use crate::table::Table;
+use crate::workload::{Kind, Workload};
+use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
 
 /// The reported percentiles.
 const PERCENTILES: [f64; 7] = [10.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
@@ -41,17 +46,41 @@ pub struct Report {
 /// The settings of a run.
 #[derive(Debug, Serialize)]
 pub struct Settings {
-    target: &'static str,
+    /// The target: `cluster`, or `own` for a shard in the same process.
+    pub target: &'static str,
     transport: Channel,
     clients: usize,
     depth: usize,
     objects: u64,
     value_bytes: usize,
-    distribution: super::distribution::Distribution,
+    distribution: Distribution,
     parts: usize,
-    exactly_once: bool,
-    replicas: Option<u32>,
-    utilization: Option<f64>,
+    /// Whether updates have an identity, so that servers execute each once.
+    pub exactly_once: bool,
+    /// The replicas of a target in the same process.
+    pub replicas: Option<u32>,
+    /// The memory utilization of a target in the same process: 0 to 1.
+    pub utilization: Option<f64>,
+}
+
+impl Settings {
+    /// Returns the settings of a run on a cluster.
+    #[must_use]
+    pub fn of(workload: Workload, options: &Options) -> Settings {
+        Settings {
+            target: "cluster",
+            transport: options.transport,
+            clients: options.clients,
+            depth: options.depth,
+            objects: options.objects,
+            value_bytes: options.value_bytes,
+            distribution: options.distribution.unwrap_or(workload.distribution()),
+            parts: options.parts,
+            exactly_once: true,
+            replicas: None,
+            utilization: None,
+        }
+    }
 }
 
 /// A kind of operation. Times are in microseconds.
@@ -109,8 +138,7 @@ fn us(nanoseconds: u64) -> f64 {
 impl Report {
     /// Returns the report of a run.
     #[must_use]
-    pub fn of(workload: Workload, arguments: &Arguments, tally: &Tally) -> Report {
-        let is_own = arguments.coordinators.is_empty();
+    pub fn of(workload: Workload, settings: Settings, tally: &Tally) -> Report {
         let kinds = tally.kinds.iter().map(|it| KindReport {
             kind: it.kind,
             messages: it.latencies.len(),
@@ -133,19 +161,7 @@ impl Report {
         });
         Report {
             workload,
-            settings: Settings {
-                target: if is_own { "own" } else { "cluster" },
-                transport: arguments.transport,
-                clients: arguments.clients,
-                depth: arguments.depth,
-                objects: arguments.objects,
-                value_bytes: arguments.value_bytes,
-                distribution: arguments.distribution.unwrap_or(workload.distribution()),
-                parts: arguments.parts,
-                exactly_once: !arguments.at_least_once,
-                replicas: is_own.then_some(arguments.replicas),
-                utilization: is_own.then_some(f64::from(arguments.utilization) / 100.0),
-            },
+            settings,
             seconds: tally.seconds,
             messages_per_second: tally.messages_per_second(),
             objects_per_second: tally.objects_per_second(),
@@ -155,6 +171,21 @@ impl Report {
             kinds: kinds.collect(),
             timeline: timeline.collect(),
         }
+    }
+
+    /// Prints the report and draws its figures. Returns false if an operation failed.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn publish(&self, json: bool, plot: Option<&Path>) -> Result<bool> {
+        show(json, &self.table(), self)?;
+        if !json {
+            std::io::stdout().lock().write_all(self.histograms().as_bytes())?;
+        }
+        if let Some(path) = plot {
+            save(path, &self.panels())?;
+        }
+        Ok(self.failed == 0)
     }
 
     /// Returns a table with the percentiles of each kind.
@@ -287,8 +318,8 @@ pub fn line(second: &Second) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::histogram;
     use super::*;
+    use crate::run::histogram;
 
     #[test]
     fn a_histogram_counts_every_message_once() {
