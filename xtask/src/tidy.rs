@@ -1,5 +1,7 @@
 //! House rules that no other tool checks. Every finding names its place and the next step.
 
+mod edges;
+
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,124 +10,6 @@ use std::process::Command;
 
 /// Lines that a source file may have without saying at its top why it is longer.
 const LINES_MAX: usize = 800;
-
-/// Which of our crates may depend on which: arrows go down only.
-const EDGES: &[(&str, &[&str])] = &[
-    ("thunderhead-wire", &[]),
-    ("thunderhead-log", &["thunderhead-wire"]),
-    ("thunderhead-runtime", &[]),
-    ("thunderhead-config", &[]),
-    // The simulator only for its tests.
-    (
-        "thunderhead-backup",
-        &[
-            "thunderhead-log",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
-    ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
-    (
-        "thunderhead-client",
-        &[
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // The simulator only for its tests.
-    ("thunderhead-metastore", &["thunderhead-runtime", "thunderhead-simulator"]),
-    // The net and the simulator only for its tests.
-    (
-        "thunderhead-coordinator",
-        &[
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // The client and the simulator only for its tests.
-    (
-        "thunderhead-server",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-config",
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // A backup only for its tests.
-    (
-        "thunderhead-master",
-        &[
-            "thunderhead-backup",
-            "thunderhead-log",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    (
-        "thunderhead-simulator",
-        &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],
-    ),
-    (
-        "thunderhead-bench",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-server",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    (
-        "thunderhead",
-        &[
-            "thunderhead-backup",
-            "thunderhead-bench",
-            "thunderhead-client",
-            "thunderhead-config",
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-runtime",
-            "thunderhead-server",
-            "thunderhead-wire",
-        ],
-    ),
-    ("xtask", &[]),
-];
 
 /// Checks the whole tree.
 pub(crate) fn check(root: &Path) -> Result<()> {
@@ -147,7 +31,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         }
         machine_paths(&name, &text, &mut findings);
     }
-    edges(root, &mut findings)?;
+    findings.extend(edges::findings(root)?);
     architecture(root, &mut findings);
     format_version(root, &mut findings);
     protocol(root, &mut findings);
@@ -257,38 +141,21 @@ fn machine_paths(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-fn edges(root: &Path, findings: &mut Vec<String>) -> Result<()> {
-    let output = Command::new("cargo")
-        .args(["metadata", "--format-version", "1", "--no-deps"])
-        .current_dir(root)
-        .output()
-        .context("tidy asks cargo for the crates")?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let ours: BTreeSet<&str> = EDGES.iter().map(|(name, _)| *name).collect();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        let name = package["name"].as_str().unwrap_or("");
-        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
-            findings.push(format!(
-                "xtask/src/tidy.rs:1: list in EDGES the crates that {name} may depend on"
-            ));
-            continue;
-        };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let other = dependency["name"].as_str().unwrap_or("");
-            if ours.contains(other) && !allowed.contains(&other) {
-                findings.push(format!("Cargo.toml:1: {name} must not depend on {other}"));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Lines that `ARCHITECTURE.md` may have: it is read in one sitting.
 const ARCHITECTURE_LINES_MAX: usize = 400;
 
 /// `ARCHITECTURE.md` is short, and names every crate and no other.
 fn architecture(root: &Path, findings: &mut Vec<String>) {
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap_or_default();
+    let crates = fs::read_dir(root.join("crates"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    architecture_of(&text, &crates, findings);
+}
+
+fn architecture_of(text: &str, crates: &BTreeSet<String>, findings: &mut Vec<String>) {
     let lines = text.lines().count();
     if lines > ARCHITECTURE_LINES_MAX {
         let advice = "move reasons to docs/design and gaps to docs/limitations.md";
@@ -296,11 +163,6 @@ fn architecture(root: &Path, findings: &mut Vec<String>) {
             "ARCHITECTURE.md:1: {lines} lines, {ARCHITECTURE_LINES_MAX} allowed: {advice}"
         ));
     }
-    let crates: BTreeSet<String> = fs::read_dir(root.join("crates"))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
     for name in crates.iter().filter(|name| !text.contains(&format!("crates/{name}"))) {
         findings.push(format!("ARCHITECTURE.md:1: describe crates/{name}"));
     }
@@ -389,5 +251,20 @@ mod tests {
     fn a_note_that_is_cited_exists() {
         assert!(found("//! See note \"Known note\".\n").is_empty());
         assert_eq!(found("//! See note \"Other\".\n").len(), 1);
+    }
+    #[test]
+    fn the_architecture_page_is_short_and_names_every_crate_and_no_other() {
+        let crates = BTreeSet::from(["log".to_owned()]);
+        let found = |text: &str| {
+            let mut findings = Vec::new();
+            architecture_of(text, &crates, &mut findings);
+            findings
+        };
+        let line = "See crates/log.\n";
+        assert_eq!(found(&line.repeat(ARCHITECTURE_LINES_MAX)), [""; 0]);
+        assert!(found(&line.repeat(ARCHITECTURE_LINES_MAX + 1))[0].contains("401 lines"));
+        assert_eq!(found("No crate.\n"), ["ARCHITECTURE.md:1: describe crates/log"]);
+        let expected = ["ARCHITECTURE.md:1: crates/net does not exist"];
+        assert_eq!(found("See crates/log, crates/net.\n"), expected);
     }
 }
