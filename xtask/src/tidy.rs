@@ -1,6 +1,10 @@
 //! House rules that no other tool checks. Every finding names its place and the next step.
 
+mod cycles;
 mod edges;
+mod predicates;
+mod ratchet;
+mod tokens;
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -10,6 +14,12 @@ use std::process::Command;
 
 /// Lines that a source file may have without saying at its top why it is longer.
 const LINES_MAX: usize = 800;
+
+/// Today's predicates that change something or return no `bool`; see [`predicates`].
+const PREDICATES: &str = "xtask/predicates.txt";
+
+/// Today's arrows between modules that are part of a cycle; see [`cycles`].
+const CYCLES: &str = "xtask/cycles.txt";
 
 /// Checks the whole tree.
 pub(crate) fn check(root: &Path) -> Result<()> {
@@ -32,6 +42,14 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         machine_paths(&name, &text, &mut findings);
     }
     findings.extend(edges::findings(root)?);
+    let ratchets = [
+        (PREDICATES, predicates::found(root, &crate_roots(&files))?),
+        (CYCLES, cycles::found(root)?),
+    ];
+    for (list, found) in ratchets {
+        let text = fs::read_to_string(root.join(list)).with_context(|| format!("read {list}"))?;
+        findings.extend(ratchet::findings(list, &text, found));
+    }
     architecture(root, &mut findings);
     format_version(root, &mut findings);
     protocol(root, &mut findings);
@@ -139,6 +157,16 @@ fn machine_paths(name: &str, text: &str, findings: &mut Vec<String>) {
             findings.push(format!("{name}:{}: names a path of one machine", number + 1));
         }
     }
+}
+
+/// The roots of the production code: the library or the program of each crate.
+fn crate_roots(files: &[PathBuf]) -> Vec<String> {
+    let names = files.iter().map(|path| path.display().to_string());
+    let is_root = |name: &String| {
+        let is_ours = name.starts_with("crates/") || name.starts_with("xtask/");
+        is_ours && (name.ends_with("/src/lib.rs") || name.ends_with("/src/main.rs"))
+    };
+    names.filter(is_root).collect()
 }
 
 /// Lines that `ARCHITECTURE.md` may have: it is read in one sitting.
