@@ -4,9 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod book;
 mod commits;
 mod instructions;
 mod mutants;
+mod pages;
 mod steps;
 mod tidy;
 mod words;
@@ -47,6 +49,12 @@ enum Command {
         /// Lower the limits in xtask/words.txt to the present counts.
         #[arg(long)]
         update: bool,
+    },
+    /// Build the book from all pages into target/book, and check its links.
+    Book {
+        /// Open it in a browser.
+        #[arg(long)]
+        open: bool,
     },
     /// Licences, sources and duplicates of dependencies.
     Deny,
@@ -131,6 +139,10 @@ fn main() -> Result<()> {
         Command::Words { paths, update } => {
             let root = workspace();
             words::words(&root, &tidy::tracked(&root)?, &paths, update)
+        }
+        Command::Book { open } => {
+            book::book()?;
+            if open { book::open() } else { Ok(()) }
         }
         Command::Deny => Step::Deny.run(),
         Command::Loom => Step::Loom.run(),

