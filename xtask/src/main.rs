@@ -62,8 +62,10 @@ enum Command {
     Loom,
     /// Unit and property tests under AddressSanitizer.
     Asan,
-    /// Format the code and apply the lints' suggestions.
+    /// Format the code, apply the lints' suggestions and write the generated pages.
     Fix,
+    /// Write the generated pages: commands and configuration.
+    Reference,
     /// Fuzz one target, or each in turn.
     Fuzz {
         /// The target; all when none is given.
@@ -149,8 +151,10 @@ fn main() -> Result<()> {
         Command::Asan => Step::Asan.run(),
         Command::Fix => {
             run("cargo", &["fmt", "--all"])?;
-            run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])
+            run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])?;
+            steps::write_reference()
         }
+        Command::Reference => steps::write_reference(),
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
         Command::Mutants(arguments) => mutants::mutants(&arguments),

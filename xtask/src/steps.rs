@@ -2,6 +2,7 @@
 
 use crate::{book, instructions, tidy, ycsb};
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -29,6 +30,10 @@ const MDBOOK: (&str, &str) = ("mdbook", "0.5.4");
 
 /// A package for pip that has mdBook as a built program, with the hash of its file for 64-bit x86.
 const MDBOOK_BUILT: &str = "xtask/mdbook.txt";
+
+/// The pages with generated parts.
+const COMMANDS: &str = "docs/cli.md";
+const CONFIGURATION: &str = "docs/configuration.md";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
 const FUZZ_TARGETS: [&str; 7] =
@@ -276,6 +281,30 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
         execute(command)?;
     }
     Ok(())
+}
+
+/// Writes the generated parts of the documents: the end of one page, and all of another.
+pub(crate) fn write_reference() -> Result<()> {
+    let commands = reference("commands")?;
+    let page = fs::read_to_string(COMMANDS).with_context(|| format!("read {COMMANDS}"))?;
+    let first = commands.lines().next().unwrap_or_default();
+    let (written, _) =
+        page.split_once(first).with_context(|| format!("{COMMANDS} lacks the line {first}"))?;
+    fs::write(COMMANDS, format!("{written}{commands}"))
+        .with_context(|| format!("write {COMMANDS}"))?;
+    fs::write(CONFIGURATION, reference("configuration")?)
+        .with_context(|| format!("write {CONFIGURATION}"))
+}
+
+/// Returns a generated part of the documents.
+fn reference(part: &str) -> Result<String> {
+    let arguments = ["run", "--quiet", "--package", "thunderhead", "--", "reference", part];
+    let mut command = Command::new("cargo");
+    let output = command.args(arguments).stderr(Stdio::inherit()).output().context("run cargo")?;
+    if !output.status.success() {
+        bail!("`thunderhead reference {part}` failed");
+    }
+    String::from_utf8(output.stdout).context("the reference is no text")
 }
 
 /// Measures an area's requirements with the release build.
