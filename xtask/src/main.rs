@@ -4,9 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod book;
 mod commits;
 mod instructions;
 mod mutants;
+mod pages;
 mod release;
 mod steps;
 mod tidy;
@@ -49,14 +51,22 @@ enum Command {
         #[arg(long)]
         update: bool,
     },
+    /// Build the book from all pages into target/book, and check its links.
+    Book {
+        /// Open it in a browser.
+        #[arg(long)]
+        open: bool,
+    },
     /// Licences, sources and duplicates of dependencies.
     Deny,
     /// Model checks of the concurrent parts.
     Loom,
     /// Unit and property tests under AddressSanitizer.
     Asan,
-    /// Format the code and apply the lints' suggestions.
+    /// Format the code, apply the lints' suggestions and write the generated pages.
     Fix,
+    /// Write the generated pages: commands and configuration.
+    Reference,
     /// Fuzz one target, or each in turn.
     Fuzz {
         /// The target; all when none is given.
@@ -135,13 +145,19 @@ fn main() -> Result<()> {
             let root = workspace();
             words::words(&root, &tidy::tracked(&root)?, &paths, update)
         }
+        Command::Book { open } => {
+            book::book()?;
+            if open { book::open() } else { Ok(()) }
+        }
         Command::Deny => Step::Deny.run(),
         Command::Loom => Step::Loom.run(),
         Command::Asan => Step::Asan.run(),
         Command::Fix => {
             run("cargo", &["fmt", "--all"])?;
-            run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])
+            run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])?;
+            steps::write_reference()
         }
+        Command::Reference => steps::write_reference(),
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
         Command::Mutants(arguments) => mutants::mutants(&arguments),

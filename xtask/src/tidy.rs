@@ -1,5 +1,12 @@
 //! House rules that no other tool checks. Every finding names its place and the next step.
 
+mod cycles;
+mod edges;
+mod predicates;
+mod ratchet;
+mod tokens;
+
+use crate::pages;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,137 +16,11 @@ use std::process::Command;
 /// Lines that a source file may have without saying at its top why it is longer.
 const LINES_MAX: usize = 800;
 
-/// Which of our crates may depend on which: arrows go down only.
-const EDGES: &[(&str, &[&str])] = &[
-    ("thunderhead-wire", &[]),
-    ("thunderhead-log", &["thunderhead-wire"]),
-    ("thunderhead-runtime", &[]),
-    ("thunderhead-config", &[]),
-    // The simulator only for its tests.
-    (
-        "thunderhead-backup",
-        &[
-            "thunderhead-log",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
-    ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
-    (
-        "thunderhead-client",
-        &[
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // The simulator only for its tests.
-    ("thunderhead-metastore", &["thunderhead-runtime", "thunderhead-simulator"]),
-    // The net and the simulator only for its tests.
-    (
-        "thunderhead-coordinator",
-        &[
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // The client and the simulator only for its tests.
-    (
-        "thunderhead-server",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-config",
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // A backup only for its tests.
-    (
-        "thunderhead-master",
-        &[
-            "thunderhead-backup",
-            "thunderhead-log",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    (
-        "thunderhead-simulator",
-        &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],
-    ),
-    // The server only for its tests.
-    (
-        "thunderhead-load",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-server",
-            "thunderhead-wire",
-        ],
-    ),
-    (
-        "thunderhead-bench",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-coordinator",
-            "thunderhead-load",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
-            "thunderhead-server",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    (
-        "thunderhead",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-config",
-            "thunderhead-coordinator",
-            "thunderhead-load",
-            "thunderhead-log",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-runtime",
-            "thunderhead-server",
-            "thunderhead-wire",
-        ],
-    ),
-    ("xtask", &[]),
-];
+/// Today's predicates that change something or return no `bool`; see [`predicates`].
+const PREDICATES: &str = "xtask/predicates.txt";
+
+/// Today's arrows between modules that are part of a cycle; see [`cycles`].
+const CYCLES: &str = "xtask/cycles.txt";
 
 /// Checks the whole tree.
 pub(crate) fn check(root: &Path) -> Result<()> {
@@ -161,10 +42,19 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         }
         machine_paths(&name, &text, &mut findings);
     }
-    edges(root, &mut findings)?;
+    findings.extend(edges::findings(root)?);
+    let ratchets = [
+        (PREDICATES, predicates::found(root, &crate_roots(&files))?),
+        (CYCLES, cycles::found(root)?),
+    ];
+    for (list, found) in ratchets {
+        let text = fs::read_to_string(root.join(list)).with_context(|| format!("read {list}"))?;
+        findings.extend(ratchet::findings(list, &text, found));
+    }
     architecture(root, &mut findings);
     format_version(root, &mut findings);
     protocol(root, &mut findings);
+    findings.extend(crate::book::findings(root, &files)?);
     findings.extend(crate::mutants::findings(root)?);
     findings.extend(crate::words::findings(root, &files)?);
     findings.extend(crate::commits::findings(root)?);
@@ -244,19 +134,23 @@ fn is_reachable(path: &Path, files: &[PathBuf], root: &Path) -> bool {
     })
 }
 
-/// Relative links must lead somewhere.
+/// Relative links lead to a file, and in a page to a heading.
 fn links(root: &Path, path: &Path, text: &str, findings: &mut Vec<String>) {
-    for (number, line) in text.lines().enumerate() {
-        for part in line.split("](").skip(1) {
-            let target = part.split([')', '#', ' ']).next().unwrap_or("");
-            let external = target.is_empty() || target.contains("://");
-            let folder = path.parent().unwrap_or(Path::new(""));
-            if !external && !root.join(folder).join(target).exists() {
-                findings.push(format!(
-                    "{}:{}: {target} does not exist",
-                    path.display(),
-                    number + 1
-                ));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for link in pages::links(text) {
+        let Some(target) = link.path() else { continue };
+        let is_here = target.is_empty();
+        let file = if is_here { path.to_path_buf() } else { pages::resolve(folder, target) };
+        let place = format!("{}:{}", path.display(), link.line);
+        if !is_here && !root.join(&file).exists() {
+            findings.push(format!("{place}: {target} does not exist"));
+        } else if let Some(anchor) = link.anchor()
+            && file.extension().is_some_and(|it| it == "md")
+        {
+            let page = fs::read_to_string(root.join(&file)).unwrap_or_default();
+            let page = if is_here { text } else { &page };
+            if !pages::anchors(page).contains(anchor) {
+                findings.push(format!("{place}: {} has no heading #{anchor}", file.display()));
             }
         }
     }
@@ -271,30 +165,14 @@ fn machine_paths(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-fn edges(root: &Path, findings: &mut Vec<String>) -> Result<()> {
-    let output = Command::new("cargo")
-        .args(["metadata", "--format-version", "1", "--no-deps"])
-        .current_dir(root)
-        .output()
-        .context("tidy asks cargo for the crates")?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let ours: BTreeSet<&str> = EDGES.iter().map(|(name, _)| *name).collect();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        let name = package["name"].as_str().unwrap_or("");
-        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
-            findings.push(format!(
-                "xtask/src/tidy.rs:1: list in EDGES the crates that {name} may depend on"
-            ));
-            continue;
-        };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let other = dependency["name"].as_str().unwrap_or("");
-            if ours.contains(other) && !allowed.contains(&other) {
-                findings.push(format!("Cargo.toml:1: {name} must not depend on {other}"));
-            }
-        }
-    }
-    Ok(())
+/// The roots of the production code: the library or the program of each crate.
+fn crate_roots(files: &[PathBuf]) -> Vec<String> {
+    let names = files.iter().map(|path| path.display().to_string());
+    let is_root = |name: &String| {
+        let is_ours = name.starts_with("crates/") || name.starts_with("xtask/");
+        is_ours && (name.ends_with("/src/lib.rs") || name.ends_with("/src/main.rs"))
+    };
+    names.filter(is_root).collect()
 }
 
 /// Lines that `ARCHITECTURE.md` may have: it is read in one sitting.
@@ -303,6 +181,15 @@ const ARCHITECTURE_LINES_MAX: usize = 400;
 /// `ARCHITECTURE.md` is short, and names every crate and no other.
 fn architecture(root: &Path, findings: &mut Vec<String>) {
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap_or_default();
+    let crates = fs::read_dir(root.join("crates"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    architecture_of(&text, &crates, findings);
+}
+
+fn architecture_of(text: &str, crates: &BTreeSet<String>, findings: &mut Vec<String>) {
     let lines = text.lines().count();
     if lines > ARCHITECTURE_LINES_MAX {
         let advice = "move reasons to docs/design and gaps to docs/limitations.md";
@@ -310,11 +197,6 @@ fn architecture(root: &Path, findings: &mut Vec<String>) {
             "ARCHITECTURE.md:1: {lines} lines, {ARCHITECTURE_LINES_MAX} allowed: {advice}"
         ));
     }
-    let crates: BTreeSet<String> = fs::read_dir(root.join("crates"))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
     for name in crates.iter().filter(|name| !text.contains(&format!("crates/{name}"))) {
         findings.push(format!("ARCHITECTURE.md:1: describe crates/{name}"));
     }
@@ -403,5 +285,37 @@ mod tests {
     fn a_note_that_is_cited_exists() {
         assert!(found("//! See note \"Known note\".\n").is_empty());
         assert_eq!(found("//! See note \"Other\".\n").len(), 1);
+    }
+    #[test]
+    fn a_relative_link_leads_to_a_file_and_a_heading() {
+        let root = crate::steps::workspace();
+        let found = |text: &str| {
+            let mut findings = Vec::new();
+            links(&root, Path::new("docs/x.md"), text, &mut findings);
+            findings
+        };
+        let good =
+            "# Here\n[a](../README.md#start) [b](../xtask) [c](#here) [d](https://x.example/#y)\n";
+        assert_eq!(found(good), [""; 0]);
+        assert_eq!(found("\n[a](no.md)\n"), ["docs/x.md:2: no.md does not exist"]);
+        assert_eq!(found("[a](#no)\n"), ["docs/x.md:1: docs/x.md has no heading #no"]);
+        let expected = ["docs/x.md:1: README.md has no heading #no"];
+        assert_eq!(found("[a](../README.md#no)\n"), expected);
+    }
+
+    #[test]
+    fn the_architecture_page_is_short_and_names_every_crate_and_no_other() {
+        let crates = BTreeSet::from(["log".to_owned()]);
+        let found = |text: &str| {
+            let mut findings = Vec::new();
+            architecture_of(text, &crates, &mut findings);
+            findings
+        };
+        let line = "See crates/log.\n";
+        assert_eq!(found(&line.repeat(ARCHITECTURE_LINES_MAX)), [""; 0]);
+        assert!(found(&line.repeat(ARCHITECTURE_LINES_MAX + 1))[0].contains("401 lines"));
+        assert_eq!(found("No crate.\n"), ["ARCHITECTURE.md:1: describe crates/log"]);
+        let expected = ["ARCHITECTURE.md:1: crates/net does not exist"];
+        assert_eq!(found("See crates/log, crates/net.\n"), expected);
     }
 }

@@ -5,7 +5,8 @@ use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
 use crate::{
-    backup, bench, cluster, configuration, demo, objects, servers, shell, status, tables, transfer,
+    backup, bench, cluster, configuration, demo, objects, reference, servers, shell, status,
+    tables, transfer,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -85,9 +86,12 @@ pub(crate) enum Command {
     /// failed.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Print the reference of commands and configuration, docs/cli.md.
+    /// Print a generated part of the documents.
     #[command(hide = true)]
-    Reference,
+    Reference {
+        /// The part.
+        part: reference::Part,
+    },
 }
 
 /// A server to run, or a command about one.

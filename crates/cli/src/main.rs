@@ -138,7 +138,7 @@ fn dispatch(
         }
         Command::Config(command) => configuration::run(command, common, session),
         Command::Demo(command) => demo::run(command, session),
-        Command::Reference => Ok(write!(session.out, "{}", reference::page())?),
+        Command::Reference { part } => Ok(write!(session.out, "{}", reference::part(part))?),
         Command::Shell(arguments) => {
             let client = resolve(Vec::new(), session)?.client;
             let mut connect = || connect::connect(&client);

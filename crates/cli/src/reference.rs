@@ -1,79 +1,116 @@
-//! The reference of the command line, as Markdown. It is generated from the commands and the table
-//! of keys, so it agrees with the program. A test compares it with `docs/cli.md`.
+//! The generated parts of the documents: the end of `docs/cli.md`, which lists statuses and
+//! commands, and all of `docs/configuration.md`. They come from the commands and from the table of
+//! keys, so they agree with the program. A test compares them with the files, and `cargo xtask
+//! reference` writes them.
 
 use crate::arguments::Arguments;
 use crate::exit::EXITS;
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, ValueEnum};
 use std::fmt::Write;
 use thunderhead_config::KEYS;
 
-/// Returns the whole page.
-pub(crate) fn page() -> String {
+/// A generated part of the documents.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// The end of docs/cli.md.
+    Commands,
+    /// All of docs/configuration.md.
+    Configuration,
+}
+
+/// Returns a generated part.
+pub(crate) fn part(part: Part) -> String {
     let mut root = Arguments::command();
     root.build();
-    let mut text = String::from(INTRODUCTION);
+    let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = statuses(&mut text)
-        .and_then(|()| configuration(&mut text))
-        .and_then(|()| commands(&root, &mut text));
+    let _ = match part {
+        Part::Commands => statuses(&mut text).and_then(|()| commands(&root, &mut text)),
+        Part::Configuration => configuration(&mut text),
+    };
     text
 }
 
-const INTRODUCTION: &str = "\
-# The command line
-
-This page is the output of `thunderhead reference`. A test compares the two.
-
-The result of a command goes to the standard output. Errors, progress and notes about skipped lines go to
-the standard error. With `--json` the result is one JSON value, or one line for each of several objects,
-and a failure prints `{\"error\": {\"kind\", \"status\", \"message\"}}` on the standard error. If the
-reader of the output goes away, the command ends with status 0.
-
-Keys and values are bytes. The command line takes the bytes that the shell passes on. With `--escaped`, and
-between quotes in `thunderhead shell`, `\\n`, `\\r`, `\\t`, `\\\\` and `\\xNN` stand for bytes; `scan` shows
-bytes that are not plain text in this way. `get` shows text unchanged. In JSON, bytes that are not UTF-8 are in
-base64, in a member whose name ends with `_base64`. Whole numbers above 2⁵³ (ids of clusters, versions,
-counters) are strings, because many programs would round them. Programs should read both forms.
-
-An import sends the objects of 512 lines, or of 1 MiB, at a time. If several lines have the same key, the
-last one wins. Lines of JSON have at most 8 MiB.
-";
-
 fn statuses(text: &mut String) -> std::fmt::Result {
-    writeln!(text, "\n## Status\n\n| status | meaning |\n| --- | --- |")?;
+    writeln!(text, "<!-- From here on, `cargo xtask reference` writes this page. -->\n")?;
+    writeln!(text, "## Exit statuses\n\n| status | meaning |\n| --- | --- |")?;
     for (exit, meaning) in EXITS {
         writeln!(text, "| {} | {meaning} |", *exit as u8)?;
     }
     text.push_str(
         "\nA command with several steps may have done some of them when it fails: `import`, \
-         `table split\n--in`, a script of the shell. You may repeat the first two without harm.\n",
+         `table split --in`, a script\nof the shell. You may repeat the first two without harm.\n",
     );
     Ok(())
 }
 
+const CONFIGURATION: &str = r#"# Configuration
+
+This page is generated from [the table of keys](../crates/config/src/keys.rs); `cargo xtask reference` writes it.
+
+## Where a value comes from
+
+1. A flag on the command line: `--memory 8GiB`, or `--set server.memory=8GiB`, which sets any key.
+2. Otherwise the environment: `THUNDERHEAD_SERVER_MEMORY=8GiB`. An empty variable counts as not set.
+3. Otherwise the file. `--config` or `THUNDERHEAD_CONFIG` names it; without them it is `./thunderhead.toml`, if that
+   exists.
+4. Otherwise the default.
+
+The file is TOML. Check it before you use it:
+
+```console
+$ printf '[server]\nmemory = "8GiB"\nshards = 2\n' > thunderhead.toml
+$ thunderhead config check
+thunderhead.toml is right
+```
+
+A mistake is named with its line, and with the key that you probably meant:
+
+```console
+$ printf '[server]\nmemroy = "8GiB"\n' > wrong.toml
+$ thunderhead config check wrong.toml
+wrong.toml:2: server.memroy: there is no such key; did you mean server.memory?
+thunderhead: wrong.toml is wrong: 1 mistake
+```
+
+`thunderhead config show` prints all values as a file, each with its source:
+
+```console
+$ THUNDERHEAD_SERVER_SHARDS=4 thunderhead config show | grep -A 8 '^.server'
+[server]
+listen = "127.0.0.1:7071"                        # default
+# advertise is not set                           # default
+data = "thunderhead-server"                      # default
+memory = "8GiB"                                  # thunderhead.toml:2
+populate = false                                 # default
+shards = 4                                       # THUNDERHEAD_SERVER_SHARDS
+cleaners = 1                                     # default
+backup = true                                    # default
+```
+
+## Names and values
+
+- A key's variable is its name in capitals after `THUNDERHEAD_`, with `_` for the dot.
+- Its flag is its name without the section, with `-` for `_`, on the command that it configures: `--memory` of
+  `thunderhead server`. The sections `log` and `probe` stay: `--log-level`.
+- Bytes and times have a unit: `8GiB`, `512MiB`, `4096B`, `100ms`, `10s`, `5m`.
+
+One variable is not for a key: `THUNDERHEAD_HISTORY` is the file with the history of `thunderhead shell`. If it is not
+set, the file is `thunderhead/history` below `XDG_STATE_HOME`, or below `~/.local/state`. Lines that begin with a
+blank are not kept.
+"#;
+
 fn configuration(text: &mut String) -> std::fmt::Result {
-    text.push_str(
-        "\n## Configuration\n\n\
-         A flag overrides the environment, which overrides the file, which overrides the default. The file \
-         is given\nby `--config` or `THUNDERHEAD_CONFIG`; otherwise it is `./thunderhead.toml`, if that \
-         exists.\n`thunderhead config show` prints the effective configuration as a file, with the source of each \
-         value. A key's\nvariable is its name in capitals after `THUNDERHEAD_`, with `_` for the dot. Its flag is \
-         its name without the\nsection, with `-` for `_`, on the command that it configures; the sections `log` \
-         and `probe` stay:\n`--log-level`. \
-         `--set KEY=VALUE` sets any key. An empty variable\ncounts as not set. Bytes and times have their unit:\n`8GiB`, `512MiB`, `4096B`, \
-         `100ms`, `10s`, `5m`.\n\nThe shell keeps its history in `THUNDERHEAD_HISTORY`; if that is not \
-         set, in `thunderhead/history` below\n`XDG_STATE_HOME`, or below `~/.local/state`. Lines that begin \
-         with a blank are not kept.\n",
-    );
+    text.push_str(CONFIGURATION);
     let mut section = None;
     for key in KEYS {
         if section != Some(key.section()) {
             section = Some(key.section());
             let heading = match key.section() {
-                "" => "For all".to_owned(),
+                "" => "For all commands".to_owned(),
                 section => format!("`[{section}]`"),
             };
-            writeln!(text, "\n### {heading}\n")?;
+            writeln!(text, "\n## {heading}\n")?;
             writeln!(text, "| key | variable | allowed | default | meaning |")?;
             writeln!(text, "| --- | --- | --- | --- | --- |")?;
         }
@@ -86,7 +123,7 @@ fn configuration(text: &mut String) -> std::fmt::Result {
 }
 
 fn commands(root: &Command, text: &mut String) -> std::fmt::Result {
-    writeln!(text, "\n## Commands\n\nEach has `--help`. Everywhere:")?;
+    writeln!(text, "\n## Commands\n\nEach command has `--help`, and takes these arguments:")?;
     arguments(root.get_arguments().filter(|it| it.is_global_set()), text)?;
     for command in root.get_subcommands() {
         command_and_below(command, "thunderhead", text)?;

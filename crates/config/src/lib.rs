@@ -1,8 +1,8 @@
 //! The configuration: its keys, the sources of their values, and the problems in them.
 //!
 //! There is [one table of keys](KEYS). From it follow the names in the file, in the environment and
-//! on the command line, the defaults, the reference in `docs/cli.md`, and the suggestions in
-//! errors.
+//! on the command line, the defaults, the reference in `docs/configuration.md`, and the suggestions
+//! in errors.
 //!
 //! ```text
 //!  flag         --memory 8GiB                  comes before

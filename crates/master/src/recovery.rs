@@ -264,9 +264,9 @@ impl Recovery {
         }
         let mut answered = Answered::Whole;
         match outcome {
-            // Only these two say that the tablets are not this shard's. Any other refusal may come
-            // from a program of another version, or from one that is no coordinator, after a
-            // coordinator has written that the tablets are here.
+            // Only a verdict says that the tablets are not this shard's. Another refusal may come
+            // from a program of another version, or from a server, after a coordinator has written
+            // that the tablets are here.
             Err(error) if !is_verdict(error) => {
                 if !std::mem::replace(&mut self.is_not_understood, true) {
                     let Recover { master, crashed, partition, .. } = self.task;

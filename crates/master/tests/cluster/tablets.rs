@@ -82,10 +82,10 @@ fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
         user.insist(Opcode::DropTablets, at(7, whole)).await.unwrap();
         assert!(is_late(at(5, whole)).await, "after its table was dropped");
         assert_eq!(user.read(OTHER, b"k").await, Err(Status::Moved));
-        // A command that is still meant comes again with the present version.
+        // The coordinator repeats a valid command with the present version.
         assert!(is_late(at(6, TabletRange::whole(OLD))).await);
         user.insist(Opcode::TakeTablets, at(7, TabletRange::whole(OLD))).await.unwrap();
-        // The end of a migration counts as well, of whatever tablet.
+        // The end of a migration counts as well, also if it is of another tablet.
         let since = OwnedSince { map_version: 9, next_lease: 0 };
         let tablets = vec![whole];
         let ended = MigratedTablets { migration: 1, master: MASTER, tablets, since };
