@@ -1,5 +1,6 @@
-//! `thunderhead-bench peers` on a small scale, with the installed peers. It starts the product, which
-//! `cargo test --workspace` builds too. Alone, this test needs `cargo build --package thunderhead`.
+//! `thunderhead-bench peers` on a small scale, with the installed peers. It starts the product,
+//! which `cargo test --workspace` builds too. Alone, this test needs `cargo build --package
+//! thunderhead`.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
 #![allow(clippy::print_stderr, reason = "a skipped test prints a message")]
 

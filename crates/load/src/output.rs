@@ -26,7 +26,7 @@ pub fn progress(text: &str) {
     let _ = writeln!(std::io::stderr(), "  {text}");
 }
 
-/// Reports the progress of a run to a person who watches it on a terminal.
+/// Reports the progress of a run on a terminal.
 pub fn watched(text: impl FnOnce() -> String) {
     if std::io::stderr().is_terminal() {
         progress(&text());

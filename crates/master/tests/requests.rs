@@ -504,7 +504,7 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
     let answers = many(&mut pair, 1, &sent);
     assert!(answers.iter().any(|it| it.0 == Status::ConditionFailed.code()));
     assert_eq!(pair.node.service().statistics().records, 100);
-    // The updates are repeated as a whole, in pieces, backwards, one by one, and mixed with new ones;
+    // The updates are repeated as a whole, in pieces, backwards, singly, and mixed with new ones;
     // the same update comes twice in a message.
     assert_eq!(many(&mut pair, 1, &sent), answers);
     for (sent, answers) in sent.chunks(13).zip(answers.chunks(13)) {

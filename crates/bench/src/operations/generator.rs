@@ -3,8 +3,8 @@
 //! It sends to one shard in this process; for a running cluster there is
 //! [`Through`](thunderhead_load::through::Through). It calls [`Caller`] directly, without the
 //! client library, because it must be faster than the shard that it measures. It retries requests
-//! for which the shard was too busy. It fails with an error if an answer is wrong: a missing object,
-//! a value of another object, an unexpected error.
+//! for which the shard was too busy. It fails with an error if an answer is wrong: a missing
+//! object, a value of another object, an unexpected error.
 
 use super::message::Bodies;
 use crate::rpc::floors::PATIENCE;

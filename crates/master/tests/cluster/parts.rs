@@ -362,8 +362,8 @@ fn tablets_that_the_coordinator_refuses_are_dropped() {
     });
 }
 
-/// A coordinator may have written that the tablets are here, and its answer was lost. The refusal of
-/// a server, or of a program of another version, says nothing about that.
+/// A coordinator may have written that the tablets are here, and its answer was lost. The refusal
+/// of a server, or of a program of another version, says nothing about that.
 #[test]
 fn rebuilt_tablets_stay_until_a_coordinator_gives_a_verdict_about_them() {
     let is_verdict = |status| matches!(status, Status::Deposed | Status::BadRange);
