@@ -531,6 +531,10 @@ impl Session {
                         Ok(Reply::Done)
                     }
                     (Some(_), _) => return Verdict::Again(self.backoff(it)),
+                    (None, Some(table)) if table.tablets.iter().any(|it| it.address.is_none()) => {
+                        it.error = Error::Refused(Status::InProgress);
+                        return Verdict::Again(self.backoff(it));
+                    }
                     (None, Some(table)) => Ok(Reply::Table(table)),
                     (None, None) => {
                         it.purpose = Purpose::User(ticket, question, Step::Ask);
@@ -621,6 +625,13 @@ impl Session {
                 it.strangers = 0;
                 it.error = Error::TimedOut(Obstacle::NoLeader);
                 return self.unanswered(it);
+            }
+            (Purpose::User(_, Question::CreateTable(_), step), Status::InProgress) => {
+                // The table exists, but its masters do not serve all of it yet.
+                it.may_be_done = true;
+                it.error = Error::Refused(status);
+                *step = looks;
+                return Verdict::Again(self.backoff(it));
             }
             (Purpose::User(_, Question::CreateTable(_), step), Status::TableExists)
                 if it.may_be_done =>

@@ -62,7 +62,7 @@ const MEMORY: Kind = Kind::Bytes(16 * MIB, 64 * TIB);
 const DISK: Kind = Kind::Bytes(16 * MIB, 1024 * TIB);
 const REPLICAS: Kind = Kind::Count(0, 16);
 const MIN_REPLICAS: Kind = Kind::Count(1, 16);
-const SHARDS: Kind = Kind::Count(1, 256);
+const SHARDS: Kind = Kind::Count(1, 128);
 const CLEANERS: Kind = Kind::Count(1, 16);
 const POLLING: Kind = Kind::Choice(Polling::WORDS);
 

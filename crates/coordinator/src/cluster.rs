@@ -748,6 +748,33 @@ mod tests {
     }
 
     #[test]
+    fn an_inherited_former_master_fits_into_its_bytes_and_keeps_no_epochs() {
+        use crate::limits::FORMER_BYTES;
+        let mut record = server(1, &[]);
+        let bytes = |record: &ServerRecord| crate::stored::to_value(record).len();
+        let before = bytes(&record);
+        let mut former = Former {
+            master: MasterId(u64::MAX),
+            shard: SHARDS_MAX as u32 - 1,
+            epochs: vec![(SegmentId(u64::MAX), Epoch(u64::MAX)); EPOCHS_MAX],
+            floor: SegmentId(u64::MAX),
+            recovery: u64::MAX,
+            parts: Vec::new(),
+            freeing: false,
+            heir: Some(MasterId(u64::MAX)),
+            inherited: false,
+        };
+        former.inherit();
+        assert!(former.inherited);
+        for freeing in [false, true] {
+            former.freeing = freeing;
+            record.former = vec![former.clone()];
+            // With the comma after it.
+            assert!(bytes(&record) - before < FORMER_BYTES, "{}", bytes(&record) - before);
+        }
+    }
+
+    #[test]
     fn epochs_only_grow_and_old_ones_are_forgotten() {
         let mut shard = server(1, &[1]).shards.remove(0);
         assert!(raise_epoch(&mut shard, SegmentId(5), Epoch(2)));

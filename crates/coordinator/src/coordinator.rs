@@ -15,7 +15,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_metastore::{Fence, Holder, Keeper, LeaseName, Metastore, News, Request as Ask};
+use thunderhead_metastore::{
+    Fence, Holder, Keeper, Key, LeaseName, Metastore, News, Request as Ask, Version,
+};
 use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind, Stranger};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
@@ -70,7 +72,13 @@ pub(crate) struct Shared {
     founded: Cell<Option<ClusterId>>,
     /// The last peer that belongs to another cluster.
     stranger: Cell<Option<Stranger>>,
-    /// This coordinator's name for other coordinators.
+    /// The key of this coordinator's value for other coordinators.
+    pub(crate) key: OnceCell<Key>,
+    /// The version of that value, if it is written.
+    pub(crate) announced: Cell<Option<Version>>,
+    /// Whether it is deleting that value.
+    pub(crate) withdraws: Cell<bool>,
+    /// This coordinator's name for people.
     pub(crate) name: OnceCell<String>,
 }
 
@@ -110,6 +118,9 @@ impl Coordinator {
             resigned: Cell::new(false),
             founded: Cell::new(None),
             stranger: Cell::new(None),
+            key: OnceCell::new(),
+            announced: Cell::new(None),
+            withdraws: Cell::new(false),
             name: OnceCell::new(),
         };
         Coordinator { shared: Rc::new(shared), timer: None }
@@ -170,13 +181,16 @@ impl Handle {
         if let Some(reign) = self.0.reign.take() {
             reign.end();
         }
+        formats::withdraw(&self.0);
     }
 
     /// Whether it has resigned and the metastore knows.
     #[must_use]
     pub fn has_resigned(&self) -> bool {
         let keeper = self.0.keeper.borrow();
-        self.0.resigned.get() && keeper.as_ref().is_none_or(Keeper::is_settled)
+        self.0.resigned.get()
+            && !self.0.withdraws.get()
+            && keeper.as_ref().is_none_or(Keeper::is_settled)
     }
 
     /// Returns the facts that an operator should know, as sentences.

@@ -4,8 +4,12 @@
 //! it. Every coordinator, even a stand-by, writes its own into the metastore:
 //!
 //! ```text
-//!  coordinators/ADDRESS   its newest format    written again every ANNOUNCED_EVERY, while it runs
+//!  coordinators/ID   its newest format    written again every ANNOUNCED_EVERY, while it runs
 //! ```
+//!
+//! A coordinator draws its id at its start. Its address would not do as a key: coordinators on
+//! several machines may all listen at `0.0.0.0:7070`. A coordinator deletes its value when it ends
+//! in order.
 //!
 //! The leader reads these values, and deletes each that was not written again for
 //! [`COORDINATOR_GONE`]: that coordinator does not run. Only the leader's clock counts. A
@@ -32,7 +36,7 @@ use thunderhead_wire::{Format, Status};
 /// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CoordinatorRecord {
-    /// Its address.
+    /// Its address, for people. Several coordinators may have the same one.
     pub(crate) address: String,
     pub(crate) newest_format: Format,
 }
@@ -40,13 +44,10 @@ pub(crate) struct CoordinatorRecord {
 /// Begins to announce this coordinator's formats in the metastore, for as long as it runs.
 pub(crate) fn announce(shared: &Rc<Shared>) {
     let options = &shared.options;
-    let mut address = options.address.clone();
-    let key = Key::new(format!("{COORDINATORS}{address}")).or_else(|_| {
-        // It has no address, or an address that is not a valid key.
-        address = format!("{:016x}", shared.random.borrow_mut().number());
-        Key::new(format!("{COORDINATORS}{address}"))
-    });
-    let Ok(key) = key else { return };
+    let id = format!("{:016x}", shared.random.borrow_mut().number());
+    let Ok(key) = Key::new(format!("{COORDINATORS}{id}")) else { return };
+    let _ = shared.key.set(key.clone());
+    let address = if options.address.is_empty() { id } else { options.address.clone() };
     let _ = shared.name.set(address.clone());
     let value = to_value(&CoordinatorRecord { address, newest_format: options.newest_format });
     let (weak, tasks) = (Rc::downgrade(shared), shared.tasks().clone());
@@ -54,7 +55,11 @@ pub(crate) fn announce(shared: &Rc<Shared>) {
         let mut version = None;
         while let Some(answer) = write(&weak, &key, &value, version).await {
             match answer {
-                Ok(Answer::Written(written)) => version = Some(written),
+                Ok(Answer::Written(written)) => {
+                    version = Some(written);
+                    let Some(shared) = weak.upgrade() else { return };
+                    shared.announced.set(version);
+                }
                 Ok(Answer::Conflict(found)) if found != version => {
                     version = found;
                     continue;
@@ -63,6 +68,24 @@ pub(crate) fn announce(shared: &Rc<Shared>) {
                 _ => {}
             }
             tasks.sleep(ANNOUNCED_EVERY).await;
+        }
+    });
+}
+
+/// Deletes this coordinator's value, for it is about to end. If the metastore does not answer, the
+/// leader deletes the value later.
+pub(crate) fn withdraw(shared: &Rc<Shared>) {
+    let (Some(key), Some(version)) = (shared.key.get().cloned(), shared.announced.take()) else {
+        return;
+    };
+    let request = Request::Write { key, change: Change::Delete(version), fence: None };
+    let asked = shared.desk.ask(shared.now(), request);
+    shared.withdraws.set(true);
+    let weak = Rc::downgrade(shared);
+    shared.tasks().spawn(async move {
+        let _ = asked.await;
+        if let Some(shared) = weak.upgrade() {
+            shared.withdraws.set(false);
         }
     });
 }
@@ -127,26 +150,28 @@ pub(crate) async fn watch(reign: &Rc<Reign>) {
     }
 }
 
-/// Reads the coordinators' values.
-async fn look(reign: &Rc<Reign>) -> Result<(), Error> {
+/// Reads the coordinators' values. The refusal says that there are too many to read them all: the
+/// leader deletes those of ended coordinators first.
+async fn look(reign: &Rc<Reign>) -> Result<(), Refusal> {
     let (prefix, mut entries) = (Prefix::under(COORDINATORS.trim_end_matches('/'))?, Vec::new());
-    loop {
+    let is_whole = loop {
         let after = entries.last().map(|entry: &Entry| entry.key.clone());
         let request = Request::List { prefix: prefix.clone(), after };
         let answer = reign.shared.desk.ask(reign.now(), request).await?;
         let Answer::Page(Page { entries: page, more }) = answer else { return Ok(()) };
-        let is_over = !more || page.is_empty() || entries.len() >= COORDINATORS_MAX;
+        let is_whole = !more || page.is_empty();
+        let is_over = is_whole || entries.len() >= COORDINATORS_MAX;
         entries.extend(page);
         if is_over {
-            break;
+            break is_whole;
         }
-    }
+    };
     let gone = reign.coordinators.borrow_mut().learn(entries, reign.now());
     for (key, version) in gone {
         let (change, fence) = (Change::Delete(version), Some(reign.fence().clone()));
         reign.shared.desk.ask(reign.now(), Request::Write { key, change, fence }).await?;
     }
-    Ok(())
+    if is_whole { Ok(()) } else { Err(Status::Busy.into()) }
 }
 
 /// Returns the programs of the cluster, and the newest format that each knows.
@@ -157,8 +182,9 @@ pub(crate) fn programs(reign: &Reign) -> Vec<KnownFormat> {
     let servers = cluster.servers().filter(|it| it.generation > 0 && !it.forgotten);
     let servers = servers.map(|it| (Program::Server(it.server), it.newest_format));
     let coordinators = reign.coordinators.borrow();
-    let coordinators = coordinators.0.values().map(|known| &known.record);
-    let others = coordinators.filter(|it| it.address != own);
+    let own_key = reign.shared.key.get();
+    let others = coordinators.0.iter().filter(|(key, _)| Some(*key) != own_key);
+    let others = others.map(|(_, known)| &known.record);
     let others = others.map(|it| (Program::Coordinator(it.address.clone()), it.newest_format));
     let leader = (Program::Coordinator(own.clone()), newest);
     let mut programs: Vec<KnownFormat> = servers

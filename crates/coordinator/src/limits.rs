@@ -24,8 +24,9 @@ pub const PLACE_BYTES_MAX: usize = 255;
 /// Servers that may be registered. Each is a value in the metastore.
 pub const SERVERS_MAX: usize = 10_000;
 
-/// Shards of one server.
-pub const SHARDS_MAX: usize = 256;
+/// Shards of one server. Their records, with the former masters that each inherits, must fit into
+/// one value of the metastore.
+pub const SHARDS_MAX: usize = 128;
 
 /// Tables. Each is a value in the metastore.
 pub const TABLES_MAX: usize = 100_000;
@@ -104,7 +105,18 @@ pub const UNBORN_MAX: usize = 1000;
 /// rebuild: its numbers, and each epoch with two numbers of up to 20 digits.
 pub const SHARD_BYTES_MAX: usize = 400 + EPOCHS_MAX * 44;
 
-const _: () = assert!(SHARDS_MAX * SHARD_BYTES_MAX < VALUE_BYTES_MAX * 9 / 10);
+/// The longest lineage. After that a recovery in parts ends it.
+pub const LINEAGE_MAX: usize = 8;
+
+/// Bytes of an inherited former master in a server's record. It has neither parts nor epochs.
+pub const FORMER_BYTES: usize = 200;
+
+// The record of a server whose shards all have the longest lineage has room for the end of its
+// generation. Otherwise the coordinator would refuse such a server for ever.
+const _: () = {
+    let shard_bytes = SHARD_BYTES_MAX + (LINEAGE_MAX + 1) * FORMER_BYTES;
+    assert!(SHARDS_MAX * shard_bytes < VALUE_BYTES_MAX);
+};
 
 /// The first pause before a repetition. Each further pause is twice as long.
 pub const RETRY_MIN: Duration = Duration::from_millis(50);

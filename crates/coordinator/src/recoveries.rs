@@ -162,8 +162,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
             }
             Step::Inherit => {
                 change(reign, crashed, |former| {
-                    former.parts.clear();
-                    former.inherited = true;
+                    former.inherit();
                 })
                 .await
             }

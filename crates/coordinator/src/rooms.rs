@@ -6,12 +6,13 @@
 
 use crate::reign::Reign;
 use crate::waiting::{all, within};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::MasterId;
-use thunderhead_wire::control::{ShardStatus, ShardStatusOf, of_body};
+use thunderhead_wire::control::{ShardStatus, of_body};
 
 /// How long masters may take to report their room.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -28,6 +29,15 @@ pub(crate) struct Room {
     pub(crate) memory_bytes: u64,
 }
 
+/// The body of `shard status` for a brief answer, as
+/// [`ShardStatusOf`](thunderhead_wire::control::ShardStatusOf), with the master that is meant.
+/// Shards ignore the master, and name their own in the answer.
+#[derive(Serialize)]
+struct RoomOf {
+    master: MasterId,
+    is_brief: bool,
+}
+
 /// Returns the room of each master that answers soon. Masters in `insists` are asked again until
 /// they answer, as long as there is time.
 pub(crate) async fn ask(
@@ -42,7 +52,7 @@ pub(crate) async fn ask(
     };
     let calls = shards.into_iter().map(|(master, address)| {
         let insists = insists.contains(&master);
-        let brief = ShardStatusOf { is_brief: true };
+        let brief = RoomOf { master, is_brief: true };
         let asked = async move {
             loop {
                 match reign.call(address, Opcode::ShardStatus, &brief).await {
@@ -54,7 +64,8 @@ pub(crate) async fn ask(
         };
         async move {
             let answer = within(reign.sleep(PATIENCE), asked).await??;
-            let status = of_body::<ShardStatus>(&answer)?;
+            // Another generation of the server may answer at this address.
+            let status = of_body::<ShardStatus>(&answer).filter(|it| it.master == master)?;
             let memory_bytes = status.memory_bytes.saturating_sub(status.live_bytes);
             Some((master, Room { bytes: status.room_bytes?, memory_bytes }))
         }

@@ -187,6 +187,17 @@ pub(crate) struct Former {
     pub(crate) inherited: bool,
 }
 
+impl Former {
+    /// Notes that none of its tablets remains to be recovered, though its heir needs its closed
+    /// replicas. Parts and epochs concern only recoveries: without them, the record of a server has
+    /// room for a long lineage of each shard.
+    pub(crate) fn inherit(&mut self) {
+        self.parts.clear();
+        self.epochs.clear();
+        self.inherited = true;
+    }
+}
+
 fn is_zero(it: &u64) -> bool {
     *it == 0
 }

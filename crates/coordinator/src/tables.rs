@@ -35,8 +35,9 @@ fn is_good(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
-/// Creates a table. The answer comes when its masters have their tablets, but after a while in any
-/// case: once the table is written, it exists.
+/// Creates a table. The answer comes when its masters have their tablets. If that takes long, the
+/// answer is *in progress*: the table exists, and clients look for it in the map until all of it is
+/// served.
 pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
     if !is_good(&message.name) {
         return Err(Status::BadName.into());
@@ -70,7 +71,10 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
     })
     .await;
     let cluster = reign.cluster();
-    let table = cluster.table(id).ok_or(Status::NoSuchTable)?;
+    let table = cluster.table(id).filter(|it| !it.dropped).ok_or(Status::NoSuchTable)?;
+    if table.tablets.iter().any(|tablet| !tablet.taken) {
+        return Err(Status::InProgress.into());
+    }
     Ok(to_body(&cluster.table_info(table)))
 }
 

@@ -1,7 +1,7 @@
 //! A coordinator on this machine, with a thread of its own.
 
 use crate::life::{Ended, Life};
-use crate::process::{Machine, make_room};
+use crate::process::{EndsWith, Machine, make_room};
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -141,6 +141,19 @@ fn open(path: &Path) -> Result<Embedded, OpenError> {
     }
 }
 
+/// The reason for the end of a coordinator whose thread panicked.
+const THREAD_FAILED: &str = "the coordinator's thread failed";
+
+/// Starts the coordinator's thread. If the thread panics, its life ends.
+fn spawn(life: &Life, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let life = life.clone();
+    let guarded = move || {
+        let _ends = EndsWith(&life, THREAD_FAILED);
+        work();
+    };
+    std::thread::Builder::new().name("coordinator".to_owned()).spawn(guarded)
+}
+
 /// A running coordinator.
 #[derive(Debug)]
 pub struct RunningCoordinator {
@@ -179,7 +192,7 @@ impl RunningCoordinator {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(node)?;
+        let thread = spawn(&life, node)?;
         match is_ready.recv() {
             Ok(begun) => begun?,
             Err(_) => return Err(io::Error::other("the coordinator's thread failed at its start")),
@@ -203,7 +216,7 @@ impl RunningCoordinator {
     #[must_use]
     pub fn join(self) -> Ended {
         if self.thread.join().is_err() {
-            return Ended::Failed("the coordinator's thread failed".to_owned());
+            return Ended::Failed(THREAD_FAILED.to_owned());
         }
         self.life.ended().unwrap_or(Ended::Asked)
     }
@@ -253,4 +266,17 @@ fn begin(
     life.join(address, alarm);
     let coordinator = Coordinator::new(store, options);
     Ok(Node::new(world, transport, coordinator))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinator_whose_thread_panics_ends_its_life() {
+        let life = Life::new();
+        let thread = spawn(&life, || panic!("as the test wants")).unwrap();
+        assert!(thread.join().is_err());
+        assert_eq!(life.ended(), Some(Ended::Failed(THREAD_FAILED.to_owned())));
+    }
 }

@@ -156,6 +156,15 @@ impl Life {
         drop(self.0.changed.wait_while(self.state(), is_starting));
     }
 
+    /// Blocks until the generation is over, and returns the reason. Only for threads that have no
+    /// other work.
+    pub(crate) fn wait_until_over(&self) -> Ended {
+        let lasts = |state: &mut State| state.ended.is_none();
+        let state = self.0.changed.wait_while(self.state(), lasts);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        state.ended.clone().unwrap_or(Ended::Asked)
+    }
+
     /// Stores a list of servers if it is newer than the known one. Returns whether it is.
     pub(crate) fn learn(&self, list: ServerList) -> bool {
         let mut state = self.state();

@@ -1,7 +1,7 @@
 //! A whole cluster in one process, for `thunderhead dev` and for benchmarks.
 
 use crate::coordinator::{RunningCoordinator, Truth};
-use crate::life::Ended;
+use crate::life::{Ended, Life};
 use crate::options::{BackupOptions, Options};
 use crate::process::{Machine, Running};
 use std::io;
@@ -178,10 +178,13 @@ impl Local {
         &self.servers
     }
 
-    /// Returns why a server has ended for good, if one has. A server that was declared crashed
-    /// begins a new generation and does not count.
+    /// Returns why the coordinator or a server has ended for good, if one has. A server that was
+    /// declared crashed begins a new generation and does not count.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
+        if let Some(why) = self.coordinator.life().ended() {
+            return Some(why);
+        }
         let mut ended = self.servers.iter().filter_map(|server| server.life().latest().ended());
         ended.find(|why| *why != Ended::Deposed)
     }
@@ -191,19 +194,54 @@ impl Local {
         self.servers.iter().for_each(|server| server.life().leave());
     }
 
-    /// Waits until the servers have ended, then ends the coordinator. Returns the reason of the
-    /// first program that did not end in order.
+    /// Waits until the servers have ended, then ends the coordinator. If the coordinator ends first,
+    /// this asks the servers to end. Returns the reason of the first program that did not end in
+    /// order.
     #[must_use]
     pub fn join(self) -> Ended {
+        let Local { coordinator, servers } = self;
+        let lives: Vec<Life> = servers.iter().map(|server| server.life().clone()).collect();
+        let of_coordinator = coordinator.life().clone();
         let mut why = Ended::Asked;
-        for server in self.servers {
-            let ended = server.join();
+        std::thread::scope(|scope| {
+            let watched = of_coordinator.clone();
+            scope.spawn(move || {
+                if watched.wait_until_over() != Ended::Asked {
+                    lives.iter().for_each(Life::leave);
+                }
+            });
+            for server in servers {
+                let ended = server.join();
+                if why == Ended::Asked {
+                    // A server may fail because the coordinator has.
+                    why = of_coordinator.ended().filter(|it| *it != Ended::Asked).unwrap_or(ended);
+                }
+            }
+            of_coordinator.leave();
+            let ended = coordinator.join();
             if why == Ended::Asked {
                 why = ended;
             }
-        }
-        self.coordinator.life().leave();
-        let ended = self.coordinator.join();
-        if why == Ended::Asked { ended } else { why }
+        });
+        why
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_ends_for_the_reason_for_which_its_coordinator_ended() {
+        let directory = std::env::temp_dir();
+        let directory = directory.join(format!("thunderhead-local-{}", std::process::id()));
+        let local = Local::start(&LocalOptions::small(directory.clone())).unwrap();
+        assert_eq!(local.ended(), None);
+        let failed = Ended::Failed("as the test wants".to_owned());
+        local.coordinator.life().end(failed.clone());
+        assert_eq!(local.ended(), Some(failed.clone()));
+        // The servers were not asked to end, and leave all the same.
+        assert_eq!(local.join(), failed);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -174,13 +174,14 @@ pub(crate) fn make_room() {
     }
 }
 
-/// Ends the generation if the thread panics, so that the other threads do not wait for it.
-struct EndsWith<'a>(&'a Life);
+/// Ends the generation for this reason if the thread panics, so that the other threads do not wait
+/// for it.
+pub(crate) struct EndsWith<'a>(pub(crate) &'a Life, pub(crate) &'static str);
 
 impl Drop for EndsWith<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.end(Ended::Failed("a thread of the server failed".to_owned()));
+            self.0.end(Ended::Failed(self.1.to_owned()));
         }
     }
 }
@@ -193,7 +194,7 @@ fn run(
     ready: &Sender<io::Result<()>>,
     may_begin: &Receiver<()>,
 ) {
-    let _ends = EndsWith(life);
+    let _ends = EndsWith(life, "a thread of the server failed");
     let begun = begin(options, machine, life, number);
     let mut node = match begun {
         Ok(node) => {

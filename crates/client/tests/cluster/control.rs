@@ -194,6 +194,31 @@ fn a_creation_without_an_answer_succeeds_and_makes_one_table() {
 }
 
 #[test]
+fn a_creation_in_progress_succeeds_when_the_table_is_served_and_is_unknown_until_then() {
+    let in_progress = CallError::Refused { status: Status::InProgress, hint: 0, detail: 0 };
+    for is_served in [true, false] {
+        let mut stage = Stage::new();
+        stage.ask(create("t"));
+        let call = only(stage.calls(), Opcode::CreateTable);
+        stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+        let tablets = &mut stage.cluster.map.tables[0].tablets;
+        let address = tablets[0].address.take();
+        assert!(address.is_some());
+        stage.fail(&call, in_progress);
+        if is_served {
+            stage.cluster.map.tables[0].tablets[0].address = address;
+            let Ok(Reply::Table(table)) = stage.answered() else { panic!("the table was made") };
+            assert_eq!(table.tablets[0].address, address);
+        } else {
+            // Each call settles for a few seconds of the deadline's ten.
+            (0..4).for_each(|_| stage.settle());
+            assert_eq!(stage.answered(), Err(Error::Unknown(Obstacle::Busy)));
+        }
+        assert_eq!(stage.cluster.map.tables.len(), 1);
+    }
+}
+
+#[test]
 fn a_change_that_a_leader_abandons_is_unknown_until_the_next_leader_is_asked() {
     let lost = CallError::Refused { status: Status::LeadershipLost, hint: 0, detail: 0 };
     for is_done in [true, false] {

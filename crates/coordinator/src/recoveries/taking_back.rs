@@ -32,15 +32,13 @@ use super::attempt::Attempt;
 use super::survey::Found;
 use crate::cluster::Cluster;
 use crate::coordinator::Refusal;
+use crate::limits::LINEAGE_MAX;
 use crate::reign::Reign;
 use crate::rooms::Room;
 use crate::stored::{Former, ServerRecord};
 use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::Taken;
-
-/// The longest lineage. After that a recovery in parts ends it.
-const LINEAGE_MAX: usize = 8;
 
 /// The most tablets that are taken back at once: they are one partition.
 const TABLETS_MAX: usize = 256;

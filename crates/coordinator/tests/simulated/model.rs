@@ -102,6 +102,8 @@ impl User {
                 whole(&table);
                 self.learn(name, Known::Present(table.id));
             }
+            // The table exists, but no answer told its id.
+            Err(CallError::Refused { status: Status::InProgress, .. }) => {}
             Err(CallError::Refused { status: Status::TableExists, .. }) => {
                 assert_ne!(before, Known::Absent, "{name} exists, and no user created it");
                 self.learn(name, before);

@@ -1,7 +1,7 @@
 //! Changes of settings in a running cluster, and the confirmation of masters.
 
 use crate::scenarios::status;
-use crate::world::{World, options};
+use crate::world::{ADDRESS, World, options, stored};
 use std::time::Duration;
 use thunderhead_coordinator::Options;
 use thunderhead_rpc::{CallError, Opcode};
@@ -110,7 +110,13 @@ fn begun(seed: u64, coordinators: usize, servers: usize) -> World {
     for number in 0..coordinators {
         replace_coordinator(&mut world, number, NEW);
     }
+    until_former_ones_are_gone(&mut world);
     world
+}
+
+/// Waits until the leader knows that coordinators which crashed do not run.
+fn until_former_ones_are_gone(world: &mut World) {
+    world.simulation.run_for(Duration::from_secs(60));
 }
 
 fn replace_coordinator(world: &mut World, number: usize, newest: Format) {
@@ -159,8 +165,8 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     // A coordinator that stands by counts too.
     let stands_by = 1 - world.leader().unwrap();
     replace_coordinator(&mut world, stands_by, OLD);
-    world.simulation.run_for(Duration::from_secs(1));
-    let program = Program::Coordinator(format!("coordinator-{stands_by}"));
+    until_former_ones_are_gone(&mut world);
+    let program = Program::Coordinator(ADDRESS.to_owned());
     let lacking = vec![KnownFormat { program, newest: OLD }];
     let changed = switch(&mut world, NEW).unwrap();
     assert_eq!((changed.format, changed.lacking), (OLD, lacking));
@@ -206,4 +212,36 @@ fn programs_that_do_not_know_the_format_are_refused() {
     assert!(remarks.iter().any(|it| it.contains("format 2")), "{remarks:?}");
     world.simulation.start(world.coordinators[leader].host);
     world.until("the new one leads", |world| world.leader() == Some(leader));
+}
+
+#[test]
+fn a_standby_with_the_leaders_address_counts_for_a_switch_of_the_format() {
+    let mut world = begun(36, 2, 1);
+    replace_server(&mut world, 0, NEW);
+    let stands_by = 1 - world.leader().unwrap();
+    replace_coordinator(&mut world, stands_by, OLD);
+    world.simulation.run_for(Duration::from_secs(1));
+    let program = Program::Coordinator(ADDRESS.to_owned());
+    let old = KnownFormat { program, newest: OLD };
+    assert_eq!(switch(&mut world, NEW).unwrap().lacking, [old]);
+    // The leader's own value, under the same address, does not hide it either.
+    let address = |it: &&KnownFormat| it.program == Program::Coordinator(ADDRESS.to_owned());
+    until_former_ones_are_gone(&mut world);
+    assert_eq!(status(&mut world).programs.iter().filter(address).count(), 2);
+}
+
+#[test]
+fn a_coordinator_that_ends_in_order_no_longer_counts() {
+    let mut world = World::new(37, 2, 0, &options());
+    world.until("a coordinator leads", |world| world.leader().is_some());
+    world.simulation.run_for(Duration::from_secs(1));
+    let count = |world: &World| stored(&world.store, "coordinators").len();
+    assert_eq!(count(&world), 2);
+    let stands_by = 1 - world.leader().unwrap();
+    let handle = world.coordinators[stands_by].handle.borrow().clone().unwrap().0;
+    handle.resign();
+    // The leader would delete it much later.
+    world.simulation.run_for(Duration::from_secs(11));
+    assert!(handle.has_resigned());
+    assert_eq!(count(&world), 1);
 }

@@ -26,6 +26,8 @@ use thunderhead_wire::control::{
 use thunderhead_wire::{Epoch, Format, MasterId, SegmentId, ServerId, Status, TabletRange};
 
 pub(crate) const PORT: u16 = 7100;
+/// The address that each coordinator gives as its own.
+pub(crate) const ADDRESS: &str = "0.0.0.0:7100";
 pub(crate) const SHARD_PORT: u16 = 7200;
 pub(crate) const BACKUP_PORT: u16 = 7300;
 
@@ -221,6 +223,12 @@ impl Asker {
                     self.at.set(self.at.get() + 1);
                     Duration::from_millis(30)
                 }
+                // The table exists: a repetition would be refused.
+                CallError::Refused { status: Status::InProgress, .. }
+                    if opcode == Opcode::CreateTable =>
+                {
+                    return Err(error);
+                }
                 CallError::Refused { status, hint, .. }
                     if status.next() == thunderhead_wire::Next::Wait =>
                 {
@@ -312,7 +320,8 @@ impl World {
             let handle = Rc::new(RefCell::new(None));
             let newest = Rc::new(Cell::new(options.newest_format));
             let (seen, shared, knows) = (Rc::clone(&handle), store.clone(), Rc::clone(&newest));
-            let options = Options { address: format!("coordinator-{number}"), ..options.clone() };
+            // Coordinators on several machines may all listen at this address.
+            let options = Options { address: ADDRESS.to_owned(), ..options.clone() };
             let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
                 let client = shared.client(boot.world.clock.clone());
                 let id = client.id();
