@@ -141,14 +141,18 @@ impl Tree {
         paths.filter(|path| self.is_source(path)).collect()
     }
 
-    /// Returns a page in which links to sources lead to their copies. A link to the order of the
-    /// pages leads to the first page, for each page of the book shows the order at its side.
+    /// Returns a page in which links to sources lead to their copies. mdBook renames each
+    /// `README.md`. A link to the order of the pages leads to the first page, because each page of
+    /// the book shows the order at its side.
     fn page(&self, page: &Path, text: &str) -> String {
         let path_of = in_tree(page);
         pages::with_targets(text, |link| {
             let path = path_of(link)?;
             if path == Path::new(SUMMARY) {
                 return Some(format!("{}index.html", "../".repeat(page.components().count() - 1)));
+            }
+            if self.pages.contains(&path) && is_readme(&path) {
+                return Some(link.target.replacen("README.md", "index.html", 1));
             }
             let source = Some(path).filter(|path| self.is_source(path))?;
             let target = link.target.trim_end_matches('/');
@@ -187,14 +191,21 @@ impl Tree {
         if file == Path::new(SUMMARY) {
             PathBuf::from("index.html")
         } else if self.pages.contains(file) {
-            let is_readme = file.file_name().is_some_and(|it| it == "README.md");
-            if is_readme { file.with_file_name("index.html") } else { file.with_extension("html") }
+            if is_readme(file) {
+                file.with_file_name("index.html")
+            } else {
+                file.with_extension("html")
+            }
         } else if is_picture(file) {
             file.to_path_buf()
         } else {
             PathBuf::from(format!("{}.html", file.display()))
         }
     }
+}
+
+fn is_readme(file: &Path) -> bool {
+    file.file_name().is_some_and(|it| it == "README.md")
 }
 
 fn is_picture(file: &Path) -> bool {
@@ -232,6 +243,7 @@ mod tests {
         let expected = "[a](../xtask/src/book.rs.html) [b](../crates/index.html) [c](cli.md#d) [d](x.rs) [e](#f)\n";
         assert_eq!(tree.page(page, text), expected);
         assert_eq!(tree.page(page, "[all](SUMMARY.md)"), "[all](../index.html)");
+        assert_eq!(tree.page(page, "[a](../README.md#b)"), "[a](../index.html#b)");
         assert_eq!(tree.sources(page, text), ["xtask/src/book.rs", "crates"].map(PathBuf::from));
         assert_eq!(
             tree.address(Path::new("bindings/ycsb/README.md")),

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
 /// The crates that are checked.
-const CRATES: [&str; 4] = ["bench", "coordinator", "log", "master"];
+const CRATES: [&str; 5] = ["bench", "coordinator", "load", "log", "master"];
 
 /// The name of the crate's root.
 const ROOT: &str = "lib";
