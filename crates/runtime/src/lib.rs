@@ -16,8 +16,10 @@
 //!   steps between the turns in the simulator.
 //! - **Lasting memory** ([`lasting`]) is written in turns and found again after a crash.
 //!
-//! `unsafe` is in three files: `os/memory.rs`, `os/together.rs`, and one instruction in
-//! `os/ticks.rs`.
+//! `unsafe` is only in files of `os`, each behind a safe interface: `memory.rs` maps memory,
+//! `together.rs` submits writes to the kernel, `code.rs` gives back pages of the program,
+//! `slices.rs` asks the scheduler for longer slices, and `returns.rs` and `ticks.rs` have single
+//! instructions.
 #![deny(unsafe_code)]
 
 pub mod alarm;
