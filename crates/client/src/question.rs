@@ -174,6 +174,11 @@ pub(crate) fn table_of(map: Map, name: &str) -> Option<TableInfo> {
     map.tables.into_iter().find(|table| table.name == name)
 }
 
+/// Whether each tablet of a table has a master that serves it.
+pub(crate) fn is_served(table: &TableInfo) -> bool {
+    table.tablets.iter().all(|tablet| tablet.address.is_some())
+}
+
 /// Returns the id of the table with this name in a map.
 pub(crate) fn id_of(map: &Map, name: &str) -> Option<TableId> {
     map.tables.iter().find(|table| table.name == name).map(|table| table.id)

@@ -30,7 +30,7 @@ use crate::core::{CallNumber, Core, Output, Results, Ticket};
 use crate::error::{Error, Obstacle};
 use crate::map::TabletMap;
 use crate::operation::Operation;
-use crate::question::{Question, Reply, id_of, table_of};
+use crate::question::{Question, Reply, id_of, is_served, table_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
@@ -531,13 +531,12 @@ impl Session {
                         Ok(Reply::Done)
                     }
                     (Some(_), _) => return Verdict::Again(self.backoff(it)),
-                    (None, Some(table)) if table.tablets.iter().any(|it| it.address.is_none()) => {
-                        it.error = Error::Refused(Status::InProgress);
-                        return Verdict::Again(self.backoff(it));
-                    }
-                    (None, Some(table)) => Ok(Reply::Table(table)),
-                    (None, None) => {
-                        it.purpose = Purpose::User(ticket, question, Step::Ask);
+                    (None, Some(table)) if is_served(&table) => Ok(Reply::Table(table)),
+                    (None, found) => {
+                        match found {
+                            Some(_) => it.error = Error::Refused(Status::InProgress),
+                            None => it.purpose = Purpose::User(ticket, question, Step::Ask),
+                        }
                         return Verdict::Again(self.backoff(it));
                     }
                 }
@@ -628,10 +627,7 @@ impl Session {
             }
             (Purpose::User(_, Question::CreateTable(_), step), Status::InProgress) => {
                 // The table exists, but its masters do not serve all of it yet.
-                it.may_be_done = true;
-                it.error = Error::Refused(status);
-                *step = looks;
-                return Verdict::Again(self.backoff(it));
+                (it.may_be_done, *step) = (true, looks);
             }
             (Purpose::User(_, Question::CreateTable(_), step), Status::TableExists)
                 if it.may_be_done =>

@@ -212,7 +212,7 @@ fn a_creation_in_progress_succeeds_when_the_table_is_served_and_is_unknown_until
         } else {
             // Each call settles for a few seconds of the deadline's ten.
             (0..4).for_each(|_| stage.settle());
-            assert_eq!(stage.answered(), Err(Error::Unknown(Obstacle::Busy)));
+            assert_eq!(stage.answered(), Err(Error::Unknown(Obstacle::InProgress)));
         }
         assert_eq!(stage.cluster.map.tables.len(), 1);
     }

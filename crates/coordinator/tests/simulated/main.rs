@@ -6,6 +6,7 @@ mod recoveries;
 mod scenarios;
 mod settings;
 mod stopped;
+mod tables;
 mod taking_back;
 mod verdicts;
 mod world;
