@@ -145,6 +145,9 @@ statuses! {
     OldProgram = 42, GiveUp, "the cluster was switched to a newer format than this program knows; upgrade the program";
     /// A log that is to be recovered is incomplete, and the server may have the missing replicas.
     MayBeNeeded = 43, GiveUp, "the server may have replicas that a recovery lacks; `thunderhead status` shows the recovery";
+    /// The metastore has no record that the server's id was ever given out. The server's storage
+    /// may be needed.
+    UnknownServer = 44, GiveUp, "the coordinator has never given out the id of this server: its metastore may be an older copy";
 }
 
 impl Status {
@@ -218,6 +221,7 @@ mod tests {
             (41, BadSetting),
             (42, OldProgram),
             (43, MayBeNeeded),
+            (44, UnknownServer),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {
