@@ -11,14 +11,16 @@ use thunderhead_wire::control::{Map, RecoveryInfo, TableInfo};
 /// The commands about a server.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make the cluster forget a server that is down for good.
+    /// Make the cluster forget servers that are down for good.
     ///
     /// The cluster no longer relies on the replicas on the server's disk, and no server owns that
     /// storage any more. The command waits while a recovery begins. It is refused if a recovery
-    /// lacks replicas that this server may have. The message then names the log and its tables.
+    /// lacks replicas that this server may have. The message then names the log and its tables. Of
+    /// several servers, each is forgotten or refused by itself.
     Forget {
-        /// The server's number; `thunderhead status` shows it.
-        server: u64,
+        /// The servers' numbers; `thunderhead status` shows them.
+        #[arg(required = true, num_args = 1.., value_name = "SERVER")]
+        servers: Vec<u64>,
         /// Do not ask for confirmation.
         #[arg(long, short)]
         yes: bool,
@@ -31,10 +33,12 @@ pub(crate) fn run(
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
-    let Command::Forget { server, yes } = command;
-    let server = ServerId(server);
+    let Command::Forget { servers, yes } = command;
+    let servers: Vec<ServerId> = servers.into_iter().map(ServerId).collect();
     if !yes {
-        let question = format!("Forget {server}, with the replicas on its disk?");
+        let names: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        let disks = if servers.len() == 1 { "its disk" } else { "their disks" };
+        let question = format!("Forget {}, with the replicas on {disks}?", names.join(", "));
         match session.ask.as_mut().map(|ask| ask(&question)) {
             Some(true) => {}
             Some(false) => {
@@ -43,19 +47,50 @@ pub(crate) fn run(
             None => return Err(Failure::usage("add --yes: there is no terminal for a question")),
         }
     }
-    if let Err(mut failure) = store.forget_server(server) {
+    if let [server] = servers[..] {
+        forget(server, store)?;
+        if session.json {
+            return session.put_json(&json!({ "forgotten": server.0 }));
+        }
+        return Ok(writeln!(session.out, "{server} is forgotten")?);
+    }
+    let (mut forgotten, mut refused, mut first) = (Vec::new(), Vec::new(), None);
+    for server in servers {
+        match forget(server, store) {
+            Ok(()) if session.json => forgotten.push(server.0),
+            Ok(()) => writeln!(session.out, "{server} is forgotten")?,
+            // The next servers could not be forgotten either.
+            Err(failure) if failure.exit != Exit::Negative => {
+                return Err(failure.within(server));
+            }
+            Err(failure) => {
+                if session.json {
+                    let Failure { kind, message, .. } = &failure;
+                    refused.push(json!({ "server": server.0, "kind": kind, "message": message }));
+                } else {
+                    writeln!(session.out, "{server} is not forgotten: {failure}")?;
+                }
+                first.get_or_insert(failure.within(server));
+            }
+        }
+    }
+    if session.json {
+        session.put_json(&json!({ "forgotten": forgotten, "refused": refused }))?;
+    }
+    first.map_or(Ok(()), Err)
+}
+
+/// Makes the cluster forget one server.
+fn forget(server: ServerId, store: &mut dyn Store) -> Result<(), Failure> {
+    store.forget_server(server).map_err(|mut failure| {
         if failure.kind == "may_be_needed"
             && let (Ok(status), Ok(map)) = (store.status(), store.tables())
         {
             let needed = needed_for(server, &status.recoveries, &map);
             failure.message = needed.unwrap_or(failure.message);
         }
-        return Err(failure);
-    }
-    if session.json {
-        return session.put_json(&json!({ "forgotten": server.0 }));
-    }
-    Ok(writeln!(session.out, "{server} is forgotten")?)
+        failure
+    })
 }
 
 /// Names the logs that lack replicas which the server may have, and the tables of these logs.
@@ -87,6 +122,12 @@ mod tests {
     use clap::Parser;
 
     fn forget(line: &str, answer: Option<bool>) -> Result<String, Failure> {
+        let (out, done) = run_line(line, answer);
+        done.map(|()| out)
+    }
+
+    /// Returns the output, also of a command that fails.
+    fn run_line(line: &str, answer: Option<bool>) -> (String, Result<(), Failure>) {
         let words = ["thunderhead", "server"].into_iter().chain(line.split(' '));
         let arguments = Arguments::try_parse_from(words).expect("a good command line");
         let Command::Server(ServerCommand { action: Some(command), .. }) = arguments.command else {
@@ -103,9 +144,32 @@ mod tests {
             progress: false,
         };
         let mut fake = Fake::default();
-        fake.create_table("users", 2)?;
-        run(command, &mut fake, &mut session)?;
-        Ok(String::from_utf8(out).expect("text"))
+        fake.create_table("users", 2).expect("a table");
+        let done = run(command, &mut fake, &mut session);
+        (String::from_utf8(out).expect("text"), done)
+    }
+
+    #[test]
+    fn each_of_several_servers_is_forgotten_or_refused_by_itself() {
+        let (out, done) = run_line("forget 1 2 9 --yes", None);
+        let lines: Vec<&str> = out.lines().collect();
+        assert!(lines[0].starts_with("server 1 is not forgotten: the server is up"), "{out}");
+        assert_eq!(lines[1], "server 2 is forgotten");
+        assert!(lines[2].starts_with("server 9 is not forgotten"), "{out}");
+        let refused = done.unwrap_err();
+        assert_eq!((refused.kind, refused.exit), ("server_is_up", Exit::Negative));
+        let (out, done) = run_line("forget 2 3 --yes --json", None);
+        let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(json["forgotten"], json!([2]));
+        assert_eq!(
+            (&json["refused"][0]["server"], &json["refused"][0]["kind"]),
+            (&json!(3), &json!("may_be_needed"))
+        );
+        assert_eq!(done.unwrap_err().exit, Exit::Negative);
+        assert_eq!(
+            forget("forget 2 2 --yes --json", None).unwrap(),
+            "{\"forgotten\":[2,2],\"refused\":[]}\n"
+        );
     }
 
     #[test]

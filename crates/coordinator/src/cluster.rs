@@ -160,6 +160,15 @@ impl Cluster {
             && self.to_recover(master).is_empty()
     }
 
+    /// Whether the id of a server was given out. Ids are never used twice. An id that was skipped
+    /// may have been given out by a state of the cluster that is newer than the metastore's
+    /// contents.
+    pub(crate) fn has_given_out(&self, server: ServerId) -> bool {
+        let mut unknown = self.record.unknown_servers.iter();
+        (1..self.ids.server).contains(&server.0)
+            && !unknown.any(|(first, end)| (*first..*end).contains(&server.0))
+    }
+
     /// Replaces the cluster's settings. Servers learn them with the list.
     pub(crate) fn put_record(&mut self, record: ClusterRecord) {
         self.record = record;

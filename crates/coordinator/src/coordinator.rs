@@ -521,7 +521,11 @@ fn status(reign: &Reign) -> ClusterStatus {
         map: cluster.first_page(),
         leases: reign.leases.count(),
         recoveries: recoveries::status(reign),
-        remarks: remarks.into_iter().chain(probes::remarks(reign)).collect(),
+        remarks: remarks
+            .into_iter()
+            .chain(servers::remarks(reign))
+            .chain(probes::remarks(reign))
+            .collect(),
         format: cluster.record.format,
         programs: formats::programs(reign),
     }

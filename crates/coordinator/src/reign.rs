@@ -23,8 +23,8 @@ use crate::duties::{self, Duty};
 use crate::formats::Coordinators;
 use crate::leases::Leases;
 use crate::limits::{
-    IDS_PASSED_OVER, LEADERSHIP_MAX, LOADING_HINT, METASTORE_HINT, METASTORE_TRIED, RETRY_MAX,
-    RETRY_MIN, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
+    BUSY_HINT, IDS_PASSED_OVER, LEADERSHIP_MAX, LOADING_HINT, METASTORE_HINT, METASTORE_TRIED,
+    RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
 };
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, Rests};
@@ -48,7 +48,7 @@ use thunderhead_metastore::{
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
-use thunderhead_wire::control::{OwnedSince, to_body};
+use thunderhead_wire::control::{Followed, OwnedSince, to_body};
 use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
@@ -72,7 +72,9 @@ pub(crate) struct Reign {
     troubled: Signal,
     /// The highest number of a leadership that a server follows.
     followed: Cell<u64>,
-    /// Raised when a server follows a later leadership than this one.
+    /// The highest ids of a master and of a server that a server knows.
+    named: Cell<(MasterId, ServerId)>,
+    /// Raised when a server knows a later state of the cluster than this leader.
     is_refused: Signal,
     pub(crate) duties: RefCell<BTreeSet<Duty>>,
     pub(crate) leases: Leases,
@@ -137,6 +139,7 @@ impl Reign {
             changed: Signal::default(),
             troubled: Signal::default(),
             followed: Cell::new(0),
+            named: Cell::default(),
             is_refused: Signal::default(),
             duties: RefCell::default(),
             leases: Leases::default(),
@@ -272,7 +275,7 @@ impl Reign {
     }
 
     /// Notes that a server follows a later leadership.
-    fn is_behind(&self, at: SocketAddr, number: u64) {
+    fn is_behind(&self, at: impl std::fmt::Display, number: u64) {
         if number > LEADERSHIP_MAX {
             let text = format!(
                 "{at} follows a leadership with the number {number}, which is above the limit"
@@ -283,7 +286,48 @@ impl Reign {
         self.is_refused.raise();
     }
 
-    /// Duty: if servers follow a later leadership, this coordinator ends its leadership and
+    /// Compares the latest state that a server has followed with the recorded one. Refuses as long
+    /// as the recorded state is the earlier one: this leader must give out no ids, because that
+    /// state may have given them out.
+    pub(crate) fn compare_with(&self, server: ServerId, followed: Followed) -> Result<(), Refusal> {
+        let own = self.number(&self.cluster().record);
+        if followed.leadership > own {
+            self.is_behind(server, followed.leadership);
+        }
+        let ids = self.cluster().ids;
+        // Ids far above come from a damaged record. Skipping them would use up the ids.
+        let is_skipped = |id: u64, next: u64| id.saturating_sub(next) < IDS_PASSED_OVER;
+        let (mut master, mut of_server) = self.named.get();
+        if is_skipped(followed.master.0, ids.master) {
+            master = master.max(followed.master);
+        }
+        if is_skipped(server.0, ids.server) {
+            of_server = of_server.max(server);
+        }
+        self.named.set((master, of_server));
+        if self.later_state().is_none() {
+            return Ok(());
+        }
+        self.is_refused.raise();
+        Err(Refusal { status: Status::Busy, hint: BUSY_HINT })
+    }
+
+    /// Returns a description of the later state that servers know, if they know one.
+    fn later_state(&self) -> Option<String> {
+        let (own, followed) = (self.number(&self.cluster().record), self.followed.get());
+        let (ids, (master, server)) = (self.cluster().ids, self.named.get());
+        if followed > own {
+            Some(format!("servers follow the leadership {followed}, and this one is only {own}"))
+        } else if master.0 >= ids.master {
+            Some(format!("servers know {master}, and this leadership has not given out its id"))
+        } else if server.0 >= ids.server {
+            Some(format!("{server} has an id that this leadership has not given out"))
+        } else {
+            None
+        }
+    }
+
+    /// Duty: if servers know a later state of the cluster, this coordinator ends its leadership and
     /// leads again as the latest. If two coordinators share the metastore, only the later one can
     /// write that. Otherwise the metastore was restored from a copy: its next tokens were granted
     /// before, and servers that have seen them refuse all commands.
@@ -291,18 +335,18 @@ impl Reign {
         let mut backoff = Backoff::default();
         loop {
             let seen = self.is_refused.seen();
-            let (own, followed) = (self.number(&self.cluster().record), self.followed.get());
-            if followed <= own {
+            let Some(later) = self.later_state() else {
                 self.is_refused.after(seen).await;
                 continue;
-            }
-            if self.lead_above(followed).await.is_err() {
+            };
+            let own = self.number(&self.cluster().record);
+            if self.lead_above(self.followed.get().max(own)).await.is_err() {
                 self.sleep(backoff.next()).await;
                 continue;
             }
             let text = format!(
-                "servers follow the leadership {followed}, and this one is only {own}: the metastore is an older \
-                 copy, and later changes of the cluster are forgotten. This coordinator leads again, as a later one"
+                "{later}: the metastore is an older copy, and later changes of the cluster are forgotten. \
+                 This coordinator leads again, as a later one"
             );
             self.give_up(&text).await;
         }
@@ -315,11 +359,21 @@ impl Reign {
         let _pen = self.pen_for_long().await;
         self.leases.pass_over(self, IDS_PASSED_OVER).await?;
         let mut record = self.cluster().record.clone();
-        let first = self.cluster().ids.master;
-        let unknown = (first, first.saturating_add(IDS_PASSED_OVER));
-        if record.unknown_masters.last() != Some(&unknown) {
-            // Before the ids, so that none of these masters ever counts as finished.
-            record.unknown_masters.push(unknown);
+        let Ids { master, server, .. } = self.cluster().ids;
+        let from = |first: u64| (first, first.saturating_add(IDS_PASSED_OVER));
+        let mut is_new = false;
+        for (unknown, skipped) in [
+            (&mut record.unknown_masters, from(master)),
+            (&mut record.unknown_servers, from(server)),
+        ] {
+            if unknown.last() != Some(&skipped) {
+                unknown.push(skipped);
+                is_new = true;
+            }
+        }
+        if is_new {
+            // Before the ids, so that none of these masters ever counts as finished, and none of
+            // these servers as forgotten.
             self.put_cluster(record.clone()).await?;
         }
         let pass_over = |id: &mut u64| *id = id.saturating_add(IDS_PASSED_OVER);

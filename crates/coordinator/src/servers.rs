@@ -30,6 +30,10 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
             reign.shared.meets(&server.to_string(), cluster);
             return Err(Status::WrongCluster.into());
         }
+        reign.compare_with(server, message.followed)?;
+        if !reign.cluster().has_given_out(server) {
+            return Err(Status::UnknownServer.into());
+        }
         if reign.cluster().server(server).is_none_or(|it| it.forgotten) {
             return Err(Status::NoSuchServer.into());
         }
@@ -70,6 +74,27 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     };
     reign.put_server(record).await?;
     Ok(registered(reign, server))
+}
+
+/// With so many servers that are down, the status says how to forget them. Servers whose storage is
+/// new at each start leave one behind each time, until no server can register.
+const DOWN_TOLD: usize = SERVERS_MAX / 10;
+
+/// Returns a sentence for the status if so many servers are down that a newly started one will find
+/// no room.
+pub(crate) fn remarks(reign: &Reign) -> Option<String> {
+    let cluster = reign.cluster();
+    let down = cluster
+        .servers()
+        .filter(|it| it.generation > 0 && it.state == ServerState::Down && !it.forgotten);
+    let (down, all) = (down.count(), cluster.servers_count());
+    (down >= DOWN_TOLD).then(|| {
+        format!(
+            "{down} servers are down, and of {SERVERS_MAX} possible servers {all} exist: without room no server can \
+             register; forget those that are down for good with `thunderhead server forget SERVER...`, and keep \
+             the data directories of the others"
+        )
+    })
 }
 
 /// Returns the servers that had their storage in a place and were not forgotten.
@@ -115,8 +140,7 @@ async fn forget_unborn(reign: &Rc<Reign>) -> Result<(), Refusal> {
 pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
     let _pen = reign.pen().await?;
     let Some(mut record) = reign.cluster().server(server).cloned() else {
-        // Ids are never used twice.
-        let was_known = (1..reign.cluster().ids.server).contains(&server.0);
+        let was_known = reign.cluster().has_given_out(server);
         return if was_known { Ok(to_body(&Empty {})) } else { Err(Status::NoSuchServer.into()) };
     };
     if record.state == ServerState::Up {
@@ -161,12 +185,13 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     }
     let _pen = reign.pen().await?;
     formats::admit(reign, message.newest_format)?;
+    reign.compare_with(message.server, message.followed)?;
     let old = reign.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
     let Some(old) = old else {
         // It was registered and is forgotten: this generation is over. Its next one registers
         // again.
-        let was_known = (1..reign.cluster().ids.server).contains(&message.server.0);
-        let status = if was_known { Status::Deposed } else { Status::NoSuchServer };
+        let was_known = reign.cluster().has_given_out(message.server);
+        let status = if was_known { Status::Deposed } else { Status::UnknownServer };
         return Err(status.into());
     };
     if old.lives.contains(&message.nonce) {

@@ -71,13 +71,22 @@ pub(crate) struct ClusterRecord {
     /// updates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unknown_masters: Vec<(u64, u64)>,
+    /// The ids of servers that were skipped then. Their storage may have the only replicas of logs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown_servers: Vec<(u64, u64)>,
 }
 
 impl ClusterRecord {
     /// Returns the record of a new cluster.
     pub(crate) fn new(format: Format, cluster: ClusterId, settings: Settings) -> ClusterRecord {
-        let unknown_masters = Vec::new();
-        ClusterRecord { format, cluster, settings, leadership_base: 0, unknown_masters }
+        ClusterRecord {
+            format,
+            cluster,
+            settings,
+            leadership_base: 0,
+            unknown_masters: Vec::new(),
+            unknown_servers: Vec::new(),
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use thunderhead_rpc::{CallError, Caller, Context, Node, Opcode, Request, Service
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{Process, World, os};
 use thunderhead_wire::control::{
-    ClusterStatus, CreateTable, Empty, Enlist, Enlisted, Map, MapRequest, Register, Registered,
-    ServerList, ServerState, TableInfo, of_body, to_body,
+    ClusterStatus, CreateTable, Empty, Enlist, Enlisted, Followed, Map, MapRequest, Register,
+    Registered, ServerList, ServerState, TableInfo, of_body, to_body,
 };
 use thunderhead_wire::{Format, Status};
 
@@ -113,8 +113,14 @@ fn tables_outlast_a_kill_and_restart_of_the_coordinator() {
     let transport = OsTransport::new(&world, NetOptions::default()).unwrap();
     let caller = Caller::new(&world, Box::new(transport), Polling::Always);
     let mut machine = Machine { coordinator: Some(coordinator(&files.0)), shard, caller };
-    let register =
-        Register { known: None, nonce: 11, place: 0, address: None, newest_format: Format::NEWEST };
+    let register = Register {
+        known: None,
+        nonce: 11,
+        place: 0,
+        address: None,
+        newest_format: Format::NEWEST,
+        followed: Followed::default(),
+    };
     let registered: Registered = machine.ask(Opcode::Register, &register);
     let enlist = Enlist {
         cluster: registered.cluster,
@@ -125,6 +131,7 @@ fn tables_outlast_a_kill_and_restart_of_the_coordinator() {
         shards: vec![machine.shard.1],
         backup: None,
         newest_format: Format::NEWEST,
+        followed: Followed::default(),
     };
     let enlisted: Enlisted = machine.ask(Opcode::Enlist, &enlist);
     assert_eq!((enlisted.generation, enlisted.masters.len()), (1, 1));
@@ -200,8 +207,14 @@ fn fills_its_disk(disk: &Path) {
     let mut nonce = 100;
     let mut register = |machine: &mut Machine| {
         nonce += 1;
-        let register =
-            Register { known: None, nonce, place: 0, address: None, newest_format: Format::NEWEST };
+        let register = Register {
+            known: None,
+            nonce,
+            place: 0,
+            address: None,
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
         machine.ask_once::<Registered>(Opcode::Register, &register)
     };
     let remarks = |machine: &mut Machine| {

@@ -21,6 +21,7 @@
 
 mod backup;
 mod coordinator;
+mod followed;
 mod life;
 mod local;
 mod options;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use thunderhead_runtime::alarm::Alarm;
-use thunderhead_wire::control::{ServerList, Settings};
+use thunderhead_wire::control::{Followed, ServerList, Settings};
 use thunderhead_wire::{ClusterId, MasterId, ServerId};
 
 /// The identity of a server that has enlisted.
@@ -53,13 +53,18 @@ struct Shared {
     /// Grows with every change, so that a node sees cheaply whether there is a new one.
     changes: AtomicU64,
     is_over: AtomicBool,
-    /// The token of the newest leadership from which this process has had a command.
+    /// The token of the newest leadership that this server has followed, also in earlier
+    /// generations.
     leadership: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     cluster: Option<ClusterId>,
+    /// The cluster to which `leadership` and `master` belong.
+    followed_of: Option<ClusterId>,
+    /// The highest id of a master in a list of servers, also in earlier generations.
+    master: MasterId,
     identity: Option<Arc<Identity>>,
     list: Arc<ServerList>,
     addresses: Vec<SocketAddr>,
@@ -108,14 +113,34 @@ impl Life {
     /// Sets the cluster, which the storage or the coordinator has named.
     pub(crate) fn is_of(&self, cluster: ClusterId) {
         let mut state = self.state();
+        if state.followed_of.replace(cluster).is_some_and(|it| it != cluster) {
+            self.0.leadership.store(0, Ordering::Release);
+            state.master = MasterId(0);
+        }
         if state.cluster != Some(cluster) {
             state.cluster = Some(cluster);
             self.changed(&state);
         }
     }
 
+    /// Takes over the state of a cluster that an earlier generation has followed.
+    pub(crate) fn has_followed(&self, cluster: ClusterId, followed: Followed) {
+        let mut state = self.state();
+        // What this process itself has followed is later.
+        if *state.followed_of.get_or_insert(cluster) == cluster {
+            self.0.leadership.fetch_max(followed.leadership, Ordering::AcqRel);
+            state.master = state.master.max(followed.master);
+        }
+    }
+
+    /// Returns the latest state of the cluster that this server has followed.
+    pub(crate) fn followed(&self) -> Followed {
+        let master = self.state().master;
+        Followed { leadership: self.0.leadership.load(Ordering::Acquire), master }
+    }
+
     /// Follows the coordinator that leads under this token. The error has the token of a later
-    /// leadership, which this process has followed before.
+    /// leadership, which this server has followed before.
     pub(crate) fn follow(&self, token: u64) -> Result<(), u64> {
         let newest = self.0.leadership.fetch_max(token, Ordering::AcqRel);
         if newest <= token { Ok(()) } else { Err(newest) }
@@ -229,8 +254,12 @@ impl Life {
     pub(crate) fn begin_next(&self) -> Life {
         let mut state = self.state();
         let is_leaving = state.is_leaving;
+        let followed_of = state.followed_of;
         let next = state.next.get_or_insert_with(Life::new).clone();
         drop(state);
+        if let Some(cluster) = followed_of {
+            next.has_followed(cluster, self.followed());
+        }
         if is_leaving {
             next.leave();
         }
@@ -277,6 +306,8 @@ impl State {
     fn learn(&mut self, list: ServerList) -> bool {
         let is_newer = list.version > self.list.version;
         if is_newer {
+            let shards = list.servers.iter().flat_map(|it| &it.shards);
+            self.master = shards.map(|it| it.master).fold(self.master, MasterId::max);
             self.list = Arc::new(list);
         }
         is_newer
@@ -310,6 +341,23 @@ mod tests {
         for (token, follows) in [(3, Ok(())), (3, Ok(())), (2, Err(3)), (5, Ok(())), (3, Err(5))] {
             assert_eq!(life.clone().follow(token), follows, "{token}");
         }
+    }
+
+    #[test]
+    fn the_next_generation_follows_no_leadership_that_is_older_than_one_followed_before() {
+        let life = Life::new();
+        let (cluster, other) = (ClusterId(7), ClusterId(8));
+        life.is_of(cluster);
+        life.follow(5).unwrap();
+        let next = life.begin_next();
+        assert_eq!(next.followed(), Followed { leadership: 5, master: MasterId(0) });
+        assert_eq!(next.follow(4), Err(5));
+        next.is_of(cluster);
+        assert_eq!(next.follow(4), Err(5));
+        // A server without a storage may begin anew in another cluster.
+        let next = next.begin_next();
+        next.is_of(other);
+        assert_eq!(next.follow(1), Ok(()));
     }
 
     #[test]

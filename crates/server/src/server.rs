@@ -9,6 +9,7 @@
 //! mapping the memory) happen before that, in turns in which no client is served.
 
 use crate::backup::Backup;
+use crate::followed::{Record, Recorder};
 use crate::life::{Ended, Identity, Life};
 use crate::options::{Options, durability};
 use crate::probes::{self, Came, Probes};
@@ -83,6 +84,8 @@ pub struct Server {
     frames: Option<u32>,
     /// The memory for the shard.
     memory: Option<Arc<Memory>>,
+    /// Records the latest state of the cluster, at the first node of a server with a storage.
+    recorder: Option<Recorder>,
     /// The probes of other servers, at the first node.
     probes: Option<Probes>,
 }
@@ -126,6 +129,7 @@ impl Server {
             has_left: false,
             frames: None,
             memory: None,
+            recorder: None,
         }
     }
 
@@ -173,6 +177,12 @@ impl Server {
             return Ok(None);
         }
         let files = context.world().files.as_mut();
+        match Record::read(files) {
+            Ok(Some(Record { cluster, followed })) => self.life.has_followed(cluster, followed),
+            Ok(None) => {}
+            // It is only a lower bound, so the server can do without it.
+            Err(error) => tracing::warn!(%error, "the latest state of the cluster cannot be read"),
+        }
         if !files.find(FILE_NAME).map_err(|error| format!("the data directory: {error}"))? {
             return Ok(None);
         }
@@ -201,7 +211,9 @@ impl Server {
                 let place = backup.filter(|it| !it.begins_anew).map_or(0, |it| it.place);
                 let address = self.life.addresses().first().copied();
                 let (nonce, newest_format) = (self.nonce, self.options.newest_format);
-                let register = Register { known, nonce, place, address, newest_format };
+                // Without an id of its own it may join another cluster.
+                let followed = known.map_or_else(Default::default, |_| self.life.followed());
+                let register = Register { known, nonce, place, address, newest_format, followed };
                 let body = to_body(&register);
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
@@ -234,6 +246,7 @@ impl Server {
             shards,
             backup,
             newest_format: self.options.newest_format,
+            followed: self.life.followed(),
         });
         self.question = Some(self.asking.ask(context, Opcode::Enlist, body));
     }
@@ -249,6 +262,9 @@ impl Server {
             }
             Err(CallError::Refused { status: Status::NoSuchServer, .. }) => {
                 return self.fail(FORGOTTEN);
+            }
+            Err(CallError::Refused { status: Status::UnknownServer, .. }) => {
+                return self.fail(NEVER_KNOWN);
             }
             Err(CallError::Refused { status: Status::OldProgram, .. }) => {
                 let newest = self.options.newest_format;
@@ -322,6 +338,11 @@ impl Server {
                     self.backup = Some(Backup::new(store, opened));
                 }
                 Err(error) => return self.fail(format!("the storage of the backup: {error}")),
+            }
+            // The storage is locked now, so no other process writes the record.
+            match Recorder::start(context.world()) {
+                Ok(recorder) => self.recorder = Some(recorder),
+                Err(error) => return self.fail(format!("the thread of the record: {error}")),
             }
         }
         // The check comes before the cluster counts on this server.
@@ -442,6 +463,13 @@ impl Server {
             .start_cleaners(context.world().workers.as_mut(), self.options.cleaners)
             .map_err(|error| format!("the cleaners: {error}"))?;
         Ok(shard)
+    }
+
+    /// Records the latest state of the cluster, if it has changed.
+    fn record(&mut self, cluster: ClusterId) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.put(Record { cluster, followed: self.life.followed() });
+        }
     }
 
     /// Takes over a newer list of servers, if there is one.
@@ -686,6 +714,7 @@ impl Service for Server {
             self.is_leaving |= self.life.is_leaving();
             if let Some(cluster) = self.life.cluster() {
                 context.set_cluster(cluster);
+                self.record(cluster);
             }
             match self.phase {
                 Phase::Waiting if self.life.identity().is_some() => self.serve(context),
@@ -717,6 +746,10 @@ impl Service for Server {
 /// The error of a server that the cluster has forgotten.
 const FORGOTTEN: &str = "the cluster has forgotten this server, so nothing in its storage is needed; to begin as a \
                          new server, give it an empty data directory";
+/// The error of a server whose id the metastore has never given out.
+const NEVER_KNOWN: &str = "the coordinator has never given out the id of this server, so its metastore may be an older \
+                           copy; keep this storage, which may have the only replicas of some data, and give the \
+                           coordinator its latest metastore";
 /// The error of a server whose coordinators all belong to another cluster than its storage.
 const OTHER_CLUSTER: &str = "the configured coordinators belong to another cluster than the server's \
      storage; check their addresses, or give the server the data directory of this cluster";

@@ -248,6 +248,50 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
 }
 
 #[test]
+fn a_restored_metastore_is_noticed_though_all_servers_have_restarted() {
+    let directory = directory("restored");
+    let metastore = directory.join("coordinator/metastore");
+    let copy = directory.join("copy");
+    let end = |local: Local| {
+        local.leave();
+        assert_eq!(local.join(), Ended::Asked);
+    };
+    let begin = |servers| {
+        let local = Local::start(&LocalOptions { servers, ..options(&directory) }).unwrap();
+        local.servers()[0].life().wait_until_serving();
+        local
+    };
+    end(begin(1));
+    std::fs::copy(&metastore, &copy).unwrap();
+    // After the copy there are new masters and a new server.
+    let local = begin(2);
+    local.servers()[1].life().wait_until_serving();
+    let masters = local.servers()[0].life().identity().unwrap().masters.clone();
+    let record = directory.join("server-1/backup-frames.followed");
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let highest = || {
+        let text = std::fs::read_to_string(&record).unwrap_or_default();
+        text.lines().find_map(|it| it.strip_prefix("master ")?.parse::<u64>().ok())
+    };
+    while highest().is_none_or(|it| masters.iter().any(|master| it < master.0)) {
+        assert!(std::time::Instant::now() < until, "the record is not written");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    end(local);
+    std::fs::copy(&copy, &metastore).unwrap();
+    let local = begin(2);
+    local.servers()[1].life().wait_until_serving();
+    let anew = local.servers()[0].life().latest().identity().unwrap().masters.clone();
+    assert!(anew.iter().all(|it| it.0 > 1 << 32), "{anew:?}");
+    // The second server registered after the copy. Its storage may be needed.
+    let why = local.servers()[1].life().ended().expect("it has ended").to_string();
+    assert!(why.contains("older copy") && why.contains("keep this storage"), "{why}");
+    local.leave();
+    let _ = local.join();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_coordinator_that_ends_gives_its_leadership_back() {
     let directory = directory("resigned");
     let of_machine = LocalOptions::small(directory.clone());

@@ -147,6 +147,9 @@ statuses! {
     MayBeNeeded = 43, GiveUp, "the server may have replicas that a recovery lacks; `thunderhead status` shows the recovery";
     /// The request names another version of the settings than the present one. Nothing was done.
     Outdated = 44, GiveUp, "the settings were changed meanwhile; look at them with `thunderhead status`, then try again";
+    /// The metastore has no record that the server's id was ever given out. The server's storage
+    /// may be needed.
+    UnknownServer = 45, GiveUp, "the coordinator has never given out the id of this server: its metastore may be an older copy";
 }
 
 impl Status {
@@ -221,6 +224,7 @@ mod tests {
             (42, OldProgram),
             (43, MayBeNeeded),
             (44, Outdated),
+            (45, UnknownServer),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

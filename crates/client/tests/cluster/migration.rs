@@ -19,8 +19,8 @@ use thunderhead_runtime::Random;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{HostId, Options, Simulation, swarm};
 use thunderhead_wire::control::{
-    self, CreateTable, Empty, Enlist, Enlisted, Known, Map, MapRequest, MigrateTablet, Register,
-    Registered, Settings, ShardStatus, SplitTablet, TableInfo,
+    self, CreateTable, Empty, Enlist, Enlisted, Followed, Known, Map, MapRequest, MigrateTablet,
+    Register, Registered, Settings, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::operations::{Identity, ObjectHead};
@@ -97,6 +97,7 @@ impl Service for Enlisting {
                 place: 0,
                 address: None,
                 newest_format: Format::NEWEST,
+                followed: Followed::default(),
             };
             let registered: Registered = asker.ask(Opcode::Register, &register).await.unwrap();
             let Registered { cluster, server, .. } = registered;
@@ -112,6 +113,7 @@ impl Service for Enlisting {
                 shards,
                 backup: None,
                 newest_format: Format::NEWEST,
+                followed: Followed::default(),
             };
             let answer: Enlisted = asker.ask(Opcode::Enlist, &enlist).await.unwrap();
             enlisted.set(answer.masters.first().copied());

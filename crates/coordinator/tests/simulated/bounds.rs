@@ -10,8 +10,8 @@ use thunderhead_coordinator::limits::LEASES_MAX;
 use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, ForgetServer, Known, Lease, LeaseOpened, Register, Registered,
-    ReplicaInfo, ServerState,
+    BackupInfo, Empty, Enlist, Enlisted, Followed, ForgetServer, Known, Lease, LeaseOpened,
+    Register, Registered, ReplicaInfo, ServerState,
 };
 use thunderhead_wire::{ClusterId, Epoch, Format, MasterId, SegmentId, ServerId, Status};
 
@@ -165,6 +165,7 @@ fn a_server_is_forgotten_if_it_is_down_and_no_recovery_lacks_its_replicas() {
         place: 0,
         address: None,
         newest_format: Format::NEWEST,
+        followed: Followed::default(),
     };
     let refused = world.ask::<Registered>(Opcode::Register, &register);
     assert_eq!(refused, Err(Status::NoSuchServer));
@@ -193,6 +194,7 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
             place: PLACE,
             address: Some(address),
             newest_format: Format::NEWEST,
+            followed: Followed::default(),
         };
         world.ask::<Registered>(Opcode::Register, &register).unwrap()
     };
@@ -257,8 +259,14 @@ fn a_leader_over_an_older_copy_leads_above_all_leaderships_that_servers_have_fol
     // The next commands count, and ids that may have been given out since the copy are not given
     // out again.
     create(&mut world, "v", 1).unwrap();
-    let register =
-        Register { known: None, nonce: 7, place: 0, address: None, newest_format: Format::NEWEST };
+    let register = Register {
+        known: None,
+        nonce: 7,
+        place: 0,
+        address: None,
+        newest_format: Format::NEWEST,
+        followed: Followed::default(),
+    };
     let new: Registered = world.ask(Opcode::Register, &register).unwrap();
     assert!(new.server.0 > 1 << 32, "{}", new.server);
     let after: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
@@ -275,13 +283,118 @@ fn a_leader_over_an_older_copy_leads_above_all_leaderships_that_servers_have_fol
 }
 
 #[test]
+fn a_leader_over_an_older_copy_gives_out_no_ids_to_a_server_that_has_followed_a_later_state() {
+    let later = [
+        Followed { leadership: 40, master: MasterId(0) },
+        Followed { leadership: 0, master: MasterId(500) },
+    ];
+    for followed in later {
+        let mut world = World::new(31, 1, 2, &options());
+        world.until_all_are_there();
+        let before = world.masters(0);
+        // All servers restart, and the first one has followed the later state.
+        let host = world.servers[0].0;
+        world.servers[0].1.borrow_mut().followed = followed;
+        world.simulation.crash(host);
+        world.simulation.start(host);
+        world.until("it has enlisted again", |world| {
+            let server = world.servers[0].1.borrow();
+            server.enlisted.as_ref().is_some_and(|it| it.masters != before)
+        });
+        assert!(world.masters(0).iter().all(|it| it.0 > 1 << 32), "{:?}", world.masters(0));
+        let status = status(&mut world);
+        assert!(status.remarks.iter().any(|it| it.contains("an older copy")), "{followed:?}");
+        assert!(status.servers.version >> 20 > followed.leadership);
+    }
+    // A damaged record does not use up the ids.
+    let mut world = World::new(32, 1, 1, &options());
+    world.until_all_are_there();
+    let known = world.servers[0].1.borrow().known;
+    let followed = Followed { leadership: u64::MAX, master: MasterId(u64::MAX) };
+    let newest_format = Format::NEWEST;
+    let register = Register { known, nonce: 1, place: 0, address: None, newest_format, followed };
+    let registered: Registered = world.ask(Opcode::Register, &register).unwrap();
+    assert_eq!(Some(registered.server), known.map(|it| it.server));
+}
+
+#[test]
+fn a_server_whose_id_was_never_given_out_is_not_taken_for_a_forgotten_one() {
+    let mut world = World::new(33, 1, 1, &options());
+    world.until_all_are_there();
+    let known = world.servers[0].1.borrow().known.unwrap();
+    // It registered after the copy of the metastore was made.
+    let later = Known { server: ServerId(77), ..known };
+    let register = Register {
+        known: Some(later),
+        nonce: 1,
+        place: 0,
+        address: None,
+        newest_format: Format::NEWEST,
+        followed: Followed::default(),
+    };
+    for _ in 0..2 {
+        let refused = world.ask::<Registered>(Opcode::Register, &register);
+        assert_eq!(refused, Err(Status::UnknownServer));
+        world.change_leader();
+    }
+    // Its id is not given out to another server.
+    let new = Register { known: None, nonce: 2, ..register };
+    let new: Registered = world.ask(Opcode::Register, &new).unwrap();
+    assert!(new.server > later.server, "{}", new.server);
+}
+
+#[test]
+fn the_status_says_how_to_forget_servers_when_many_are_down() {
+    const DOWN: u64 = 1000;
+    let mut world = World::new(34, 1, 0, &options());
+    world.until("a leader leads", |world| world.leader().is_some());
+    let told = |world: &mut World| {
+        let remarks = status(world).remarks;
+        remarks.iter().any(|it| it.contains("server forget SERVER..."))
+    };
+    // The storage of a server is new at each start.
+    for nonce in 0..=DOWN {
+        assert!(nonce < DOWN || !told(&mut world), "one less is down");
+        let register = Register {
+            known: None,
+            nonce,
+            place: 0,
+            address: None,
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
+        let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
+        let at = ([10, 0, 0, 99], 1).into();
+        let enlist = Enlist {
+            cluster,
+            server,
+            nonce,
+            host: "h".into(),
+            rack: String::new(),
+            shards: vec![at],
+            backup: Some(BackupInfo { address: at, read_bytes_per_second: 0, place: 55 }),
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
+        world.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
+    }
+    assert!(told(&mut world));
+}
+
+#[test]
 fn a_coordinator_that_created_a_cluster_reports_servers_of_another_one() {
     let store = "/data/metastore".to_owned();
     let mut world = World::new(29, 2, 1, &Options { store, ..options() });
     world.until_all_are_there();
     let known = Some(Known { cluster: ClusterId(7), server: ServerId(3) });
-    let register =
-        Register { known, nonce: 1, place: 0, address: None, newest_format: Format::NEWEST };
+    let register = Register {
+        known,
+        nonce: 1,
+        place: 0,
+        address: None,
+        newest_format: Format::NEWEST,
+        followed: Followed::default(),
+    };
     for has_founded in [true, false] {
         let refused = world.ask::<Registered>(Opcode::Register, &register);
         assert_eq!(refused, Err(Status::WrongCluster));
@@ -312,8 +425,14 @@ fn a_server_without_storage_is_forgotten_with_its_generation() {
     let mut world = World::new(22, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..105 {
-        let register =
-            Register { known: None, nonce, place: 0, address: None, newest_format: Format::NEWEST };
+        let register = Register {
+            known: None,
+            nonce,
+            place: 0,
+            address: None,
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
         let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
         let enlist = Enlist {
             cluster,
@@ -324,6 +443,7 @@ fn a_server_without_storage_is_forgotten_with_its_generation() {
             shards: vec![([10, 0, 0, 99], 1).into()],
             backup: None,
             newest_format: Format::NEWEST,
+            followed: Followed::default(),
         };
         world.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
     }
@@ -335,8 +455,14 @@ fn servers_that_never_begin_a_generation_are_not_remembered_for_ever() {
     let mut world = World::new(23, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..1200 {
-        let register =
-            Register { known: None, nonce, place: 0, address: None, newest_format: Format::NEWEST };
+        let register = Register {
+            known: None,
+            nonce,
+            place: 0,
+            address: None,
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
         world.ask::<Registered>(Opcode::Register, &register).unwrap();
     }
     assert_eq!(stored(&world.store, "servers").len(), 1001);

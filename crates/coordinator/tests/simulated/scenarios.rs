@@ -7,10 +7,10 @@ use std::time::Duration;
 use thunderhead_coordinator::Options;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    BackupInfo, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known,
-    Lease, LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover,
-    Recovered, Register, Registered, ServerInfo, ServerList, ServerState, Settings, SplitTablet,
-    TableInfo, Taken,
+    BackupInfo, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted,
+    Followed, Known, Lease, LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned,
+    RaiseEpoch, Recover, Recovered, Register, Registered, ServerInfo, ServerList, ServerState,
+    Settings, SplitTablet, TableInfo, Taken,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
@@ -199,6 +199,7 @@ fn ids_are_never_used_twice_by_any_leader() {
                 place: 0,
                 address: None,
                 newest_format: Format::NEWEST,
+                followed: Followed::default(),
             };
             let registered: Registered = world.ask(Opcode::Register, &message).unwrap();
             assert!(servers.insert(registered.server));
@@ -531,6 +532,7 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         rack: String::new(),
         shards: vec![([10, 0, 0, 99], 1).into()],
         newest_format: Format::NEWEST,
+        followed: Followed::default(),
         backup: Some(BackupInfo {
             address: ([10, 0, 0, 99], 1).into(),
             read_bytes_per_second: 0,
@@ -557,12 +559,13 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         place: 0,
         address: None,
         newest_format: Format::NEWEST,
+        followed: Followed::default(),
     };
     let refused = world.ask::<Registered>(Opcode::Register, &register(strange));
     assert_eq!(refused, Err(Status::WrongCluster));
     let nobody = Known { server: ServerId(77), ..known };
     let refused = world.ask::<Registered>(Opcode::Register, &register(nobody));
-    assert_eq!(refused, Err(Status::NoSuchServer));
+    assert_eq!(refused, Err(Status::UnknownServer));
     let registered: Registered = world.ask(Opcode::Register, &register(known)).unwrap();
     assert_eq!((registered.server, registered.settings), (known.server, settings()));
     // At the place of a missing storage, a new one begins only on request.
@@ -579,6 +582,7 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         place,
         address: None,
         newest_format: Format::NEWEST,
+        followed: Followed::default(),
     };
     for nonce in [2, 3] {
         let refused: Registered = world.ask(Opcode::Register, &begin(55, nonce)).unwrap();
@@ -667,6 +671,7 @@ fn bad_requests_are_refused_without_any_effect() {
         shards: vec![([10, 0, 0, 9], 1).into()],
         backup: None,
         newest_format: Format::NEWEST,
+        followed: Followed::default(),
     };
     let bad = [
         Enlist { shards: vec![], ..enlist.clone() },

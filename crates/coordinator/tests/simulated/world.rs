@@ -20,8 +20,8 @@ use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
-    BeginRecovery, Enlisted, Head, Known, Recover, ReplicaInfo, ServerList, Settings, TabletStatus,
-    of_body, to_body,
+    BeginRecovery, Enlisted, Followed, Head, Known, Recover, ReplicaInfo, ServerList, Settings,
+    TabletStatus, of_body, to_body,
 };
 use thunderhead_wire::{Epoch, Format, MasterId, SegmentId, ServerId, Status, TabletRange};
 
@@ -108,6 +108,8 @@ pub(crate) struct Server {
     pub(crate) place: u64,
     /// The number of the latest leadership that it follows.
     pub(crate) follows: u64,
+    /// The latest state that it reports to have followed.
+    pub(crate) followed: Followed,
     pub(crate) newest_format: Format,
     pub(crate) refused: Option<CallError>,
 }

@@ -35,7 +35,9 @@ fn writes_go_on_beside_a_disk_that_hangs_for_good() {
 
 #[test]
 fn a_recovery_waits_for_the_replicas_that_min_replicas_is_raised_to() {
-    let mut world = begun_with(60, 4, 1);
+    // With this seed the second lost server has a tablet of the wide table, which has objects. The
+    // narrow table is empty, so its recovery writes nothing and waits for no backup.
+    let mut world = begun_with(62, 4, 1);
     lose(&mut world, 3, FOR_GOOD);
     took(&mut world, "all is served", is_served);
     world.demands(2);

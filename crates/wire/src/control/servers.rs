@@ -151,6 +151,38 @@ pub struct Register {
     /// The newest format that it knows.
     #[serde(default)]
     pub newest_format: Format,
+    /// The latest state of the cluster that it has followed.
+    #[serde(default, skip_serializing_if = "Followed::is_none")]
+    pub followed: Followed,
+}
+
+/// The latest state of the cluster that a server has followed, also in earlier generations. A
+/// metastore with an earlier state is an older copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// The number of the latest leadership; 0 if there was none.
+    #[serde(default)]
+    pub leadership: u64,
+    /// The highest id of a master in a list of servers; 0 if there was none.
+    #[serde(default)]
+    pub master: MasterId,
+}
+
+impl Followed {
+    /// Whether the server has followed nothing, or is an older program, which does not report it.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Followed::default()
+    }
+
+    /// Returns the later one of each number.
+    #[must_use]
+    pub fn max(self, other: Followed) -> Followed {
+        Followed {
+            leadership: self.leadership.max(other.leadership),
+            master: self.master.max(other.master),
+        }
+    }
 }
 
 /// The ids that a server's storage contains.
@@ -201,6 +233,9 @@ pub struct Enlist {
     /// The newest format that it knows.
     #[serde(default)]
     pub newest_format: Format,
+    /// The latest state of the cluster that it has followed.
+    #[serde(default, skip_serializing_if = "Followed::is_none")]
+    pub followed: Followed,
 }
 
 /// The answer to [`Enlist`].

@@ -193,9 +193,10 @@ impl FakeServer {
 
 async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
     let (known, place) = (shared.borrow().known, shared.borrow().place);
+    let followed = enlist.followed;
     let (nonce, newest_format) = (random[0], enlist.newest_format);
     let address = enlist.shards.first().copied();
-    let body = to_body(&Register { known, nonce, place, address, newest_format });
+    let body = to_body(&Register { known, nonce, place, address, newest_format, followed });
     let registered = asker.ask(Opcode::Register, body, FOR_EVER).await;
     shared.borrow_mut().refused = registered.as_ref().err().copied();
     let Ok(body) = registered else { return };
@@ -233,6 +234,7 @@ impl Service for FakeServer {
                 place: self.shared.borrow().place,
             }),
             newest_format: self.shared.borrow().newest_format,
+            followed: self.shared.borrow().followed,
         };
         context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
     }
