@@ -124,9 +124,9 @@ impl Life {
     }
 
     /// Takes over the state of a cluster that an earlier generation has followed.
-    pub(crate) fn has_followed(&self, cluster: ClusterId, followed: Followed) {
+    pub(crate) fn continue_from(&self, cluster: ClusterId, followed: Followed) {
         let mut state = self.state();
-        // What this process itself has followed is later.
+        // A state that this process itself has followed is later.
         if *state.followed_of.get_or_insert(cluster) == cluster {
             self.0.leadership.fetch_max(followed.leadership, Ordering::AcqRel);
             state.master = state.master.max(followed.master);
@@ -258,7 +258,7 @@ impl Life {
         let next = state.next.get_or_insert_with(Life::new).clone();
         drop(state);
         if let Some(cluster) = followed_of {
-            next.has_followed(cluster, self.followed());
+            next.continue_from(cluster, self.followed());
         }
         if is_leaving {
             next.leave();

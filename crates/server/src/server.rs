@@ -178,7 +178,7 @@ impl Server {
         }
         let files = context.world().files.as_mut();
         match Record::read(files) {
-            Ok(Some(Record { cluster, followed })) => self.life.has_followed(cluster, followed),
+            Ok(Some(Record { cluster, followed })) => self.life.continue_from(cluster, followed),
             Ok(None) => {}
             // It is only a lower bound, so the server can do without it.
             Err(error) => tracing::warn!(%error, "the latest state of the cluster cannot be read"),
