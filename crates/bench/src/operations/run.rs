@@ -54,8 +54,8 @@ pub fn run(
 
 /// Writes the objects of a plan.
 ///
+/// # Errors
 /// When a write is refused permanently.
-/// When a write is refused for good.
 pub fn load(plan: &Plan, channel: Channel, to: impl Into<To>) -> Result<()> {
     let plan = Plan { exactly_once: false, ..plan.clone() };
     Generator::new(&plan, channel, to, 0)?.load(&mut |_| {})
