@@ -162,7 +162,7 @@ fn wrong_arguments_end_with_status_2() {
         (&["table", "split", "t"], "--at"),
         (&["table", "create", "t", "--span", "0"], "0 is not in"),
         (&["server", "--memory", "8"], "--memory: server.memory = \"8\": add a unit"),
-        (&["server", "--shards", "0"], "it must be from 1 to 256"),
+        (&["server", "--shards", "0"], "it must be from 1 to 128"),
         (&["--set", "server.memroy=1GiB", "config", "show"], "did you mean server.memory?"),
         (&["--set", "nonsense", "config", "show"], "KEY=VALUE"),
         (&["--deadline", "soon", "get", "t", "k"], "it must be a number with a unit"),

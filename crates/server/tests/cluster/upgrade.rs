@@ -9,6 +9,9 @@ use std::time::Duration;
 use thunderhead_wire::Format;
 use thunderhead_wire::control::{KnownFormat, Program, SettingsChanged};
 
+/// The leader takes a crashed coordinator for one that runs, until its record is this old.
+const CRASHED_ARE_GONE: Duration = Duration::from_secs(45);
+
 const OLD: Format = Format(1);
 const NEW: Format = Format(2);
 
@@ -42,6 +45,7 @@ fn a_format_is_switched_on_only_when_all_programs_know_it() {
     for server in 0..3 {
         replace_server(&mut world, server, NEW);
     }
+    world.run_for(CRASHED_ARE_GONE);
     assert_eq!(format(&world), Some(OLD), "a start switches nothing on");
 
     let (last, _) = world.identity(3).expect("it is there");
