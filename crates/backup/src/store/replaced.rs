@@ -53,8 +53,7 @@ impl Store {
 
     /// Frees all replicas of a master and returns their number.
     pub fn free_master(&mut self, master: MasterId) -> usize {
-        let ids: Vec<ReplicaId> =
-            self.by_id.keys().filter(|id| id.master == master).copied().collect();
+        let ids: Vec<ReplicaId> = self.ids_of(master).collect();
         ids.into_iter().filter(|id| self.free(*id)).count()
     }
 
@@ -64,8 +63,7 @@ impl Store {
         let stays = |id: &ReplicaId| {
             keep.contains(&id.segment) && self.offered(*id).is_some_and(|it| it.closed)
         };
-        let of_master = self.by_id.keys().filter(|id| id.master == master);
-        let rest: Vec<ReplicaId> = of_master.filter(|id| !stays(id)).copied().collect();
+        let rest: Vec<ReplicaId> = self.ids_of(master).filter(|id| !stays(id)).collect();
         rest.into_iter().filter(|id| self.free(*id)).collect()
     }
 
@@ -88,10 +86,17 @@ impl Store {
     /// Returns the number of a master's replicas here, whether they count or not.
     #[must_use]
     pub fn count_of(&self, master: MasterId) -> u64 {
-        self.by_id.keys().filter(|id| id.master == master).count() as u64
+        self.ids_of(master).count() as u64
     }
 
-    /// Returns the replicas that count.
+    /// Returns the ids of a master's own replicas here, in order, whether they count or not. Does
+    /// not visit replicas of other masters.
+    pub(crate) fn ids_of(&self, master: MasterId) -> impl Iterator<Item = ReplicaId> + '_ {
+        let id = |segment| ReplicaId { master, segment: SegmentId(segment) };
+        self.by_id.range(id(0)..=id(u64::MAX)).map(|(id, _)| *id)
+    }
+
+    /// Returns the replicas of all masters that count.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
         self.by_id.keys().filter_map(|id| self.offered(*id))
     }

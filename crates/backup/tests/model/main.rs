@@ -12,6 +12,7 @@
 
 mod freed;
 mod machine;
+mod masters;
 mod promises;
 
 use machine::*;
