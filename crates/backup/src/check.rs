@@ -3,6 +3,7 @@
 
 use crate::error::{OpenError, ReadError};
 use crate::layout::{Header, Judged, ReplicaId, Superblock, judge};
+use crate::pool::Pool;
 use crate::reader::{Spare, read_data};
 use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
 use std::io;
@@ -134,11 +135,13 @@ pub fn check(
     // If another process has the buffers, the files checked here are a copy of that process's
     // files.
     let owner = files.owner(name)?;
-    let pool = crate::pool::Pool::find(memories, &superblock);
+    let pool = Pool::find(memories, &superblock);
     let pool = pool.map_err(|error| match OfAnotherUser::of(&error) {
         Some(other) => of_another_user(other.clone(), owner).to_string(),
         None => error.to_string(),
     });
-    let in_memory = pool.map(|pool| pool.map_or(0, |pool| pool.claims().count() as u32));
+    // The others are unfinished copies and freed replicas.
+    let count = |pool: Pool| pool.claims().filter(|it| it.used.committed).count() as u32;
+    let in_memory = pool.map(|pool| pool.map_or(0, count));
     Ok(Report { superblock, frames, in_memory })
 }

@@ -12,7 +12,7 @@
 use crate::layout::ReplicaId;
 use crate::limits::LINEAGES_MAX;
 use crate::store::{Replica, Store};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_wire::MasterId;
 
 /// See the module's documentation.
@@ -111,14 +111,16 @@ impl Store {
     /// Returns all replicas of a master: its own, and the closed ones of its lineage.
     pub fn replicas_of(&self, master: MasterId) -> impl Iterator<Item = Replica> + '_ {
         let lineage = self.lineages.of.get(&master).map_or(&[][..], Vec::as_slice);
-        self.replicas().filter(move |it| {
-            let is_own = it.id.master == master;
-            let is_inherited = || {
-                let own = ReplicaId { master, ..it.id };
-                it.closed && lineage.contains(&it.id.master) && self.resolve_offered(own) == it.id
-            };
-            is_own || is_inherited()
-        })
+        let own = self.ids_of(master).filter_map(|id| self.offered(id));
+        let former = lineage.iter().flat_map(|former| self.ids_of(*former));
+        let closed = former.filter_map(|id| self.offered(id)).filter(|it| it.closed);
+        // `inherited` finds the first closed replica of a segment, too.
+        let mut known = BTreeSet::new();
+        let inherited = closed.filter(move |it| {
+            let is_own = self.offered(ReplicaId { master, ..it.id }).is_some();
+            !is_own && known.insert(it.id.segment)
+        });
+        own.chain(inherited)
     }
 }
 

@@ -19,7 +19,17 @@
 //!
 //! *Base* is the newest round on disk when the buffer was claimed. If a frame's header on disk is
 //! newer and of another replica, the frame has gone on without this buffer.
-//! is newer and not of this replica has gone on without this buffer.
+//!
+//! *State* decides how the next process uses the frame:
+//!
+//! | state | the next process |
+//! | --- | --- |
+//! | committed, closed or not | writes the buffer's replica to the frame |
+//! | not committed: an unfinished copy, or a freed replica | marks the frame free on the disk |
+//! | dropped | uses the header on the disk |
+//!
+//! A freed replica must not be *dropped* before its frame is free on the disk: the header there may
+//! be older than the replica, and say *open* about a replica whose closing was acknowledged.
 
 use crate::block::crc;
 use crate::layout::{Geometry, ReplicaId, Superblock, Used};
@@ -188,7 +198,13 @@ impl Pool {
         self.store(buffer, STATE, bit(closed, CLOSED) | bit(committed, COMMITTED));
     }
 
-    /// Drops a replica, so that it does not come back after a crash.
+    /// Marks a replica as freed. The next process marks its frame free on the disk, even if the
+    /// header there is one of an open replica.
+    pub(crate) fn free_replica(&self, buffer: u32) {
+        self.set_state(buffer, false, false);
+    }
+
+    /// Drops a replica: the next process uses the frame's header on the disk.
     pub(crate) fn drop_replica(&self, buffer: u32) {
         self.store(buffer, STATE, DROPPED);
     }

@@ -28,6 +28,8 @@
 //!   one here begins empty.
 //! - **A replica that counts goes only when another one counts.** Recoveries are offered the old
 //!   replica until its replacement is committed or closed.
+//! - **A replica whose closing was acknowledged never comes back open,** even if it is freed and
+//!   the process is killed before the disk has that (`store/replaced.rs`).
 //! - **A repeated message changes nothing,** even if it opens and closes a replica in one.
 //!
 //! [`READ_LEASE`]: thunderhead_wire::control::READ_LEASE

@@ -518,19 +518,23 @@ impl Start {
         let old = Pool::find(memories, &superblock).map_err(no_memory)?;
         settle_in(files, memories, &superblock, &options.file)?;
         let mut jobs: Vec<Job> = Vec::new();
+        // Frames of freed replicas and of unfinished copies, with the buffers that say so. The disk
+        // may say otherwise, also a header that counts only after later rounds.
+        let mut freed: BTreeMap<u32, u32> = BTreeMap::new();
         for buffer in 0..old.as_ref().map_or(0, Pool::buffers) {
             let claimed = old.as_ref().and_then(|pool| pool.claimed(buffer));
             let Some(claimed) = claimed.filter(|it| self.is_newer(it)) else { continue };
+            if !claimed.used.committed {
+                self.give_up(&mut jobs, claimed.frame);
+                freed.insert(claimed.frame, buffer);
+                continue;
+            }
             if old.as_ref().is_some_and(|pool| !is_intact(pool, &claimed)) {
                 tracing::warn!(
                     "{} in memory is damaged: the disk's version counts",
                     claimed.used.id
                 );
                 self.opened.pool_damaged += 1;
-                continue;
-            }
-            if !claimed.used.committed {
-                self.give_up(&mut jobs, claimed.frame);
                 continue;
             }
             let header = Header::Used(claimed.used);
@@ -546,8 +550,8 @@ impl Start {
         }
         self.repair(&mut jobs);
         let (mut older, winners) = self.older_twins(&mut jobs);
-        let is_recovered = self.opened.recovered > 0;
-        let pool = match old.filter(|pool| pool.buffers() == options.buffers || is_recovered) {
+        let is_needed = self.opened.recovered > 0 || !freed.is_empty();
+        let pool = match old.filter(|pool| pool.buffers() == options.buffers || is_needed) {
             Some(pool) => pool,
             None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
         };
@@ -577,17 +581,20 @@ impl Start {
         });
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, older.clone()));
         jobs.append(&mut older);
+        let mut keep_freed = Vec::new();
         for (number, kind) in failed {
             tracing::warn!(frame = number, "a frame cannot be written at the start: {kind}");
             self.frames[number as usize].state = State::Bad;
             self.opened.bad += 1;
             let mut buffers = jobs.iter().filter(|job| job.frame == number);
             keep.extend(buffers.find_map(|job| job.buffer));
+            keep_freed.extend(freed.get(&number));
         }
-        if !keep.is_empty() {
-            // Its only copy is in memory, and stays there for the next start to try again.
-            self.opened.recovered -= keep.len() as u32;
-        } else if pool.buffers() != options.buffers {
+        // The only copy of a replica is in memory, and stays there for the next start to try again.
+        // So does the only record that a replica was freed.
+        self.opened.recovered -= keep.len() as u32;
+        keep.append(&mut keep_freed);
+        if keep.is_empty() && pool.buffers() != options.buffers {
             // There may not be room for both.
             drop(pool);
             let made = Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?;
@@ -667,7 +674,8 @@ impl Start {
         }
     }
 
-    /// Frees a frame with an unfinished copy in atomic mode, which has no use.
+    /// Frees a frame with a freed replica, or with an unfinished copy in atomic mode, which has no
+    /// use.
     fn give_up(&mut self, jobs: &mut Vec<Job>, frame: u32) {
         self.frames[frame as usize] = Frame::of(&Header::Free);
         jobs.push(Job { frame, buffer: None, header: Header::Free });

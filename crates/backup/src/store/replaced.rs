@@ -17,6 +17,24 @@
 //! that began after the commit and wrote the new one. The commit is acknowledged only after that
 //! round. A process that starts after a kill uses the replica in memory: the old one, even if the
 //! new one is on the disk by then.
+//!
+//! # Freed replicas after a kill
+//!
+//! A freed replica may come back if the process is killed before the frame's header says *free*.
+//! But **a replica whose closing was acknowledged never comes back open**. Masters and recoveries
+//! rely on that: a master writes behind a head once the backups have acknowledged the head's
+//! closing, and a recovery takes the newest open head that it finds for the end of the log.
+//!
+//! - With a buffer, the closing may be in the buffer alone, and the header on the disk may say
+//!   *open*. So the buffer records that the replica is freed until the header on the disk does. The
+//!   store releases the buffer only then, even if the disk refuses the header for long. The replica
+//!   does not come back, unless the power fails.
+//! - Without a buffer, the closing was on the disk before it was acknowledged. So the replica comes
+//!   back as it is there.
+//! - A power loss takes the buffers. With `synced`, a closing is acknowledged only after the disk
+//!   has it. The other levels promise nothing after a power loss.
+//! - A replica that was open when it was freed may come back open. Its master frees it only if
+//!   recoveries cannot use it: it was never committed, or the coordinator has noted a later epoch.
 
 use super::{Replica, State, Store};
 use crate::layout::ReplicaId;
@@ -25,8 +43,8 @@ use std::ops::Bound;
 use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
-    /// Frees a replica. Returns false if there was none. It may come back if the process ends
-    /// before the header on disk is marked free.
+    /// Frees a replica. Returns false if there was none. It may come back, but never open if its
+    /// closing was acknowledged: see the [module](self).
     pub fn free(&mut self, id: ReplicaId) -> bool {
         let numbers = [self.by_id.remove(&id), self.replaced.remove(&id)];
         numbers.iter().flatten().for_each(|number| self.give_up(*number));
@@ -35,8 +53,7 @@ impl Store {
 
     /// Frees all replicas of a master and returns their number.
     pub fn free_master(&mut self, master: MasterId) -> usize {
-        let ids: Vec<ReplicaId> =
-            self.by_id.keys().filter(|id| id.master == master).copied().collect();
+        let ids: Vec<ReplicaId> = self.ids_of(master).collect();
         ids.into_iter().filter(|id| self.free(*id)).count()
     }
 
@@ -46,8 +63,7 @@ impl Store {
         let stays = |id: &ReplicaId| {
             keep.contains(&id.segment) && self.offered(*id).is_some_and(|it| it.closed)
         };
-        let of_master = self.by_id.keys().filter(|id| id.master == master);
-        let rest: Vec<ReplicaId> = of_master.filter(|id| !stays(id)).copied().collect();
+        let rest: Vec<ReplicaId> = self.ids_of(master).filter(|id| !stays(id)).collect();
         rest.into_iter().filter(|id| self.free(*id)).collect()
     }
 
@@ -70,10 +86,17 @@ impl Store {
     /// Returns the number of a master's replicas here, whether they count or not.
     #[must_use]
     pub fn count_of(&self, master: MasterId) -> u64 {
-        self.by_id.keys().filter(|id| id.master == master).count() as u64
+        self.ids_of(master).count() as u64
     }
 
-    /// Returns the replicas that count.
+    /// Returns the ids of a master's own replicas here, in order, whether they count or not. Does
+    /// not visit replicas of other masters.
+    pub(crate) fn ids_of(&self, master: MasterId) -> impl Iterator<Item = ReplicaId> + '_ {
+        let id = |segment| ReplicaId { master, segment: SegmentId(segment) };
+        self.by_id.range(id(0)..=id(u64::MAX)).map(|(id, _)| *id)
+    }
+
+    /// Returns the replicas of all masters that count.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
         self.by_id.keys().filter_map(|id| self.offered(*id))
     }
@@ -131,7 +154,7 @@ impl Store {
     /// Frees replaced frames after the headers of their replacements became durable.
     pub(super) fn are_over(&mut self, formers: impl Iterator<Item = u32>) {
         for former in formers {
-            self.forget(former);
+            self.mark_freed(former);
             if self.succeeded.remove(&former).is_some() {
                 self.refused.remove(&former);
                 self.touched.insert(former);
@@ -145,9 +168,10 @@ impl Store {
         // No replica replaces the frames that waited for this one, so the same round frees them.
         let waited: Vec<u32> =
             self.succeeded.extract_if(.., |_, by| *by == number).map(|(it, _)| it).collect();
+        // The frame that they waited for is last: none of them comes back while it counts.
         for number in waited.into_iter().chain([number]) {
             self.goes(number);
-            self.forget(number);
+            self.mark_freed(number);
         }
     }
 
@@ -161,7 +185,16 @@ impl Store {
         self.urgent = true;
     }
 
-    /// Drops a frame's replica from the pool, so that the next process does not find it there.
+    /// Records in the pool that a frame's replica is freed, so that the next process does not use
+    /// an older state of it on the disk.
+    fn mark_freed(&self, number: u32) {
+        if let Some(buffer) = self.parts.frames[number as usize].buffer {
+            self.parts.pool.free_replica(buffer);
+        }
+    }
+
+    /// Drops a replaced replica from the pool: the next process finds its replacement there. If the
+    /// disk then refuses the replacement, the older replica is still on the disk.
     fn forget(&self, number: u32) {
         if let Some(buffer) = self.parts.frames[number as usize].buffer {
             self.parts.pool.drop_replica(buffer);

@@ -124,9 +124,10 @@ impl Store {
             self.distrusted.insert(*number);
             self.again_at.get_or_insert(now + AGAIN);
             let frame = &mut self.parts.frames[*number as usize];
-            // A frame to be freed needs no data on the disk. A replaced frame keeps its buffer
-            // until its replacement is durable.
-            let is_to_go = frame.state == State::Freeing && !self.succeeded.contains_key(number);
+            // An unfinished copy needs no buffer to be freed: the header on the disk cannot say
+            // that it counts. A freed or replaced replica keeps its buffer, because that header
+            // may be older than the replica (`replaced`).
+            let is_to_go = frame.state == State::Freeing && !frame.committed;
             let buffer = frame.buffer.take_if(|_| is_to_go);
             self.release(buffer);
         }

@@ -19,6 +19,7 @@ use thunderhead_wire::{ClusterId, ServerId};
 
 pub(crate) const SEGMENT_BYTES: u32 = 20_000;
 pub(crate) const FRAMES: u32 = 5;
+pub(crate) const BUFFERS: u32 = 3;
 
 /// The operations that a disk refuses, while it does all others.
 #[derive(Clone, Debug, Default)]
@@ -175,6 +176,14 @@ impl Machine {
     }
 
     pub(crate) fn start(&mut self, durability: Durability) -> Result<Life, OpenError> {
+        self.start_with(durability, BUFFERS)
+    }
+
+    pub(crate) fn start_with(
+        &mut self,
+        durability: Durability,
+        buffers: u32,
+    ) -> Result<Life, OpenError> {
         let workers = SimWorkers::default();
         let (disk, trouble) = (self.disk.clone(), self.trouble.clone());
         let clock = SimClock::new(TrueTime::default(), Time(0), 0);
@@ -189,7 +198,7 @@ impl Machine {
         let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
         let options = Options {
             segment_bytes: SEGMENT_BYTES,
-            buffers: 3,
+            buffers,
             durability,
             ..Options::new(identity, FRAMES)
         };

@@ -143,6 +143,19 @@ pub(crate) fn durability() -> impl Strategy<Value = Durability> {
     ]
 }
 
+/// A replica from its beginning until it is freed or replaced. A replica that is begun again is
+/// another one.
+pub(crate) struct Begun {
+    id: ReplicaId,
+    /// The states in which it was open and counted.
+    open: Vec<Held>,
+    /// Its closing was acknowledged, or is durable.
+    is_closed: bool,
+    is_closed_durably: bool,
+    /// It was open and had a buffer when it was freed.
+    is_freed_in_buffer: bool,
+}
+
 /// The states after the calls, and the promises about them.
 pub(crate) struct Model {
     /// The state after each call.
@@ -161,6 +174,10 @@ pub(crate) struct Model {
     pub(crate) durable_of: BTreeMap<ReplicaId, usize>,
     pub(crate) of_ticket: BTreeMap<Ticket, ReplicaId>,
     pub(crate) failed: BTreeSet<Ticket>,
+    /// All replicas in the order of their beginnings, and the place of each replica whose closing
+    /// waits for the disk, by the ticket.
+    pub(crate) begun: Vec<Begun>,
+    pub(crate) closings: BTreeMap<Ticket, usize>,
     /// The latest epoch of each replica in all processes: masters do not go back.
     pub(crate) epochs: BTreeMap<ReplicaId, Epoch>,
     /// Whether the disk may fail.
@@ -173,8 +190,8 @@ impl Model {
         epochs: BTreeMap<ReplicaId, Epoch>,
         is_in_trouble: bool,
     ) -> Model {
-        Model {
-            history: vec![before],
+        let mut model = Model {
+            history: vec![State::new()],
             tickets: BTreeMap::new(),
             durable: 0,
             mine: BTreeSet::new(),
@@ -184,9 +201,58 @@ impl Model {
             durable_of: BTreeMap::new(),
             of_ticket: BTreeMap::new(),
             failed: BTreeSet::new(),
+            begun: Vec::new(),
+            closings: BTreeMap::new(),
             epochs,
             is_in_trouble,
+        };
+        for (id, held) in &before {
+            model.begins(*id);
+            model.is_now(*id, held);
         }
+        model.history = vec![before];
+        model
+    }
+
+    fn begins(&mut self, id: ReplicaId) {
+        self.begun.push(Begun {
+            id,
+            open: Vec::new(),
+            is_closed: false,
+            is_closed_durably: false,
+            is_freed_in_buffer: false,
+        });
+    }
+
+    /// Returns the place of the replica with this id that was begun last.
+    fn last_begun(&self, id: ReplicaId) -> Option<usize> {
+        self.begun.iter().rposition(|it| it.id == id)
+    }
+
+    fn is_now(&mut self, id: ReplicaId, held: &Held) {
+        if let Some(at) = self.last_begun(id).filter(|_| held.committed && !held.closed) {
+            self.begun[at].open.push(held.clone());
+        }
+    }
+
+    fn closed(&mut self, id: ReplicaId, ack: Ack) {
+        let Some(at) = self.last_begun(id) else { return };
+        match ack {
+            Ack::Now => self.begun[at].is_closed = true,
+            Ack::When(ticket) => _ = self.closings.insert(ticket, at),
+        }
+    }
+
+    /// Whether a replica that was freed may be found so after a kill or a power loss.
+    pub(crate) fn may_come_back(&self, id: ReplicaId, found: &Held, power: bool) -> bool {
+        if found.closed {
+            return self.is_since(0, id, Some(found));
+        }
+        let may = |it: &Begun| match power {
+            true => !it.is_closed_durably,
+            false => !it.is_closed && !it.is_freed_in_buffer,
+        };
+        self.begun.iter().any(|it| it.id == id && may(it) && it.open.contains(found))
     }
 
     pub(crate) fn state(&self) -> State {
@@ -199,6 +265,7 @@ impl Model {
         if let Some(held) = state.get(&id) {
             let latest = self.epochs.entry(id).or_default();
             *latest = held.epoch.max(*latest);
+            self.is_now(id, held);
         }
         self.history.push(state);
         if let Ack::When(ticket) = ack {
@@ -227,8 +294,7 @@ impl Model {
         ids.into_iter().all(|id| {
             let is = found.get(&id);
             if !visible(&now).contains_key(&id) {
-                // A freed replica may be there again.
-                return is.is_none() || self.is_since(0, id, is);
+                return is.is_none_or(|held| self.may_come_back(id, held, power));
             }
             let promised = if power { &self.durable_of } else { &self.acknowledged };
             let from = match self.not_yet.iter().any(|it| it.1 == id) || power {
@@ -256,6 +322,10 @@ impl Model {
                 self.durable = self.durable.max(self.tickets[ticket]);
                 let failed = &self.failed;
                 self.not_yet.retain(|(other, _)| other > ticket || failed.contains(other));
+                if let Some(at) = self.closings.get(ticket) {
+                    let closed = &mut self.begun[*at];
+                    (closed.is_closed, closed.is_closed_durably) = (true, true);
+                }
                 if let Some(id) = self.of_ticket.get(ticket) {
                     self.durable_of.insert(*id, self.tickets[ticket]);
                     self.acknowledged.insert(*id, self.tickets[ticket]);
@@ -285,6 +355,7 @@ impl Model {
                 let is_mine = self.mine.contains(id) && state.contains_key(id);
                 let replaces = *atomic && known.is_some_and(|held| epoch > held.epoch);
                 if !is_mine || replaces {
+                    self.begins(*id);
                     let before = match known.filter(|_| replaces) {
                         Some(held) if held.committed => Some(Box::new(held.clone())),
                         Some(held) => held.before.clone(),
@@ -337,6 +408,7 @@ impl Model {
                 };
                 held.closed = true;
                 held.counts();
+                self.closed(*id, ack);
                 self.called(*id, state, ack);
             }
             Op::Commit { id } => {
@@ -346,7 +418,15 @@ impl Model {
                 self.called(*id, state, ack);
             }
             Op::Free { id } => {
-                assert_eq!(store.free(*id), state.remove(id).is_some());
+                let had_buffer = self.mine.contains(id) && !store.is_resting(*id);
+                let freed = state.remove(id);
+                assert_eq!(store.free(*id), freed.is_some());
+                if let Some(held) = freed.filter(|held| held.committed && !held.closed)
+                    && let Some(at) = self.last_begun(*id)
+                {
+                    assert!(self.begun[at].open.contains(&held));
+                    self.begun[at].is_freed_in_buffer = had_buffer;
+                }
                 self.called(*id, state, Ack::Now);
                 // No master relies on the absence of the replica, nor on its presence.
                 self.acknowledged.remove(id);
