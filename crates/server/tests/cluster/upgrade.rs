@@ -9,7 +9,7 @@ use std::time::Duration;
 use thunderhead_wire::Format;
 use thunderhead_wire::control::{KnownFormat, Program, SettingsChanged};
 
-/// The leader takes a crashed coordinator for one that runs, until its record is this old.
+/// A crashed coordinator counts as running until its record is this old.
 const CRASHED_ARE_GONE: Duration = Duration::from_secs(45);
 
 const OLD: Format = Format(1);
