@@ -80,6 +80,17 @@ impl Found {
         let longest = |copies: &[Copy]| copies.iter().map(|it| u64::from(it.length)).max();
         self.segments.iter().filter_map(|(_, copies)| longest(copies)).sum()
     }
+
+    /// Returns the usable replicas of each backup.
+    pub(super) fn by_backup(&self) -> BTreeMap<ServerId, Vec<(SegmentId, Copy)>> {
+        let mut all: BTreeMap<ServerId, Vec<(SegmentId, Copy)>> = BTreeMap::new();
+        for (segment, copies) in &self.segments {
+            for copy in copies {
+                all.entry(copy.server).or_default().push((*segment, *copy));
+            }
+        }
+        all
+    }
 }
 
 /// The conclusion from the reports so far.

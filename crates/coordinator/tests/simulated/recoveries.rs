@@ -408,6 +408,34 @@ fn a_backup_that_restarts_during_a_recovery_is_told_again() {
     });
 }
 
+/// The generation has lost its memory, and with it the end of a head.
+#[test]
+fn a_round_ends_if_a_backup_restarts_without_a_replica_that_the_survey_found() {
+    let mut world = world(67, 1, 4, 8 * 64 * MEGABYTES);
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    let former = world.masters(0);
+    fell(&mut world, 0);
+    world.until("all are told", |world| told(world).len() == 4);
+    let last = told(&world).iter().map(|it| it.recovery).max().unwrap();
+    let (host, server) = world.servers[1].clone();
+    server.borrow_mut().begun.clear();
+    world.simulation.crash(host);
+    for master in &former {
+        let mut server = server.borrow_mut();
+        let replicas = server.replicas.get_mut(master).unwrap();
+        replicas.iter_mut().filter(|it| !it.closed).for_each(|it| it.length -= 1);
+    }
+    world.simulation.start(host);
+    world.until("other rounds begin", |_| {
+        let server = server.borrow();
+        former.iter().all(|master| server.begun.iter().any(|it| it.crashed == *master))
+    });
+    let server = server.borrow();
+    assert!(server.begun.iter().all(|it| it.recovery > last), "{:?}", server.begun);
+}
+
 #[test]
 fn a_backup_that_refuses_to_read_is_named_and_replaced_if_another_one_can_read() {
     for (seed, others) in [(68, false), (69, true)] {
