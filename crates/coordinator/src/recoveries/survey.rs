@@ -3,9 +3,8 @@
 //! [`copies`](super::copies) says which replicas count. Among the open segments that count, the
 //! newest one whose replica holds a digest is the head, and the digest names the log. Backups are
 //! asked for the contents of their open replicas (`HeadOf`), for the head and for every other
-//! segment without a closed replica. Replicas with a torn end are used only if no intact one is
-//! left, and replicas that are damaged elsewhere never. A replica whose backup is silent for long
-//! is not used, if there are others.
+//! segment without a closed replica. Damaged replicas are never used. A replica whose backup is
+//! silent for long is not used, if there are others.
 //!
 //! **Of usable open replicas, only the longest are used.** A shorter one whose epoch counts mostly
 //! lacks only bytes that were not acknowledged. But its backup may have lost its memory, and the
@@ -14,6 +13,10 @@
 //! shorter one has, whatever their epochs are: replicas of one head differ only in length. A
 //! shorter replica is not a substitute during the round either. If the backups with the longest
 //! replica crash, the round fails, and the next survey decides.
+//!
+//! The longest one may have a torn end, if a message of its master ended within an entry. It is
+//! used all the same: that entry was not acknowledged, and backups verify all bytes before they
+//! answer. Of replicas with the same length, torn ones are used only if no intact one is left.
 //!
 //! **An open replica is used only if it is a head's.** Every head begins with a digest that names
 //! the head itself, and an open replica that counts has all of it. Survivors and side segments have
@@ -139,7 +142,7 @@ impl Survey {
     }
 
     fn open(&self, copies: &Copies, segment: SegmentId) -> Open {
-        let (mut intact, mut torn) = (Vec::new(), Vec::new());
+        let mut usable = Vec::new();
         let (mut to_ask, mut wait, mut why) = (Vec::new(), false, Vec::new());
         for copy in copies.of(segment) {
             let Copy { server, address, .. } = copy;
@@ -150,15 +153,10 @@ impl Survey {
                     why.push(format!("{server} has not answered"));
                 }
                 Some(Asked::Said(head)) => {
-                    let digest = head.digest.as_ref().filter(|it| it.contains(&segment));
-                    match (digest, &head.torn) {
-                        (None, _) => {
+                    match head.digest.as_ref().is_some_and(|it| it.contains(&segment)) {
+                        true => usable.push((copy, head)),
+                        false => {
                             why.push(format!("{server}: it is open and has no digest of its own"));
-                        }
-                        (Some(_), None) => intact.push((copy, head)),
-                        (Some(_), Some(damage)) => {
-                            why.push(format!("{server}: {damage}"));
-                            torn.push((copy, head));
                         }
                     }
                 }
@@ -171,9 +169,10 @@ impl Survey {
         if wait {
             return Open::Wait;
         }
-        let mut usable = if intact.is_empty() { torn } else { intact };
         let longest = usable.iter().map(|(copy, _)| copy.length).max();
         usable.retain(|(copy, _)| Some(copy.length) == longest);
+        let has_intact = usable.iter().any(|(_, head)| head.torn.is_none());
+        usable.retain(|(_, head)| head.torn.is_none() || !has_intact);
         match usable.first() {
             Some((_, head)) => {
                 let head = (*head).clone();
@@ -396,15 +395,14 @@ mod tests {
             say(&mut survey, 2, server, Asked::Said(head(&[1, 2])));
         }
         assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
-        // A damaged or torn replica is no reason to wait, however long it is.
+        // The end of one that is torn may be an entry that was not acknowledged.
+        say(&mut survey, 2, 2, torn(head(&[1, 2])));
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![3]), (1, vec![2, 3])]);
+        say(&mut survey, 2, 3, torn(head(&[1, 2])));
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
+        // Damaged replicas are no reason to wait, however long they are.
         for server in [2, 3] {
             say(&mut survey, 1, server, Asked::Useless("burnt".into()));
-            say(&mut survey, 2, server, torn(head(&[1, 2])));
-        }
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![4]), (1, vec![4])]);
-        // If all are torn, the longest are used, too.
-        for server in [1, 4] {
-            say(&mut survey, 2, server, torn(head(&[1, 2])));
         }
         assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![4])]);
         // The backups with the longest replicas have crashed.
@@ -511,18 +509,19 @@ mod tests {
                     }
                 }
                 assert!(torn.len() < 2, "seed {seed}: torn replicas beside intact ones");
-                // No other usable replica that counts is longer.
+                // No other usable replica that counts is longer, or as long and intact.
                 let others = truth.iter().filter(|((id, _), _)| is_open && *id == segment.0);
                 for ((_, server), (_, epoch, length)) in others {
                     let asked = survey.asked.get(&(*segment, ServerId(*server)));
                     let Some(Asked::Said(head)) = asked else { continue };
-                    let is_usable = head.torn.is_none() || torn.contains(&true);
                     let current = epochs[0].1.0 * u64::from(*segment == epochs[0].0);
                     let is_longer = *length > copies[0].length;
+                    let is_better =
+                        *length == copies[0].length && head.torn.is_none() && torn.contains(&true);
                     shorter += u64::from(*length < copies[0].length);
                     assert!(
-                        !(is_usable && *epoch >= current && is_longer),
-                        "seed {seed}: {server} has a longer replica of {segment}"
+                        *epoch < current || !(is_longer || is_better),
+                        "seed {seed}: {server} has a better replica of {segment}"
                     );
                 }
             }

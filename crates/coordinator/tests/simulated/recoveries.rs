@@ -275,7 +275,7 @@ fn no_owner_is_written_before_reads_have_ended() {
 }
 
 #[test]
-fn torn_replicas_of_heads_are_used_only_if_no_other_remains() {
+fn torn_replicas_of_heads_are_used_only_if_no_other_of_their_length_remains() {
     let mut world = world(49, 1, 3, 0);
     let (host, former) = (world.servers[0].0, world.masters(0));
     let digest = Some(vec![SegmentId(1), SegmentId(2)]);
