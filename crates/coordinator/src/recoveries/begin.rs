@@ -272,7 +272,7 @@ fn begin_anew(reign: &Reign, crashed: MasterId) {
     }
 }
 
-/// What a survey found on a backup.
+/// The replicas that a survey found on a backup, and the generation that reported them.
 struct Surveyed {
     generation: Option<u64>,
     replicas: Vec<(SegmentId, Copy)>,

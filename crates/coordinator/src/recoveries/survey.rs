@@ -10,7 +10,7 @@
 //! lacks only bytes that were not acknowledged. But its backup may have lost its memory, and the
 //! master crashed before it noted that. Then the replica is as long as its part on the disk, its
 //! end is intact, and acknowledged bytes are missing. The longest replica has all bytes that any
-//! shorter one has, whatever their epochs are: replicas of one head differ only in length. A
+//! shorter one has, with any epochs: replicas of one head differ only in length. A
 //! shorter replica is not a substitute during the round either. If the backups with the longest
 //! replica crash, the round fails, and the next survey decides.
 //!
@@ -395,7 +395,7 @@ mod tests {
             say(&mut survey, 2, server, Asked::Said(head(&[1, 2])));
         }
         assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
-        // The end of one that is torn may be an entry that was not acknowledged.
+        // A torn end may be an entry that was not acknowledged.
         say(&mut survey, 2, 2, torn(head(&[1, 2])));
         assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![3]), (1, vec![2, 3])]);
         say(&mut survey, 2, 3, torn(head(&[1, 2])));
