@@ -247,6 +247,14 @@ impl Simulation {
         self.stop(host, true);
     }
 
+    /// Loses the memory of a host that outlasts processes, as when a container ends to which alone
+    /// it belonged. The host's process must have ended.
+    pub fn lose_memory(&mut self, host: HostId) {
+        let Host { running, memories, .. } = &mut self.hosts[host.0];
+        assert!(running.is_none(), "a running process keeps its memory");
+        memories.lose();
+    }
+
     /// Gives a dying host a turn that breaks off, or none.
     fn last_turn(&mut self, host: HostId) {
         let now = self.truth.get();

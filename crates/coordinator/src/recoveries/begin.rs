@@ -4,7 +4,9 @@
 //! their tablets in the record of the crashed server. Then every backup with a replica is told
 //! which segments to read, then masters which tablets to rebuild. A silent backup is not waited for
 //! long if others have the same replicas: its replicas are named last. It is told again as long as
-//! the round lasts, and so is a backup that begins another generation. A busy master is asked again
+//! the round lasts, and so is a backup that begins another generation. That generation may have
+//! lost a part of its replicas with its memory. If it does not have all replicas that the survey
+//! found, the round fails, and the next survey decides. A busy master is asked again
 //! for a while; then another one is chosen. A master that still works on the same tablets, because
 //! it waits for the answer to an earlier report, is waited for longer: its report may be written in
 //! part, and that part belongs to it.
@@ -16,6 +18,7 @@
 use super::Step;
 use super::asking::is_for_good;
 use super::attempt::{Attempt, Round, Stage, Told};
+use super::copies::Copy;
 use super::order::{Order, order};
 use super::partitions::{cuts, expected, loads, pack, target};
 use super::survey::Found;
@@ -33,8 +36,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::control::{BeginRecovery, InventoryOf, Recover, Replicas, Taken};
-use thunderhead_wire::{Epoch, MasterId, ServerId, Status};
+use thunderhead_wire::control::{
+    BeginRecovery, Inventory, InventoryOf, Recover, ReplicaInfo, Replicas, Taken, of_body,
+};
+use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status};
 
 /// How long masters wait for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
@@ -235,12 +240,15 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         attempt.begins(round);
     }
     let partitions: Vec<Vec<Taken>> = parts.into_iter().map(|part| part.tablets).collect();
+    let mut by_backup = found.by_backup();
     for (server, segments) in reads {
         let partitions = partitions.clone();
         let (whole, lineage) = (take_back, reign.cluster().lineage(crashed));
         let message = BeginRecovery { recovery, crashed, partitions, segments, whole, lineage };
-        let fenced_in = found.lives.get(&server).copied();
-        reign.spawn(keep_told(Rc::clone(reign), server, fenced_in, message, Rc::clone(&told)));
+        let generation = found.lives.get(&server).copied();
+        let replicas = by_backup.remove(&server).unwrap_or_default();
+        let surveyed = Surveyed { generation, replicas };
+        reign.spawn(keep_told(Rc::clone(reign), server, surveyed, message, Rc::clone(&told)));
     }
     reign.changed.raise();
     true
@@ -264,15 +272,35 @@ fn begin_anew(reign: &Reign, crashed: MasterId) {
     }
 }
 
+/// The replicas that a survey found on a backup, and the generation that reported them.
+struct Surveyed {
+    generation: Option<u64>,
+    replicas: Vec<(SegmentId, Copy)>,
+}
+
+impl Surveyed {
+    /// Returns the first segment whose replica is not the same as before in the list of a later
+    /// generation.
+    fn changed(&self, now: &[ReplicaInfo]) -> Option<SegmentId> {
+        let now: BTreeMap<_, _> =
+            now.iter().map(|it| (it.segment, (it.length, it.closed))).collect();
+        let mut changed = self
+            .replicas
+            .iter()
+            .filter(|(segment, copy)| now.get(segment) != Some(&(copy.length, copy.closed)));
+        changed.next().map(|(segment, _)| *segment)
+    }
+}
+
 /// Tells each generation of a backup which segments to read, as long as the round lasts.
 async fn keep_told(
     reign: Rc<Reign>,
     server: ServerId,
-    mut fenced_in: Option<u64>,
+    surveyed: Surveyed,
     message: BeginRecovery,
     told: Rc<RefCell<BTreeSet<ServerId>>>,
 ) {
-    let mut told_in = None;
+    let (mut fenced_in, mut told_in) = (surveyed.generation, None);
     let mut backoff = Backoff::default();
     let is_going_on = || {
         let attempts = reign.attempts.borrow();
@@ -289,14 +317,26 @@ async fn keep_told(
         if fenced_in != Some(backup.generation) {
             let lineage = message.lineage.clone();
             let fence = InventoryOf { master: message.crashed, deposed: true, lineage };
-            if reign.call(backup.address, Opcode::Inventory, &fence).await.is_err() {
+            let answer = reign.call(backup.address, Opcode::Inventory, &fence).await;
+            let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
+            let Some(Inventory { replicas }) = inventory else {
                 reign.sleep(backoff.next()).await;
                 continue;
-            }
+            };
             fenced_in = Some(backup.generation);
             let now = reign.now_in_next_turn().await;
-            if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed) {
+            let changed = surveyed.changed(&replicas);
+            if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed)
+                && attempt.is_at(message.recovery)
+            {
                 attempt.fenced = attempt.fenced.max(Some(now));
+                if let Some(segment) = changed {
+                    let why = format!("{server} has restarted without its replica of {segment}");
+                    attempt.fails(&reign, why);
+                }
+            }
+            if changed.is_some() {
+                return reign.changed.raise();
             }
         }
         let answer = reign.call(backup.address, Opcode::BeginRecovery, &message).await;
@@ -457,7 +497,7 @@ fn most(error: &CallError) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thunderhead_wire::{SegmentId, TableId, TabletRange};
+    use thunderhead_wire::{TableId, TabletRange};
 
     #[test]
     fn parts_that_do_not_fit_are_left_for_later_rounds() {

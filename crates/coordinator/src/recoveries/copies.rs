@@ -3,7 +3,9 @@
 //! A closed replica is whole and counts. An open replica counts if its epoch is at least the
 //! coordinator's epoch for its segment: a replica with an older epoch missed later acknowledged
 //! updates. An open replica that counts holds all acknowledged entries of its segment, at any
-//! length, so any of them will do. Epochs are remembered only from a lowest segment on (the floor).
+//! length, unless its backup has lost its memory since. The [`survey`](super::survey) uses only the
+//! longest ones, because of that loss. Epochs are remembered only from a lowest segment on (the
+//! floor).
 //! No open replica of an older segment counts: it may have missed entries, and the log went on long
 //! ago.
 //!

@@ -6,7 +6,7 @@
 //! masters fetch segments that are ready. The other replicas follow, in case the first one fails.
 //!
 //! The head comes first, because it names the log. Replicas of an open segment stay in the order of
-//! the survey, intact ones first. Open replicas that equal closed ones come after them. A log that
+//! the survey. Open replicas that equal closed ones come after them. A log that
 //! is taken back is not read from those, because the new log needs closed replicas.
 
 use super::copies::Copy;

@@ -3,9 +3,20 @@
 //! [`copies`](super::copies) says which replicas count. Among the open segments that count, the
 //! newest one whose replica holds a digest is the head, and the digest names the log. Backups are
 //! asked for the contents of their open replicas (`HeadOf`), for the head and for every other
-//! segment without a closed replica. Replicas with a torn end are used only if no intact one is
-//! left, and replicas that are damaged elsewhere never. A replica whose backup is silent for long
-//! is not used, if there are others.
+//! segment without a closed replica. Damaged replicas are never used. A replica whose backup is
+//! silent for long is not used, if there are others.
+//!
+//! **Of usable open replicas, only the longest are used.** A shorter one whose epoch counts mostly
+//! lacks only bytes that were not acknowledged. But its backup may have lost its memory, and the
+//! master crashed before it noted that. Then the replica is as long as its part on the disk, its
+//! end is intact, and acknowledged bytes are missing. The longest replica has all bytes that any
+//! shorter one has, with any epochs: replicas of one head differ only in length. A
+//! shorter replica is not a substitute during the round either. If the backups with the longest
+//! replica crash, the round fails, and the next survey decides.
+//!
+//! The longest one may have a torn end, if a message of its master ended within an entry. It is
+//! used all the same: that entry was not acknowledged, and backups verify all bytes before they
+//! answer. Of replicas with the same length, torn ones are used only if no intact one is left.
 //!
 //! **An open replica is used only if it is a head's.** Every head begins with a digest that names
 //! the head itself, and an open replica that counts has all of it. Survivors and side segments have
@@ -72,6 +83,17 @@ impl Found {
         let longest = |copies: &[Copy]| copies.iter().map(|it| u64::from(it.length)).max();
         self.segments.iter().filter_map(|(_, copies)| longest(copies)).sum()
     }
+
+    /// Returns the usable replicas of each backup.
+    pub(super) fn by_backup(&self) -> BTreeMap<ServerId, Vec<(SegmentId, Copy)>> {
+        let mut all: BTreeMap<ServerId, Vec<(SegmentId, Copy)>> = BTreeMap::new();
+        for (segment, copies) in &self.segments {
+            for copy in copies {
+                all.entry(copy.server).or_default().push((*segment, *copy));
+            }
+        }
+        all
+    }
 }
 
 /// The conclusion from the reports so far.
@@ -120,7 +142,7 @@ impl Survey {
     }
 
     fn open(&self, copies: &Copies, segment: SegmentId) -> Open {
-        let (mut intact, mut torn) = (Vec::new(), Vec::new());
+        let mut usable = Vec::new();
         let (mut to_ask, mut wait, mut why) = (Vec::new(), false, Vec::new());
         for copy in copies.of(segment) {
             let Copy { server, address, .. } = copy;
@@ -131,15 +153,10 @@ impl Survey {
                     why.push(format!("{server} has not answered"));
                 }
                 Some(Asked::Said(head)) => {
-                    let digest = head.digest.as_ref().filter(|it| it.contains(&segment));
-                    match (digest, &head.torn) {
-                        (None, _) => {
+                    match head.digest.as_ref().is_some_and(|it| it.contains(&segment)) {
+                        true => usable.push((copy, head)),
+                        false => {
                             why.push(format!("{server}: it is open and has no digest of its own"));
-                        }
-                        (Some(_), None) => intact.push((copy, head)),
-                        (Some(_), Some(damage)) => {
-                            why.push(format!("{server}: {damage}"));
-                            torn.push((copy, head));
                         }
                     }
                 }
@@ -152,7 +169,10 @@ impl Survey {
         if wait {
             return Open::Wait;
         }
-        let usable = if intact.is_empty() { torn } else { intact };
+        let longest = usable.iter().map(|(copy, _)| copy.length).max();
+        usable.retain(|(copy, _)| Some(copy.length) == longest);
+        let has_intact = usable.iter().any(|(_, head)| head.torn.is_none());
+        usable.retain(|(_, head)| head.torn.is_none() || !has_intact);
         match usable.first() {
             Some((_, head)) => {
                 let head = (*head).clone();
@@ -253,6 +273,10 @@ mod tests {
 
     fn replica(segment: u64, epoch: u64, closed: bool) -> ReplicaInfo {
         ReplicaInfo { segment: SegmentId(segment), epoch: Epoch(epoch), length: 100, closed }
+    }
+
+    fn open_replica(segment: u64, epoch: u64, length: u32) -> ReplicaInfo {
+        ReplicaInfo { length, ..replica(segment, epoch, false) }
     }
 
     fn hear(survey: &mut Survey, server: u64, replicas: Vec<ReplicaInfo>) {
@@ -358,6 +382,36 @@ mod tests {
         assert_eq!(survey.asked.len(), 1);
     }
 
+    /// Backup 1 lost its memory, and its replica begins with the part on its disk. The master
+    /// crashed before it noted that.
+    #[test]
+    fn a_shorter_open_replica_is_not_used_beside_a_longer_one() {
+        let mut survey = Survey::default();
+        // The epoch of backup 2 is older, but it counts.
+        for (server, epoch, length) in [(1, 1, 60), (2, 0, 90), (3, 1, 90), (4, 1, 80)] {
+            let older = open_replica(1, 0, length);
+            hear(&mut survey, server, vec![older, open_replica(2, epoch, length)]);
+            say(&mut survey, 1, server, Asked::Said(head(&[1])));
+            say(&mut survey, 2, server, Asked::Said(head(&[1, 2])));
+        }
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
+        // A torn end may be an entry that was not acknowledged.
+        say(&mut survey, 2, 2, torn(head(&[1, 2])));
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![3]), (1, vec![2, 3])]);
+        say(&mut survey, 2, 3, torn(head(&[1, 2])));
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
+        // Damaged replicas are no reason to wait, however long they are.
+        for server in [2, 3] {
+            say(&mut survey, 1, server, Asked::Useless("burnt".into()));
+        }
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![4])]);
+        // The backups with the longest replicas have crashed.
+        for server in [2, 3] {
+            survey.forget(ServerId(server));
+        }
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![4]), (1, vec![4])]);
+    }
+
     /// A backup has a part of a survivor that was made again elsewhere.
     #[test]
     fn an_open_copy_that_is_not_a_heads_is_not_used_and_a_closed_one_is_awaited() {
@@ -376,10 +430,10 @@ mod tests {
     }
 
     /// For all answers, a found log is complete, from replicas that count, on backups that were
-    /// fenced before; and the questions come to an end.
+    /// fenced before, and of open replicas from the longest; and the questions come to an end.
     #[test]
     fn a_found_log_is_complete_for_all_answers() {
-        let (mut complete, mut missing) = (0, 0);
+        let (mut complete, mut missing, mut shorter) = (0, 0, 0);
         for seed in 0..3000 {
             let mut random = Random::from_seed(seed);
             let segments = random.within(1..6);
@@ -395,8 +449,9 @@ mod tests {
                     }
                     let closed = segment < segments && random.chance(0.8);
                     let epoch = random.below(2);
-                    replicas.push(replica(segment, epoch, closed));
-                    truth.insert((segment, server), (closed, epoch));
+                    let length = if closed { 100 } else { 98 + random.below(3) as u32 };
+                    replicas.push(ReplicaInfo { length, ..replica(segment, epoch, closed) });
+                    truth.insert((segment, server), (closed, epoch, length));
                 }
                 hear(&mut survey, server, replicas);
             }
@@ -431,9 +486,12 @@ mod tests {
             assert_eq!(ids, (1..=newest.0).collect::<Vec<_>>(), "seed {seed}");
             for (segment, copies) in &found.segments {
                 assert!(!copies.is_empty(), "seed {seed}");
+                let is_open = !copies[0].closed;
                 let mut torn = BTreeSet::new();
                 for copy in copies {
-                    let (closed, epoch) = truth[&(segment.0, copy.server.0)];
+                    let (closed, epoch, length) = truth[&(segment.0, copy.server.0)];
+                    assert_eq!((copy.closed, copy.length), (closed, length), "seed {seed}");
+                    assert!(closed || length == copies[0].length, "seed {seed}: it is shorter");
                     let current = epochs[0].1.0 * u64::from(*segment == epochs[0].0);
                     assert!(
                         closed || epoch >= current,
@@ -446,13 +504,28 @@ mod tests {
                         Some(Asked::Waits { .. }) => {
                             panic!("seed {seed}: a replica of a silent backup")
                         }
-                        // All are of one length, so an open replica may equal a closed one.
+                        // An open replica may equal a closed one.
                         None => assert!(copies[0].closed, "seed {seed}: no question was sent"),
                     }
                 }
                 assert!(torn.len() < 2, "seed {seed}: torn replicas beside intact ones");
+                // No other usable replica that counts is longer, or as long and intact.
+                let others = truth.iter().filter(|((id, _), _)| is_open && *id == segment.0);
+                for ((_, server), (_, epoch, length)) in others {
+                    let asked = survey.asked.get(&(*segment, ServerId(*server)));
+                    let Some(Asked::Said(head)) = asked else { continue };
+                    let current = epochs[0].1.0 * u64::from(*segment == epochs[0].0);
+                    let is_longer = *length > copies[0].length;
+                    let is_better =
+                        *length == copies[0].length && head.torn.is_none() && torn.contains(&true);
+                    shorter += u64::from(*length < copies[0].length);
+                    assert!(
+                        *epoch < current || !(is_longer || is_better),
+                        "seed {seed}: {server} has a better replica of {segment}"
+                    );
+                }
             }
         }
-        assert!(complete > 300 && missing > 300, "{complete} {missing}");
+        assert!(complete > 300 && missing > 300 && shorter > 100, "{complete} {missing} {shorter}");
     }
 }

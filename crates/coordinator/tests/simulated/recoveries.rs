@@ -275,7 +275,7 @@ fn no_owner_is_written_before_reads_have_ended() {
 }
 
 #[test]
-fn torn_replicas_of_heads_are_used_only_if_no_other_remains() {
+fn torn_replicas_of_heads_are_used_only_if_no_other_of_their_length_remains() {
     let mut world = world(49, 1, 3, 0);
     let (host, former) = (world.servers[0].0, world.masters(0));
     let digest = Some(vec![SegmentId(1), SegmentId(2)]);
@@ -406,6 +406,34 @@ fn a_backup_that_restarts_during_a_recovery_is_told_again() {
         let server = server.borrow();
         numbers.iter().all(|number| server.begun.iter().any(|it| it.recovery == *number))
     });
+}
+
+/// The generation has lost its memory, and with it the end of a head.
+#[test]
+fn a_round_ends_if_a_backup_restarts_without_a_replica_that_the_survey_found() {
+    let mut world = world(67, 1, 4, 8 * 64 * MEGABYTES);
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    let former = world.masters(0);
+    fell(&mut world, 0);
+    world.until("all are told", |world| told(world).len() == 4);
+    let last = told(&world).iter().map(|it| it.recovery).max().unwrap();
+    let (host, server) = world.servers[1].clone();
+    server.borrow_mut().begun.clear();
+    world.simulation.crash(host);
+    for master in &former {
+        let mut server = server.borrow_mut();
+        let replicas = server.replicas.get_mut(master).unwrap();
+        replicas.iter_mut().filter(|it| !it.closed).for_each(|it| it.length -= 1);
+    }
+    world.simulation.start(host);
+    world.until("other rounds begin", |_| {
+        let server = server.borrow();
+        former.iter().all(|master| server.begun.iter().any(|it| it.crashed == *master))
+    });
+    let server = server.borrow();
+    assert!(server.begun.iter().all(|it| it.recovery > last), "{:?}", server.begun);
 }
 
 #[test]

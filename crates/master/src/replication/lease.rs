@@ -198,7 +198,7 @@ impl State {
             next = next.min(now + ASK_AFTER);
             let number = self.number();
             self.statistics.confirmations += 1;
-            self.in_flight.push(InFlight::of_backup(number, now, server, Vec::new()));
+            self.in_flight.push(InFlight::of_backup(number, now, life, Vec::new()));
             let request = Request { number, to, opcode: Opcode::Replicate, body };
             self.outgoing.push_back(request.into());
         }

@@ -44,7 +44,8 @@ pub(super) mod refusal {
 pub(super) struct InFlight {
     number: u64,
     sent: Time,
-    server: Option<ServerId>,
+    /// The server and the generation of its backup.
+    backup: Option<(ServerId, u64)>,
     /// The epoch that a request asks the coordinator to note.
     epoch: Option<(SegmentId, Epoch)>,
     parts: Vec<Sent>,
@@ -54,15 +55,15 @@ impl InFlight {
     pub(super) fn of_backup(
         number: u64,
         sent: Time,
-        server: ServerId,
+        backup: (ServerId, u64),
         parts: Vec<Sent>,
     ) -> InFlight {
-        InFlight { number, sent, server: Some(server), epoch: None, parts }
+        InFlight { number, sent, backup: Some(backup), epoch: None, parts }
     }
 
     /// A question to the coordinator whether this master was declared crashed.
     pub(super) fn of_coordinator(number: u64, sent: Time) -> InFlight {
-        InFlight { number, sent, server: None, epoch: None, parts: Vec::new() }
+        InFlight { number, sent, backup: None, epoch: None, parts: Vec::new() }
     }
 }
 
@@ -214,7 +215,7 @@ impl State {
         self.numbers = number;
         let epoch = Some((id, epoch));
         let (sent, parts) = (self.now, Vec::new());
-        self.in_flight.push(InFlight { number, sent, server: None, epoch, parts });
+        self.in_flight.push(InFlight { number, sent, backup: None, epoch, parts });
         let opcode = Opcode::RaiseEpoch;
         let request = Request { number, to: To::Coordinator, opcode, body };
         self.outgoing.push_back(request.into());
@@ -291,9 +292,10 @@ impl State {
         for draft in drafts {
             let Some(backup) = self.servers.get(draft.server) else { continue };
             let to = To::Backup(draft.server, backup.address);
+            let life = (draft.server, backup.generation);
             let (number, now) = (self.number(), self.now);
             self.statistics.messages += 1;
-            self.in_flight.push(InFlight::of_backup(number, now, draft.server, draft.parts));
+            self.in_flight.push(InFlight::of_backup(number, now, life, draft.parts));
             let opcode = Opcode::Replicate;
             let request = Request { number, to, opcode, body: draft.body };
             self.outgoing.push_back(Outgoing { request, spans: draft.spans });
@@ -321,11 +323,12 @@ impl State {
     pub(super) fn answered(&mut self, now: Time, number: u64, outcome: Result<&[u8], CallError>) {
         self.now = now;
         let Some(at) = self.in_flight.iter().position(|it| it.number == number) else { return };
-        let InFlight { server, sent, epoch, parts, .. } = self.in_flight.swap_remove(at);
+        let InFlight { backup, sent, epoch, parts, .. } = self.in_flight.swap_remove(at);
         if let Some((id, epoch)) = epoch {
             return self.epoch_raised(id, number, epoch, outcome);
         }
-        let Some(server) = server else { return self.confirmed(number, sent, &outcome) };
+        let Some(backup) = backup else { return self.confirmed(number, sent, &outcome) };
+        let (server, _) = backup;
         if let Err(CallError::Refused { status: Status::Deposed, .. }) = outcome {
             self.depose();
         }
@@ -341,7 +344,7 @@ impl State {
             if sent.flags == FREE {
                 freed = Some(freed.unwrap_or(true) & self.freed_there(server, sent, answer));
             } else {
-                self.part_answered(server, sent, answer, &outcome);
+                self.part_answered(backup, sent, answer, &outcome);
             }
         }
         if let (Some(freed), Some(frees)) = (freed, self.frees.get_mut(&server)) {
@@ -393,12 +396,15 @@ impl State {
 
     fn part_answered(
         &mut self,
-        server: ServerId,
+        (server, generation): (ServerId, u64),
         sent: &Sent,
         answer: Option<&PartAnswer>,
         outcome: &Result<&[u8], CallError>,
     ) {
         let now = self.now;
+        // The backup may have restarted before its answer was read, and the present generation may
+        // have lost the replica.
+        let is_present = self.servers.get(server).is_some_and(|it| it.generation == generation);
         let Some(mut segment) = self.segments.remove(&sent.segment) else { return };
         let is_it = |slot: &&mut Slot| slot.token == sent.token && slot.server == Some(server);
         if let Some(slot) = segment.slots.get_mut(sent.slot).filter(is_it) {
@@ -413,6 +419,7 @@ impl State {
                         self.statistics.copies += 1;
                     }
                     acknowledge(slot, sent);
+                    slot.is_doubtful &= !is_present;
                     segment.update(self.settings.min_replicas, &mut self.spare_blocks);
                     segment.forget_bytes(&mut self.spare_blocks);
                 }
@@ -566,7 +573,7 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
 fn acknowledge(slot: &mut Slot, sent: &Sent) {
     slot.acked = slot.acked.max(sent.end);
     slot.epoch = slot.epoch.max(sent.epoch);
-    (slot.failures, slot.is_uncertain, slot.is_doubtful) = (0, false, false);
+    (slot.failures, slot.is_uncertain) = (0, false);
     if sent.flags & OPEN != 0 {
         slot.is_opened = true;
         slot.is_committed |= sent.flags & ATOMIC == 0;

@@ -196,8 +196,11 @@ impl State {
         if changed.is_empty() {
             return;
         }
-        let ids: Vec<SegmentId> = self.segments.keys().copied().collect();
-        for id in ids {
+        // A long log has many segments, and mostly one server of many changes.
+        let is_there = |slot: &Slot| slot.server.is_some_and(|it| changed.contains_key(&it));
+        let there = self.segments.iter().filter(|(_, it)| it.slots.iter().any(is_there));
+        let there: Vec<SegmentId> = there.map(|(id, _)| *id).collect();
+        for id in there {
             self.learn_of_segment(id, &changed);
         }
     }
@@ -216,7 +219,7 @@ impl State {
         self.update_durable();
     }
 
-    /// Handles servers that have crashed or restarted.
+    /// Handles servers with replicas of a segment that have crashed or restarted.
     fn learn_of_segment(&mut self, id: SegmentId, changed: &BTreeMap<ServerId, bool>) {
         let Some(mut segment) = self.segments.remove(&id) else { return };
         for number in 0..segment.slots.len() {

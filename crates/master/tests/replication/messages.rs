@@ -7,7 +7,9 @@ use thunderhead_master::replication::{Awaited, MESSAGE_BYTES, Request, Settings,
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{ServerInfo, ServerList};
-use thunderhead_wire::replication::{ATOMIC, COMMIT, OPEN, PartAnswer, ReplicaPart, ReplicateHead};
+use thunderhead_wire::replication::{
+    ATOMIC, CLOSE, COMMIT, OPEN, PartAnswer, ReplicaPart, ReplicateHead,
+};
 use thunderhead_wire::{LogId, MasterId, SegmentId, ServerId, TableId, TabletRange};
 use zerocopy::IntoBytes;
 
@@ -302,6 +304,58 @@ fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
     }
     turns(&mut log, &mut replication, false);
     assert!(replication.standing().durable >= together);
+}
+
+/// The shard learns of a backup's new generation while an answer of the former one is still in its
+/// socket. The new generation may have lost the replica, so it is asked whether it has it.
+#[test]
+fn an_answer_of_a_former_generation_does_not_spare_the_question_to_the_present_one() {
+    for is_closed in [false, true] {
+        let (mut log, mut replication) = replicated(1);
+        let mut now = 1;
+        let mut turn = |log: &mut Log, replication: &mut Replication| {
+            now += 1_000_000;
+            replication.turn(Time(now), log, |_| Awaited::default());
+            (Time(now), std::iter::from_fn(|| replication.next_request()).collect::<Vec<_>>())
+        };
+        let closes = |request: &Request| parts(&request.body).iter().any(|part| part.wants(CLOSE));
+        let (at, request) = loop {
+            // One message has room for all of it.
+            let value = if is_closed { vec![7; 200_000] } else { vec![7; 100] };
+            log.write(TABLE, b"key", &value).unwrap();
+            log.turn();
+            let (at, mut requests) = turn(&mut log, &mut replication);
+            let held =
+                requests.iter().position(|it| closes(it) == is_closed && at > Time(5_000_000));
+            let held = held.map(|held| requests.swap_remove(held));
+            requests.iter().for_each(|request| done(&mut replication, at, request));
+            if let Some(request) = held {
+                break (at, request);
+            }
+        };
+        let To::Backup(of, _) = request.to else { panic!("{request:?}") };
+        let servers = (1..=3)
+            .map(|id| ServerInfo { generation: 1 + u64::from(ServerId(id) == of), ..server(id) });
+        let list = ServerList { version: 2, servers: servers.collect(), ..ServerList::default() };
+        replication.learn(&list);
+        let of_request = parts(&request.body);
+        let part = of_request.iter().find(|part| part.wants(CLOSE) == is_closed).unwrap();
+        let segment = part.segment();
+        let asks = |it: &Request| {
+            matches!(it.to, To::Backup(server, _) if server == of)
+                && parts(&it.body).iter().any(|part| part.segment() == segment)
+        };
+        assert!(!turn(&mut log, &mut replication).1.iter().any(asks), "one message at a time");
+        done(&mut replication, at, &request);
+        let (at, questions) = turn(&mut log, &mut replication);
+        let question = questions.iter().find(|it| asks(it)).expect("the new generation is asked");
+        let (head, _) = ReplicateHead::take(&question.body).unwrap();
+        assert_eq!(head.life(), (of, 2), "{is_closed}");
+        done(&mut replication, at, question);
+        let again = turn(&mut log, &mut replication).1;
+        let again: Vec<_> = again.iter().filter(|it| asks(it)).map(|it| parts(&it.body)).collect();
+        assert!(again.is_empty(), "it has answered: {is_closed} {again:?}");
+    }
 }
 
 /// The shard repeats each question until a coordinator answers, so a second one would only add to

@@ -23,6 +23,11 @@ struct State {
 }
 
 impl SimMemories {
+    /// Loses all memory, as when the container ends to which alone it belonged.
+    pub fn lose(&self) {
+        self.0.borrow_mut().memories.clear();
+    }
+
     /// Fails the power. Mostly all memory is lost. Now and then some pages remain, as if the memory
     /// were on a disk by mistake.
     pub fn lose_power(&self, random: &mut Random) {

@@ -16,7 +16,8 @@
 //! - No server fails.
 //!
 //! Processes crash at any moment: during a turn, or at an operation of their disk. Servers also
-//! lose power, if the cluster's durability survives that. All of them restart: this scenario does
+//! lose power, if the cluster's durability survives that. In one scene, a single server loses its
+//! memory while all replicas on other servers are complete. All of them restart: this scenario does
 //! not test servers that never come back.
 
 mod client;
@@ -84,6 +85,8 @@ pub(crate) struct Met {
     pub(crate) taken_back: u64,
     /// Changes of `min_replicas`.
     pub(crate) changes: u64,
+    /// Servers that lost the memory that outlasts processes.
+    pub(crate) forgot: u64,
     /// Runs in which a disk hung for good.
     pub(crate) hung: u64,
     /// Keys that were too complex for the judge.
@@ -102,6 +105,7 @@ impl std::ops::AddAssign for Met {
         self.migrations += other.migrations;
         self.rotted += other.rotted;
         self.changes += other.changes;
+        self.forgot += other.forgot;
         self.hung += other.hung;
         self.not_judged += other.not_judged;
     }
@@ -143,7 +147,7 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
         Err(violation) => Some(violation.to_string()),
     };
     (met.left, met.walks, met.made) = (world.left, seen.walks, seen.made);
-    met.rotted = world.rotted;
+    (met.rotted, met.forgot) = (world.rotted, world.forgot);
     met.hung = u64::from(world.hung.is_some());
     met.changes = seen.changes;
     met.taken_back = world.taken_back.len() as u64;

@@ -74,6 +74,9 @@ pub(crate) enum Scene {
     /// No coordinator answers for long, and masters that have lost a replica need a coordinator's
     /// word.
     NoCoordinator,
+    /// One backup loses its memory and returns with the older state of its disk. A master whose
+    /// head it has crashes at the same time, and the other backups are slow to answer.
+    LostMemory,
 }
 
 /// Draws `min_replicas`: at most as many as the servers can keep.
@@ -267,10 +270,11 @@ impl Plan {
     /// Draws a plan with one scene again and again, and with networks and disks that work well.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(18) {
+        let scene = match random.below(20) {
             12 | 13 => Scene::ChangedDemand,
             14..17 => Scene::HungDisk,
             17 => Scene::NoCoordinator,
+            18 | 19 => Scene::LostMemory,
             8 | 9 => Scene::LeftBehind,
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
@@ -297,6 +301,8 @@ impl Plan {
             Scene::HungDisk => [(3, 1), (3, 2), (4, 2), (4, 3)][random.below(4) as usize],
             // Each master needs all other servers for its replicas.
             Scene::NoCoordinator => [(3, 2), (4, 3)][random.below(2) as usize],
+            // Each segment has a replica on another backup.
+            Scene::LostMemory => [(3, 2), (4, 2), (4, 3)][random.below(3) as usize],
         };
         let (message_bytes, stable) = match scene {
             // A recovery takes many messages.
@@ -319,7 +325,10 @@ impl Plan {
             durability: match scene {
                 Scene::TornRounds => "synced".to_owned(),
                 // With `synced` a master waits for a disk that hangs.
-                Scene::HungDisk if plan.settings.durability == "synced" => "replicated".to_owned(),
+                // Memory that is lost matters only without `synced`.
+                Scene::HungDisk | Scene::LostMemory if plan.settings.durability == "synced" => {
+                    "replicated".to_owned()
+                }
                 _ => plan.settings.durability,
             },
         };
@@ -348,6 +357,11 @@ impl Plan {
             trouble,
             trouble_every: Duration::from_millis(300),
             weak: None,
+            // The coordinator would declare the slow backups crashed.
+            probing: match scene {
+                Scene::LostMemory => Probing::OFF,
+                _ => plan.probing,
+            },
             churn: if holds { 0.0 } else { 0.4 },
             migrations: holds,
             is_narrow_whole: holds,

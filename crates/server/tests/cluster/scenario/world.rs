@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) left: u64,
     /// The server whose disk hangs for good.
     pub(crate) hung: Option<usize>,
+    /// The number of servers that lost the memory that outlasts processes.
+    pub(crate) forgot: u64,
     /// The number of flipped bits in replicas.
     pub(crate) rotted: u64,
     /// The masters of shards that took back their former logs.
@@ -131,6 +133,7 @@ impl World {
             given_up: 0,
             left: 0,
             hung: None,
+            forgot: 0,
             rotted: 0,
             taken_back: std::collections::BTreeSet::new(),
         };
@@ -312,6 +315,16 @@ impl World {
         place.starts_at.set(Some(self.simulation.now() + wait));
     }
 
+    /// Ends a server's process and loses the memory that outlasts processes. Unsynced writes are
+    /// lost, too, if the machine loses its power.
+    fn loses_memory(&mut self, place: &Place, power: bool) {
+        self.forgot += 1;
+        self.kill(place, power);
+        for host in &place.hosts {
+            self.simulation.lose_memory(*host);
+        }
+    }
+
     /// Asks a server to end in order.
     pub(crate) fn ask_to_leave(&self, number: usize) {
         self.places[number].life.borrow().leave();
@@ -426,8 +439,10 @@ impl World {
         }
         // A disk that hangs is the only fault at first.
         let is_first_hang = plan.scene == Some(Scene::HungDisk) && self.hung.is_none();
+        // No other fault may come beside a loss of memory.
+        let is_alone = is_first_hang || plan.scene == Some(Scene::LostMemory);
         if let Some(scene) = plan.scene
-            && (random.chance(0.8) || is_first_hang)
+            && (random.chance(0.8) || is_alone)
         {
             return self.plays(scene, random);
         }

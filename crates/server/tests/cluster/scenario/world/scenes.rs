@@ -4,9 +4,12 @@ use super::World;
 use super::windows::millis;
 use crate::scenario::plan::Scene;
 use crate::scenario::user::{NARROW, TABLES, WIDE};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::sim::Link;
 use thunderhead_runtime::Random;
+use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_simulator::HostId;
 use thunderhead_wire::MasterId;
 
@@ -25,6 +28,7 @@ impl World {
             Scene::HungDisk if self.hung.is_none() => self.hangs(number, random),
             Scene::HungDisk => self.goes_on_beside_a_hung_disk(number, random),
             Scene::NoCoordinator => self.stop_all_coordinators(number, random),
+            Scene::LostMemory => self.dies_as_a_backup_loses_its_memory(number, random),
         }
     }
 
@@ -261,6 +265,58 @@ impl World {
             self.give_up(server, generation);
         }
         self.run_for(Duration::from_millis(2000));
+    }
+
+    /// A backup with a slow disk loses the power, or only its memory, as when its container is
+    /// restarted. A master crashes at the same time, before it learns of that. The backup is soon
+    /// back with shorter replicas of the master's head. The other backups have all of it, and the
+    /// coordinator's messages to them take long. No other fault comes before each segment has all
+    /// its replicas again, so everything must be found.
+    fn dies_as_a_backup_loses_its_memory(&mut self, number: usize, random: &mut Random) {
+        let mut others = self.others(number);
+        let forgets = others.swap_remove(random.below(others.len() as u64) as usize);
+        let usual = self.seeing.plan.link;
+        let disk = self.simulation.disk(self.places[forgets].first()).clone();
+        let model = disk.model();
+        let operation = millis(random, 5..60);
+        disk.set_model(DiskModel { operation, sync: operation, ..model });
+        self.seeing.press(Duration::from_secs(2));
+        self.run_for(millis(random, 20..800));
+        let far = Link { delay: millis(random, 255..400), ..usual };
+        let leader = self.leader_host();
+        for other in others {
+            self.set_link_between(leader, other, far, Duration::from_secs(4));
+        }
+        let place = self.places[forgets].clone();
+        self.loses_memory(&place, random.chance(0.5));
+        disk.set_model(model);
+        place.starts_at.set(Some(self.simulation.now() + millis(random, 1..50)));
+        let identity = self.identity(number);
+        self.stop(number, millis(random, 1500..3000));
+        if let Some((server, generation)) = identity {
+            self.give_up(server, generation);
+        }
+        // A user that overwrote a lost object now would not notice the loss.
+        self.seeing.press(Duration::ZERO);
+        self.run_for(Duration::from_secs(4));
+        self.becomes_complete();
+    }
+
+    /// Waits until all servers are up and each segment has all its replicas.
+    fn becomes_complete(&mut self) {
+        self.until(Duration::from_secs(30), World::is_whole);
+        // Masters ask a backup that has restarted for the replicas that it should have.
+        self.run_for(Duration::from_secs(1));
+        let is_done = Rc::new(Cell::new(false));
+        let done = Rc::clone(&is_done);
+        self.add_user("auditor", move |user| {
+            let done = Rc::clone(&done);
+            async move {
+                user.sees_all_replicas().await;
+                done.set(true);
+            }
+        });
+        self.until(Duration::from_secs(60), |_| is_done.get());
     }
 
     /// Returns a server that rebuilds tablets.
