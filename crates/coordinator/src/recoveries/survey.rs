@@ -10,9 +10,9 @@
 //! lacks only bytes that were not acknowledged. But its backup may have lost its memory, and the
 //! master crashed before it noted that. Then the replica is as long as its part on the disk, its
 //! end is intact, and acknowledged bytes are missing. The longest replica has all bytes that any
-//! shorter one has, with any epochs: replicas of one head differ only in length. A
-//! shorter replica is not a substitute during the round either. If the backups with the longest
-//! replica crash, the round fails, and the next survey decides.
+//! shorter one has, with any epochs: replicas of one head differ only in length. A shorter replica
+//! is not a substitute during the round either. If the backups with the longest replica crash, the
+//! round fails, and the next survey decides.
 //!
 //! The longest one may have a torn end, if a message of its master ended within an entry. It is
 //! used all the same: that entry was not acknowledged, and backups verify all bytes before they
