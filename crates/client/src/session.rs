@@ -641,7 +641,6 @@ impl Session {
                 // No copy of the former request can be done any more. The user asked for these
                 // settings, and not for a comparison with the former ones.
                 (changes.version, *step) = (None, Step::Before);
-                it.error = Error::Refused(status);
                 return Verdict::Again(self.backoff(it));
             }
             (Purpose::User(_, Question::MigrateTablet(_), _), Status::InProgress) => {
