@@ -94,6 +94,22 @@ fn a_change_of_settings_is_repeated_if_another_one_came_between() {
     assert!(stage.answered().is_ok());
 }
 
+/// The session would have repeated the change, so its user has nothing to look at again.
+#[test]
+fn a_change_of_settings_that_is_not_repeated_in_time_is_not_called_outdated() {
+    let mut stage = Stage::new();
+    stage.create("t");
+    stage.ask(set_min_replicas(2));
+    let call = only(stage.calls(), Opcode::ClusterStatus);
+    stage.answer(&call);
+    let change = only(stage.calls(), Opcode::ChangeSettings);
+    stage.fail(&change, refused(Status::Outdated));
+    // No coordinator answers any more.
+    stage.pass(Duration::from_secs(10));
+    let answer = stage.session.next_answer().unwrap().1;
+    assert_eq!(answer, Err(Error::TimedOut(Obstacle::NoCoordinator)));
+}
+
 #[test]
 fn a_change_whose_lookup_is_not_answered_was_not_done() {
     for question in [set_min_replicas(2), drop_table("t")] {
