@@ -44,7 +44,7 @@ use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
     /// Frees a replica. Returns false if there was none. It may come back, but never open if its
-    /// closing was acknowledged: see the [module](self).
+    /// closing was acknowledged: see the module `replaced`.
     pub fn free(&mut self, id: ReplicaId) -> bool {
         let numbers = [self.by_id.remove(&id), self.replaced.remove(&id)];
         numbers.iter().flatten().for_each(|number| self.give_up(*number));
