@@ -208,7 +208,7 @@ impl Model {
         };
         for (id, held) in &before {
             model.begins(*id);
-            model.is_now(*id, held);
+            model.observe(*id, held);
         }
         model.history = vec![before];
         model
@@ -229,7 +229,7 @@ impl Model {
         self.begun.iter().rposition(|it| it.id == id)
     }
 
-    fn is_now(&mut self, id: ReplicaId, held: &Held) {
+    fn observe(&mut self, id: ReplicaId, held: &Held) {
         if let Some(at) = self.last_begun(id).filter(|_| held.committed && !held.closed) {
             self.begun[at].open.push(held.clone());
         }
@@ -265,7 +265,7 @@ impl Model {
         if let Some(held) = state.get(&id) {
             let latest = self.epochs.entry(id).or_default();
             *latest = held.epoch.max(*latest);
-            self.is_now(id, held);
+            self.observe(id, held);
         }
         self.history.push(state);
         if let Ack::When(ticket) = ack {
