@@ -149,6 +149,8 @@ pub struct OsTransport {
     resumed: Vec<ConnectionId>,
     /// Connections over rings with pages that are not faulted in yet.
     bare: Vec<ConnectionId>,
+    /// Memory of closed rings that is still mapped.
+    remains: Vec<shm::Remains>,
     /// Further messages wait for the next poll: see [`Transport::hold_input`].
     holds_input: bool,
     /// The source at which the last poll held its input.
@@ -208,6 +210,7 @@ impl OsTransport {
             unsent: Vec::new(),
             resumed: Vec::new(),
             bare: Vec::new(),
+            remains: Vec::new(),
             holds_input: false,
             held_at: None,
             timed: BTreeSet::new(),
@@ -248,7 +251,7 @@ impl OsTransport {
 
     /// Removes a connection. Logs the first of each cause that is the peer's fault.
     fn drop_connection(&mut self, id: ConnectionId, why: Cause) -> Option<Connection> {
-        let connection = self.connections.remove(id)?;
+        let mut connection = self.connections.remove(id)?;
         self.rings.retain(|other| *other != id);
         self.timed.remove(&id);
         if self.last.is_some_and(|(last, _)| last == id) {
@@ -279,6 +282,7 @@ impl OsTransport {
         if self.counters.count_closed(why) && !usual {
             tracing::warn!(peer = %connection.address, "connection closed: {why}");
         }
+        self.remains.extend(connection.close_rings());
         Some(connection)
     }
 
@@ -368,6 +372,12 @@ impl Transport for OsTransport {
         let mut busy = self.turn(handler);
         if !self.bare.is_empty() && !self.holds_input {
             self.fault_in_some();
+            busy = true;
+        }
+        if let (Some(remains), false) = (self.remains.last_mut(), self.holds_input) {
+            if !remains.give_back_some() {
+                self.remains.pop();
+            }
             busy = true;
         }
         self.write_all();

@@ -43,6 +43,7 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage != Stage::Doomed {
             self.counters.held_bytes -= connection.held_bytes() as u64;
+            self.remains.extend(connection.close_rings());
             connection.doom();
             if self.hot == Some(id) {
                 self.hot = None;

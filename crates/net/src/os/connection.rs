@@ -233,6 +233,17 @@ impl Connection {
         }
     }
 
+    /// Closes its rings, if it has some, and returns their memory to be unmapped in pieces.
+    pub(super) fn close_rings(&mut self) -> Option<shm::Remains> {
+        match std::mem::replace(&mut self.carrier, Carrier::None) {
+            Carrier::Rings(channel) => Some(channel.into_remains()),
+            carrier => {
+                self.carrier = carrier;
+                None
+            }
+        }
+    }
+
     /// Frees all its memory, and closes its socket or rings.
     pub(super) fn doom(&mut self) {
         self.stage = Stage::Doomed;

@@ -8,7 +8,7 @@
 use super::doorbell::{Doorbell, Events, Until};
 use super::error::Corrupt;
 use super::layout::{End, Layout};
-use super::mapping::{Mapping, SealedMemory};
+use super::mapping::{Mapping, Remains, SealedMemory};
 use super::ring::{Consumer, Producer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -60,6 +60,14 @@ impl Channel {
     pub fn fault_in_some(&mut self) -> bool {
         self.mapping.fault_in_some();
         self.mapping.is_bare()
+    }
+
+    /// Closes this end, and returns its memory to be unmapped in pieces. The peer still receives
+    /// the bytes that were sent.
+    #[must_use]
+    pub fn into_remains(mut self) -> Remains {
+        let is_alone = self.doorbell.peer_gone();
+        Remains::new(self.mapping, is_alone)
     }
 
     /// Returns the size of each of the two rings.

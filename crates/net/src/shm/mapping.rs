@@ -27,12 +27,12 @@ use std::sync::atomic::AtomicU64;
 /// The seals that a file needs before it is mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// The longest memory whose pages are faulted in when it is mapped: two rings of the usual size.
-/// That takes some 100 microseconds.
-const AT_ONCE_BYTES: usize = 512 << 10;
+/// Bytes of the pages that are faulted in together: some 30 microseconds, and on a virtual machine
+/// that lacks the pages 100.
+const PIECE_BYTES: usize = 32 << 10;
 
-/// Bytes of the pages that are faulted in together.
-const PIECE_BYTES: usize = 64 << 10;
+/// Bytes that are unmapped together.
+const GIVEN_BACK_BYTES: usize = 128 << 10;
 
 /// A file in memory whose size is right and can no longer change.
 pub(super) struct SealedMemory {
@@ -78,11 +78,6 @@ impl SealedMemory {
     /// Maps the file into this process. The file need not stay open.
     pub(super) fn map(&self) -> io::Result<Mapping> {
         let bytes = self.layout.mapped_bytes();
-        // A ring passes through all of its pages soon. So they are faulted in before, and not one
-        // by one during requests. Of long rings, the owner does this in pieces.
-        let is_bare = bytes > AT_ONCE_BYTES;
-        let populated = if is_bare { MapFlags::empty() } else { MapFlags::POPULATE };
-        let flags = MapFlags::SHARED | populated;
         // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
         // process has. The file is as large as the mapping and stays so.
         let address = unsafe {
@@ -90,15 +85,14 @@ impl SealedMemory {
                 std::ptr::null_mut(),
                 bytes,
                 ProtFlags::READ | ProtFlags::WRITE,
-                flags,
+                MapFlags::SHARED,
                 &self.file,
                 0,
             )
         }?;
         let address = NonNull::new(address.cast::<AtomicU64>())
             .ok_or_else(|| io::Error::other("the system mapped memory at address 0"))?;
-        let faulted = if is_bare { 0 } else { bytes };
-        Ok(Mapping { address, layout: self.layout, faulted })
+        Ok(Mapping { address, layout: self.layout, faulted: 0 })
     }
 }
 
@@ -127,7 +121,8 @@ impl Mapping {
         self.faulted < self.layout.mapped_bytes()
     }
 
-    /// Faults in the next pages.
+    /// Faults in the next pages. A ring passes through all of its pages soon. So its owner faults
+    /// them in before, a piece a turn, and not one by one during requests.
     pub(super) fn fault_in_some(&mut self) {
         let begin = self.faulted;
         let bytes = (self.layout.mapped_bytes() - begin).min(PIECE_BYTES);
@@ -158,9 +153,63 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping made in `SealedMemory::map`, and every slice of it
-        // borrowed `self`. The call cannot fail for such a range.
-        let _ = unsafe { munmap(self.address.as_ptr().cast(), self.layout.mapped_bytes()) };
+        drop(Remains::of(self, false));
+    }
+}
+
+/// A mapping that is not used any more, to be unmapped in pieces: unmapping long rings at once
+/// takes some tenths of a millisecond. Dropping it unmaps the rest.
+pub struct Remains {
+    address: NonNull<u8>,
+    /// The bytes that are still mapped.
+    bytes: usize,
+    /// No peer has mapped the memory. So its pages are freed with each piece. Otherwise the peer
+    /// still reads them, and frees them when it goes.
+    is_alone: bool,
+}
+
+// SAFETY: the mapping belongs to this value, and unmapping it is possible on any thread.
+unsafe impl Send for Remains {}
+
+impl Remains {
+    /// Takes over all of a mapping, which must not be accessed any more.
+    fn of(mapping: &Mapping, is_alone: bool) -> Remains {
+        let bytes = mapping.layout.mapped_bytes();
+        Remains { address: mapping.address.cast(), bytes, is_alone }
+    }
+
+    /// Returns the remains of a mapping, of which the peer may be gone.
+    pub(super) fn new(mapping: Mapping, is_alone: bool) -> Remains {
+        Remains::of(&std::mem::ManuallyDrop::new(mapping), is_alone)
+    }
+
+    /// Unmaps a piece. Returns whether more remain.
+    pub fn give_back_some(&mut self) -> bool {
+        let piece = self.bytes.min(GIVEN_BACK_BYTES);
+        self.bytes -= piece;
+        // SAFETY: the range is the end of the mapping made in `SealedMemory::map`, which this value
+        // owns. No slice of it exists any more, because each borrowed the `Mapping`. The peer may
+        // access its own mapping of removed pages: it reads zeros.
+        unsafe {
+            let begin = self.address.as_ptr().add(self.bytes);
+            if self.is_alone {
+                // A failure leaves the pages to the last `munmap`.
+                let _ = madvise(begin.cast(), piece, Advice::LinuxRemove);
+            }
+            // The call cannot fail for such a range: the end goes first, so no mapping is split,
+            // and the limit of their number does not matter.
+            let _ = munmap(begin.cast(), piece);
+        }
+        self.bytes > 0
+    }
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: as above; the range is all that is still mapped.
+            let _ = unsafe { munmap(self.address.as_ptr().cast(), self.bytes) };
+        }
     }
 }
 
