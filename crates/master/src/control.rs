@@ -42,8 +42,8 @@ const BUSY_US: u32 = 1_000;
 const NO_SPACE_US: u32 = 100_000;
 
 /// The cost of a message of a migration, for each byte: most of it is for the index, an object of
-/// 100 bytes after the other.
-const MIGRATED_BYTE: Duration = Duration::from_nanos(8);
+/// 100 bytes after the other. A turn takes one full message.
+const MIGRATED_BYTE: Duration = Duration::from_nanos(10);
 
 /// The cost of a piece that a recovery fetches: it is copied.
 const FETCHED_KILOBYTE: Duration = Duration::from_nanos(500);

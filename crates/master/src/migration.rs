@@ -26,6 +26,7 @@ mod outgoing;
 use crate::options::Options;
 use outgoing::{Outgoing, Patience, Work};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use thunderhead_log::{Completion, Error, Incoming, Log, Rebuild, SegmentId};
 use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
@@ -39,6 +40,9 @@ use crate::clients::Clients;
 
 /// Microseconds that a client waits before it sends a request for a moving tablet again.
 const PAUSE_US: u32 = 300;
+
+/// The cost of noting an update: it changes two trees.
+const NOTED_UPDATE: Duration = Duration::from_nanos(300);
 
 /// Microseconds that the coordinator waits before it asks again.
 const IN_PROGRESS_US: u32 = 2_000;
@@ -137,16 +141,19 @@ impl Migrations {
         firsts.fold(range.last, KeyHash::min)
     }
 
-    /// Notes an update that was done.
+    /// Notes an update that was done. Returns the cost.
     #[inline]
-    pub(crate) fn note(&mut self, identity: Identity, table: TableId, key: &[u8]) {
+    pub(crate) fn note(&mut self, identity: Identity, table: TableId, key: &[u8]) -> Duration {
+        let mut cost = Duration::ZERO;
         if self.outgoing.is_empty() {
-            return;
+            return cost;
         }
         let hash = KeyHash::of(key);
         for outgoing in self.outgoing.values_mut().filter(|it| it.has(table, hash)) {
             outgoing.note(identity, hash, key);
+            cost += NOTED_UPDATE;
         }
+        cost
     }
 
     /// Begins to give a tablet away on the coordinator's command.

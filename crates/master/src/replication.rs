@@ -91,6 +91,7 @@ pub(crate) use link::Own;
 pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
 pub use trial::Trial;
 
+use crate::limits::BYTES_BESIDE_HEADS;
 use blocks::SpareBlocks;
 use gathering::Gathering;
 use lease::Lease;
@@ -213,6 +214,8 @@ pub(crate) struct State {
     /// Numbers requests and placements.
     numbers: u64,
     spare: Vec<Vec<u8>>,
+    /// The bytes of survivors and side segments that this turn may still send.
+    room_beside_heads: usize,
     /// Blocks of segments that are whole, for the next ones.
     spare_blocks: SpareBlocks,
     scratch: Vec<SegmentId>,
@@ -287,6 +290,7 @@ impl Replication {
             in_flight: Vec::new(),
             numbers: 0,
             spare: Vec::new(),
+            room_beside_heads: BYTES_BESIDE_HEADS,
             spare_blocks: SpareBlocks::default(),
             scratch: Vec::new(),
             wake: None,
@@ -303,9 +307,20 @@ impl Replication {
         self.shared.state().learn(list);
     }
 
-    /// Looks at the state, makes the requests that it needs and returns the status. `awaited`
-    /// returns the number of answers that wait, given the durable position.
+    /// Begins a turn: looks at the state, makes the requests that it needs and returns the status.
+    /// `awaited` returns the number of answers that wait, given the durable position.
     pub fn turn(
+        &mut self,
+        now: Time,
+        log: &mut Log,
+        awaited: impl FnOnce(LogPosition) -> Awaited,
+    ) -> Standing {
+        self.shared.state().room_beside_heads = BYTES_BESIDE_HEADS;
+        self.turn_again(now, log, awaited)
+    }
+
+    /// The same, once more in a turn that has begun: after an answer that came at once.
+    pub(crate) fn turn_again(
         &mut self,
         now: Time,
         log: &mut Log,

@@ -321,7 +321,8 @@ impl Shard {
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
         if tablets_move {
-            self.control.migrations.note(*identity, part.head.table(), part.key);
+            let cost = self.control.migrations.note(*identity, part.head.table(), part.key);
+            context.charge(cost);
         }
         self.cleaning.is_urgent |= outcome.status == Status::AwaitingMemory;
         if (self.log.appended(), self.log.grouped()) == before

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
 /// The bytes that the replicator is given in a turn: some tens of microseconds of work.
-const PIECE_BYTES: usize = 128 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The bytes that it is given each time that a turn ends by itself, after a number of writes. A
 /// shard's turn may have several such ends; a caller that only writes has no others.

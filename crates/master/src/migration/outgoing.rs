@@ -112,7 +112,8 @@ pub(super) enum Work {
 /// Keys that were updated, and updates that were recorded.
 #[derive(Default)]
 struct Noted {
-    keys: BTreeSet<Vec<u8>>,
+    /// The keys, each after its hash: most comparisons then touch no key.
+    keys: BTreeSet<(KeyHash, Vec<u8>)>,
     records: BTreeMap<(u64, u64), KeyHash>,
     /// The memory that they take.
     bytes: usize,
@@ -120,8 +121,7 @@ struct Noted {
 
 impl Noted {
     fn note(&mut self, identity: Identity, hash: KeyHash, key: &[u8]) {
-        if !self.keys.contains(key) {
-            self.keys.insert(key.to_vec());
+        if self.keys.insert((hash, key.to_vec())) {
             self.bytes += key.len() + NOTED_KEY_BYTES;
         }
         let record = (identity.lease(), identity.sequence());
@@ -131,7 +131,7 @@ impl Noted {
     }
 
     fn take_key(&mut self) -> Option<Vec<u8>> {
-        let key = self.keys.pop_first()?;
+        let (_, key) = self.keys.pop_first()?;
         self.bytes -= key.len() + NOTED_KEY_BYTES;
         Some(key)
     }

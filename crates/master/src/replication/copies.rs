@@ -10,9 +10,10 @@ use thunderhead_wire::SegmentId;
 /// Closed segments that are copied at a time: the cleaners are kept away from them.
 const COPIES_MAX: usize = 2;
 
-/// Bytes that are fetched at once: some microseconds' worth. An eighth of a segment if that is
+/// Bytes that are fetched at once for a replica: some microseconds' worth, and some tens of
+/// microseconds into memory that is touched for the first time. An eighth of a segment if that is
 /// less.
-const CHUNK_BYTES: u32 = 128 << 10;
+const CHUNK_BYTES: u32 = 32 << 10;
 
 /// The maximum number of segments that a turn checks for replicas to be made again.
 const TRIED_MAX: usize = 32;

@@ -159,8 +159,12 @@ impl Link {
         }
         let awaited = |durable| Awaited { all: parked.count(), beyond: parked.beyond(durable) };
         let mut answered = false;
-        for _ in 0..LOCAL_ROUNDS_MAX {
-            self.standing = self.replication.turn(now, log, awaited);
+        for round in 0..LOCAL_ROUNDS_MAX {
+            self.standing = if round == 0 {
+                self.replication.turn(now, log, awaited)
+            } else {
+                self.replication.turn_again(now, log, awaited)
+            };
             answered = false;
             if self.standing.has_requests {
                 while let Some(request) = self.replication.next_outgoing() {

@@ -225,9 +225,7 @@ impl State {
     pub(super) fn make_messages(&mut self, ids: &[SegmentId]) {
         let mut drafts: Vec<Draft> = Vec::new();
         let message_bytes = self.settings.message_bytes.clamp(1, MESSAGE_BYTES) as usize;
-        // Survivors and side segments are on many backups: this limits the bytes sent in a turn for
-        // all of them.
-        let mut left = message_bytes;
+        let mut left = self.room_beside_heads;
         for id in ids {
             let (may_open, is_free, may_close) = self.allowed(*id);
             let durable = self.durable;
@@ -288,6 +286,7 @@ impl State {
                 self.wake_at(at);
             }
         }
+        self.room_beside_heads = left;
         self.add_frees(&mut drafts);
         for draft in drafts {
             let Some(backup) = self.servers.get(draft.server) else { continue };
