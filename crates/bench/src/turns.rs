@@ -9,6 +9,10 @@
 //!
 //! The servers, their disks and cleaners and the client share the processors of this machine. So
 //! the target is for the processor time of a turn; the elapsed time is shown beside it.
+//!
+//! On a virtual machine, time that the host takes away counts as processor time, and a neighbour
+//! slows a processor down. The first row shows how much: as many threads as shards, with turns that
+//! always count to the same number and take about as long as a slice.
 
 use crate::operations::target::Own;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -22,8 +26,11 @@ use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
 use thunderhead_load::output::show;
 use thunderhead_load::table::Table;
-use thunderhead_runtime::os::{Turns, watch_turns};
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::os::{Turns, run as run_process, watch_turns};
 use thunderhead_runtime::polling::Polling;
+use thunderhead_runtime::slice::SLICE;
+use thunderhead_runtime::{Process, Time};
 use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions, Probing};
 use thunderhead_wire::control::{Settings, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId, TableId};
@@ -38,6 +45,9 @@ const BUFFERS: u32 = 24;
 const FRAMES_SPARE: u64 = 48;
 const VALUE_BYTES: usize = 100;
 const OBJECTS_OF_A_MESSAGE: u64 = 64;
+
+/// The turns of each thread that only counts.
+const COUNTED_TURNS: u64 = 20_000;
 
 /// The longest time of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -104,6 +114,64 @@ impl Drop for Files {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A process whose turns always count to the same number.
+struct Counting {
+    steps: u64,
+}
+
+impl Counting {
+    /// Returns a process with turns of the length of a slice, as the fastest of some tries takes.
+    fn new() -> Counting {
+        const TRIED: u64 = 10_000;
+        let one = |_| {
+            let began = Instant::now();
+            count_to(TRIED);
+            began.elapsed()
+        };
+        let fastest = (0..100).map(one).min().unwrap_or(SLICE).as_nanos().max(1) as u64;
+        Counting { steps: TRIED * SLICE.as_nanos() as u64 / fastest }
+    }
+}
+
+fn count_to(steps: u64) {
+    (0..steps).for_each(|step| {
+        std::hint::black_box(step);
+    });
+}
+
+impl Process for Counting {
+    fn turn(&mut self, _now: Time) -> bool {
+        count_to(self.steps);
+        true
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn sleep(&mut self, _at_most: Option<Duration>) {}
+}
+
+/// Measures turns that only count.
+fn floor(turns: &Turns) -> Result<Scene> {
+    let began = Instant::now();
+    turns.reset();
+    let work = || {
+        let (mut process, mut left) = (Counting::new(), COUNTED_TURNS);
+        run_process(&mut process, &Clock::os(), Polling::Never, || {
+            left = left.saturating_sub(1);
+            left == 0
+        });
+    };
+    let start =
+        |number| std::thread::Builder::new().name(format!("shard-floor-{number}")).spawn(work);
+    let threads = (0..SERVERS).map(start).collect::<std::io::Result<Vec<_>>>()?;
+    for thread in threads {
+        thread.join().map_err(|_| anyhow!("a thread that counts failed"))?;
+    }
+    Ok(Scene::of("counting", began.elapsed(), 0, turns))
 }
 
 /// A client that overwrites objects until it is told to stop.
@@ -288,11 +356,12 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let name = format!("thunderhead-turns-{}", std::process::id());
     let files = Files(arguments.data.clone().unwrap_or_else(std::env::temp_dir).join(name));
     std::fs::create_dir_all(&files.0).context("make a directory for the servers")?;
+    let mut scenes = vec![floor(turns)?];
     let local = Local::start(&options(arguments, files.0.clone())).context("start the servers")?;
-    let scenes = measure(arguments, &local, turns);
+    let measured = measure(arguments, &local, turns);
     local.leave();
     let _ = local.join();
-    let scenes = scenes?;
+    scenes.extend(measured?);
     show(arguments.json, &table_of(&scenes), &scenes)?;
-    Ok(scenes.iter().all(|scene| scene.met))
+    Ok(scenes.iter().skip(1).all(|scene| scene.met))
 }
