@@ -83,7 +83,8 @@ struct Scene {
     updates: u64,
     processor_us: [f64; 4],
     elapsed_us: [f64; 4],
-    met: bool,
+    /// `None` where nothing is to be met.
+    met: Option<bool>,
 }
 
 const SHARES: [f64; 3] = [0.5, 0.99, SHARE];
@@ -102,7 +103,7 @@ impl Scene {
             updates,
             processor_us: figures(&turns.processor),
             elapsed_us: figures(&turns.elapsed),
-            met: turns.processor.quantile(SHARE) <= TARGET,
+            met: Some(turns.processor.quantile(SHARE) <= TARGET),
         }
     }
 }
@@ -171,7 +172,7 @@ fn floor(turns: &Turns) -> Result<Scene> {
     for thread in threads {
         thread.join().map_err(|_| anyhow!("a thread that counts failed"))?;
     }
-    Ok(Scene::of("counting", began.elapsed(), 0, turns))
+    Ok(Scene { met: None, ..Scene::of("counting", began.elapsed(), 0, turns) })
 }
 
 /// A client that overwrites objects until it is told to stop.
@@ -340,7 +341,11 @@ fn table_of(scenes: &[Scene]) -> Table {
             scene.updates.to_string(),
         ];
         cells.extend(figures);
-        cells.push(if scene.met { "met" } else { "missed" }.to_owned());
+        cells.push(match scene.met {
+            None => "-".to_owned(),
+            Some(true) => "met".to_owned(),
+            Some(false) => "missed".to_owned(),
+        });
         table.row(&cells);
     }
     table
@@ -363,5 +368,5 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let _ = local.join();
     scenes.extend(measured?);
     show(arguments.json, &table_of(&scenes), &scenes)?;
-    Ok(scenes.iter().skip(1).all(|scene| scene.met))
+    Ok(scenes.iter().all(|scene| scene.met != Some(false)))
 }

@@ -6,9 +6,15 @@ use std::time::Duration;
 /// message that is lost is sent again after it.
 pub(crate) const REPLICATE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The bytes of survivors and side segments that a turn sends. They are on many backups, and each
-/// byte is copied from memory that no cache holds: 256 KiB took 60 to 130 us of a turn.
-pub(crate) const BYTES_BESIDE_HEADS: usize = 32 << 10;
+/// The bytes of survivors and side segments that a turn sends for each replica: as many as the log
+/// hands over in a turn. Each byte is copied from memory that no cache holds: 256 KiB take 60 to
+/// 130 us. If a turn sends fewer, later turns may send more, up to
+/// [`MESSAGE_BYTES`](crate::replication::MESSAGE_BYTES). Otherwise a backup with a slow disk, which
+/// answers a message after many turns, would get short messages.
+pub(crate) const BYTES_BESIDE_HEADS: usize = 64 << 10;
+
+/// The bytes that a turn copies from memory for replicas that are made later than the others.
+pub(crate) const FETCHED_BYTES: usize = 64 << 10;
 
 /// How often in a turn more is sent because the backup of the same process has answered: enough for
 /// a change of heads, which takes four rounds, and one before and after.

@@ -91,7 +91,7 @@ pub(crate) use link::Own;
 pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
 pub use trial::Trial;
 
-use crate::limits::BYTES_BESIDE_HEADS;
+use crate::limits::{BYTES_BESIDE_HEADS, FETCHED_BYTES};
 use blocks::SpareBlocks;
 use gathering::Gathering;
 use lease::Lease;
@@ -216,6 +216,11 @@ pub(crate) struct State {
     spare: Vec<Vec<u8>>,
     /// The bytes of survivors and side segments that this turn may still send.
     room_beside_heads: usize,
+    /// The first of these segments for which the last turn had no room left. The next turn begins
+    /// with it, so that no segment waits for all older ones.
+    next_beside_heads: SegmentId,
+    /// The bytes that this turn may still copy from memory.
+    room_to_fetch: usize,
     /// Blocks of segments that are whole, for the next ones.
     spare_blocks: SpareBlocks,
     scratch: Vec<SegmentId>,
@@ -228,6 +233,14 @@ impl State {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
+    }
+
+    /// Renews the bytes that a turn may send and copy.
+    fn renew_room(&mut self) {
+        let more = BYTES_BESIDE_HEADS * self.settings.replicas as usize;
+        let most = more.max(MESSAGE_BYTES as usize);
+        self.room_beside_heads = most.min(self.room_beside_heads + more);
+        self.room_to_fetch = FETCHED_BYTES;
     }
 
     fn wake_at(&mut self, at: Time) {
@@ -290,7 +303,9 @@ impl Replication {
             in_flight: Vec::new(),
             numbers: 0,
             spare: Vec::new(),
-            room_beside_heads: BYTES_BESIDE_HEADS,
+            room_beside_heads: MESSAGE_BYTES as usize,
+            next_beside_heads: SegmentId::NONE,
+            room_to_fetch: FETCHED_BYTES,
             spare_blocks: SpareBlocks::default(),
             scratch: Vec::new(),
             wake: None,
@@ -315,7 +330,7 @@ impl Replication {
         log: &mut Log,
         awaited: impl FnOnce(LogPosition) -> Awaited,
     ) -> Standing {
-        self.shared.state().room_beside_heads = BYTES_BESIDE_HEADS;
+        self.shared.state().renew_room();
         self.turn_again(now, log, awaited)
     }
 

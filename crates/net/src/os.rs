@@ -59,6 +59,9 @@ const LOOK_SLACK: Duration = Duration::from_micros(20);
 /// Consecutive messages from one connection that make it a short cut.
 const STREAK: u32 = 8;
 
+/// The closed rings whose memory may stay mapped while turns have much other work.
+const REMAINS_MAX: usize = 4;
+
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -286,6 +289,17 @@ impl OsTransport {
         Some(connection)
     }
 
+    /// Unmaps some memory of closed rings. Turns with much other work leave it for later, unless
+    /// much is mapped.
+    fn give_some_back(&mut self) -> bool {
+        let may_wait = self.holds_input && self.remains.len() <= REMAINS_MAX;
+        let Some(remains) = self.remains.last_mut().filter(|_| !may_wait) else { return false };
+        if !remains.give_back_some() {
+            self.remains.pop();
+        }
+        true
+    }
+
     /// Closes a connection and tells the handler.
     fn fail(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
         if self.drop_connection(id, why).is_some() {
@@ -374,12 +388,8 @@ impl Transport for OsTransport {
             self.fault_in_some();
             busy = true;
         }
-        if let (Some(remains), false) = (self.remains.last_mut(), self.holds_input) {
-            if !remains.give_back_some() {
-                self.remains.pop();
-            }
-            busy = true;
-        }
+        self.write_all();
+        busy |= self.give_some_back();
         self.write_all();
         // Sweeps after replies have left, and only after all arrived bytes were processed: those
         // are not late.
@@ -449,6 +459,7 @@ impl Transport for OsTransport {
         self.flush();
         let may = self.failed.is_empty()
             && self.resumed.is_empty()
+            && self.remains.is_empty()
             && !self.woke
             && !self.may_ease()
             && self.rings_may_sleep();

@@ -37,7 +37,7 @@ use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, LogPosition, Next, Status, TableId};
 
 /// Messages in flight at once, and the bytes of each without its last entry. The other master
-/// handles all that have arrived in one turn: all of them, if they arrive together.
+/// handles one in a turn.
 const WINDOW: usize = 8;
 const MESSAGE_BYTES: usize = 4 << 10;
 
@@ -52,7 +52,7 @@ pub(super) const NOTED_BYTES_MAX: usize = 1 << 20;
 
 /// The bytes that a noted key takes up beside its own, and those of a record: their place in an
 /// ordered set.
-const NOTED_KEY_BYTES: usize = 64;
+const NOTED_KEY_BYTES: usize = 72;
 const NOTED_RECORD_BYTES: usize = 48;
 
 /// A bucket with more bytes than this is sent one object a step.

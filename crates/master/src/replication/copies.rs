@@ -8,12 +8,12 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::SegmentId;
 
 /// Closed segments that are copied at a time: the cleaners are kept away from them.
-const COPIES_MAX: usize = 2;
+const COPIES_MAX: usize = 4;
 
 /// Bytes that are fetched at once for a replica: some microseconds' worth, and some tens of
 /// microseconds into memory that is touched for the first time. An eighth of a segment if that is
 /// less.
-const CHUNK_BYTES: u32 = 32 << 10;
+const CHUNK_BYTES: u32 = 64 << 10;
 
 /// The maximum number of segments that a turn checks for replicas to be made again.
 const TRIED_MAX: usize = 32;
@@ -111,6 +111,7 @@ impl State {
         let Some(segment) = self.segments.get_mut(&id) else { return };
         let (is_whole, base) = (segment.is_whole, segment.base);
         let most = CHUNK_BYTES.min(self.settings.segment_bytes / 8).max(1);
+        let mut waits = false;
         let mut gave_up = Vec::new();
         for (number, slot) in segment.slots.iter_mut().enumerate() {
             if slot.server.is_none() || slot.is_closed || slot.is_in_flight {
@@ -129,12 +130,20 @@ impl State {
             if slot.acked >= end || slot.has_chunk() {
                 continue;
             }
+            if self.room_to_fetch == 0 {
+                waits = true;
+                continue;
+            }
             slot.chunk.0 = slot.acked;
             slot.chunk.1.clear();
             match log.segment_bytes(id, slot.acked, most.min(end - slot.acked)) {
                 Some(bytes) if !bytes.is_empty() => bytes.copy_to(&mut slot.chunk.1),
                 _ => gave_up.push(number),
             }
+            self.room_to_fetch = self.room_to_fetch.saturating_sub(slot.chunk.1.len());
+        }
+        if waits {
+            self.wake_at(self.now);
         }
         // The bytes have changed since the copy was begun: it begins again with none.
         if gave_up.is_empty() {

@@ -226,7 +226,9 @@ impl State {
         let mut drafts: Vec<Draft> = Vec::new();
         let message_bytes = self.settings.message_bytes.clamp(1, MESSAGE_BYTES) as usize;
         let mut left = self.room_beside_heads;
-        for id in ids {
+        let mut first_without_room = None;
+        let (older, newer) = ids.split_at(ids.partition_point(|id| *id < self.next_beside_heads));
+        for id in newer.iter().chain(older) {
             let (may_open, is_free, may_close) = self.allowed(*id);
             let durable = self.durable;
             let State { segments, servers, settings, spare, now, gathering, .. } = self;
@@ -245,6 +247,7 @@ impl State {
                 let room = draft.map_or(message_bytes, |draft| draft.room(message_bytes));
                 let room = if segment.is_head() { room } else { room.min(left) };
                 if room == 0 {
+                    first_without_room.get_or_insert(*id);
                     wake = Some(*now);
                     continue;
                 }
@@ -287,6 +290,7 @@ impl State {
             }
         }
         self.room_beside_heads = left;
+        self.next_beside_heads = first_without_room.unwrap_or(SegmentId::NONE);
         self.add_frees(&mut drafts);
         for draft in drafts {
             let Some(backup) = self.servers.get(draft.server) else { continue };

@@ -235,6 +235,9 @@ impl Connection {
 
     /// Closes its rings, if it has some, and returns their memory to be unmapped in pieces.
     pub(super) fn close_rings(&mut self) -> Option<shm::Remains> {
+        if let Some(channel) = self.admitted.take() {
+            return Some(channel.into_remains());
+        }
         match std::mem::replace(&mut self.carrier, Carrier::None) {
             Carrier::Rings(channel) => Some(channel.into_remains()),
             carrier => {

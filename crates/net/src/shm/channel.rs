@@ -66,7 +66,7 @@ impl Channel {
     /// the bytes that were sent.
     #[must_use]
     pub fn into_remains(mut self) -> Remains {
-        let is_alone = self.doorbell.peer_gone();
+        let is_alone = self.doorbell.has_ended();
         Remains::new(self.mapping, is_alone)
     }
 

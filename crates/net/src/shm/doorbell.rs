@@ -178,6 +178,20 @@ impl Doorbell {
         self.gone
     }
 
+    /// Whether the peer has certainly closed its socket: it, and not an error, ends the bytes that
+    /// have come.
+    pub(super) fn has_ended(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        for _ in 0..DRAINED_READS {
+            match rustix::io::retry_on_intr(|| recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT))
+            {
+                Ok((count, _)) if count > 0 => {}
+                other => return other.is_ok(),
+            }
+        }
+        false
+    }
+
     /// Whether the peer has closed its socket. Reads the bytes that have come, so that the socket
     /// is no longer readable. A sleeping end only peeks, because these bytes are its wake-up.
     pub(super) fn peer_gone(&mut self) -> bool {

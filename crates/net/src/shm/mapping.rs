@@ -185,8 +185,13 @@ impl Remains {
 
     /// Unmaps a piece. Returns whether more remain.
     pub fn give_back_some(&mut self) -> bool {
-        let piece = self.bytes.min(GIVEN_BACK_BYTES);
-        self.bytes -= piece;
+        // The end of a piece may lie within a page, its beginning may not.
+        let left = self.bytes.saturating_sub(1) / GIVEN_BACK_BYTES * GIVEN_BACK_BYTES;
+        let piece = self.bytes - left;
+        if piece == 0 {
+            return false;
+        }
+        self.bytes = left;
         // SAFETY: the range is the end of the mapping made in `SealedMemory::map`, which this value
         // owns. No slice of it exists any more, because each borrowed the `Mapping`. The peer may
         // access its own mapping of removed pages: it reads zeros.
@@ -198,7 +203,8 @@ impl Remains {
             }
             // The call cannot fail for such a range: the end goes first, so no mapping is split,
             // and the limit of their number does not matter.
-            let _ = munmap(begin.cast(), piece);
+            let unmapped = munmap(begin.cast(), piece);
+            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
         }
         self.bytes > 0
     }
