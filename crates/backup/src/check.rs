@@ -2,9 +2,9 @@
 //! written. Never writes; refuses a store that is in use.
 
 use crate::error::{OpenError, ReadError};
-use crate::layout::{Header, Judged, ReplicaId, Superblock, judge};
+use crate::layout::{Header, JudgedFrame, ReplicaId, Superblock, judge};
 use crate::pool::Pool;
-use crate::reader::{Spare, read_data};
+use crate::reader::{SpareBuffers, read_data};
 use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
@@ -112,10 +112,10 @@ pub fn check(
     let counting = what_counts(files, file, &superblock, &headers)?;
     let total = superblock.geometry.frames;
     let mut frames = Vec::with_capacity(headers.len());
-    let spare = Spare::default();
+    let spare = SpareBuffers::default();
     for (number, slots) in headers.into_iter().enumerate() {
         let frame = number as u32;
-        let Judged { newest, torn, damaged, .. } = judge(slots, &counting);
+        let JudgedFrame { newest, torn, damaged, .. } = judge(slots, &counting);
         let content = match newest {
             None => Content::HeaderDamaged,
             Some((_, _, Header::Free)) => Content::Free,
