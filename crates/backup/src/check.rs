@@ -8,7 +8,7 @@ use crate::reader::{SpareBuffers, read_data};
 use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
-use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
+use thunderhead_runtime::lasting::{Memories, WrongOwner};
 use thunderhead_wire::Epoch;
 
 /// The contents of a frame.
@@ -136,7 +136,7 @@ pub fn check(
     // files.
     let owner = files.owner(name)?;
     let pool = Pool::find(memories, &superblock);
-    let pool = pool.map_err(|error| match OfAnotherUser::of(&error) {
+    let pool = pool.map_err(|error| match WrongOwner::of(&error) {
         Some(other) => of_another_user(other.clone(), owner).to_string(),
         None => error.to_string(),
     });

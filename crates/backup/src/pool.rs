@@ -36,7 +36,7 @@ use crate::layout::{Geometry, ReplicaHeader, ReplicaId, Superblock};
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, CHUNKS_MAX};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thunderhead_runtime::lasting::{Lasting, Memories};
+use thunderhead_runtime::lasting::{LastingMemory, Memories};
 use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"THPOOL\x01\0");
@@ -61,7 +61,7 @@ const _: () = assert!(CHUNKS + CHUNKS_MAX <= PAGE_WORDS);
 /// A pool. Clones are handles to the same memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    memory: Lasting,
+    memory: LastingMemory,
     geometry: Geometry,
     buffers: u32,
 }
@@ -144,7 +144,7 @@ impl Pool {
         self.geometry
     }
 
-    pub(crate) fn memory(&self) -> &Lasting {
+    pub(crate) fn memory(&self) -> &LastingMemory {
         &self.memory
     }
 

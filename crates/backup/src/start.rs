@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
-use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
+use thunderhead_runtime::lasting::{Memories, WrongOwner};
 use thunderhead_wire::Epoch;
 use zerocopy::IntoBytes;
 
@@ -144,7 +144,7 @@ fn in_use(error: io::Error) -> OpenError {
 
 /// The error for buffers of another user. A server of the storage's owner may have left the only
 /// copy of replicas there.
-pub(crate) fn of_another_user(other: OfAnotherUser, owner: Option<u32>) -> OpenError {
+pub(crate) fn of_another_user(other: WrongOwner, owner: Option<u32>) -> OpenError {
     match owner == Some(other.user) {
         true => OpenError::OtherUser(other),
         false => OpenError::Forged(other),
@@ -509,7 +509,7 @@ impl Start {
         let superblock = self.rounds.superblock;
         let bytes = pool::bytes(superblock.geometry, options.buffers);
         let owner = files.owner(&options.file)?;
-        let no_memory = |error: io::Error| match (error.kind(), OfAnotherUser::of(&error)) {
+        let no_memory = |error: io::Error| match (error.kind(), WrongOwner::of(&error)) {
             (_, Some(other)) => of_another_user(other.clone(), owner),
             (io::ErrorKind::WouldBlock, _) => OpenError::CopyInUse,
             (io::ErrorKind::PermissionDenied, _) => OpenError::Untrusted(error),

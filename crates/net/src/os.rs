@@ -38,8 +38,8 @@ use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
+use thunderhead_runtime::buffer_pool::BufferPool;
 use thunderhead_runtime::os::{Poller, Ready, expect_returns};
-use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Time, World};
 
 /// How long epoll is not asked while a short cut counts. Asking then costs little in comparison,
@@ -167,7 +167,7 @@ pub struct OsTransport {
     /// Provisional connections in order of arrival; some have greeted since, or are closed.
     provisional: VecDeque<ConnectionId>,
     /// Buffers of past long messages, for the next ones.
-    spares: Spares<Vec<u8>>,
+    buffer_pool: BufferPool<Vec<u8>>,
     listeners: Vec<OwnedFd>,
     doorway: Option<Doorway>,
     /// The lack of descriptors has been logged.
@@ -192,7 +192,7 @@ impl OsTransport {
             poller: Poller::new(world.alarm.clone())?,
             connections: Table::default(),
             listeners: Vec::new(),
-            spares: Spares::new(SPARES_MAX, 2 * READ_BYTES + 1..=SPARE_BYTES_MAX),
+            buffer_pool: BufferPool::new(SPARES_MAX, 2 * READ_BYTES + 1..=SPARE_BYTES_MAX),
             doorway: None,
             counters: Counters::default(),
             now: world.clock.now(),
@@ -405,7 +405,7 @@ impl Transport for OsTransport {
                 self.unsent.push(to);
             }
         }
-        let sent = connection.queue(parts, LONG_BYTES, &mut self.spares);
+        let sent = connection.queue(parts, LONG_BYTES, &mut self.buffer_pool);
         self.counters.messages_out += 1;
         self.counters.bytes_out += sent as u64;
         let waiting = connection.waiting_bytes();
@@ -471,7 +471,8 @@ impl Transport for OsTransport {
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        (self.deaf || !self.timed.is_empty() || !self.spares.is_empty()).then_some(self.next_sweep)
+        (self.deaf || !self.timed.is_empty() || !self.buffer_pool.is_empty())
+            .then_some(self.next_sweep)
     }
 
     fn counters(&self) -> &Counters {

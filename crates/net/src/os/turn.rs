@@ -438,7 +438,7 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.listed = false;
         self.entered |= matches!(connection.carrier, Carrier::Tcp(_));
-        match connection.write(&mut self.spares) {
+        match connection.write(&mut self.buffer_pool) {
             Ok(taken) => {
                 if taken > 0 {
                     self.sent = true;
@@ -539,7 +539,7 @@ impl OsTransport {
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.input.extend_from_slice(&bytes[used..]);
-            connection.lengthen_input(&mut self.spares);
+            connection.lengthen_input(&mut self.buffer_pool);
             self.came_in_part(id, used > 0);
         }
         self.scratch = scratch;
@@ -557,7 +557,7 @@ impl OsTransport {
             }
             input.drain(..used);
             connection.input = input;
-            connection.lengthen_input(&mut self.spares);
+            connection.lengthen_input(&mut self.buffer_pool);
             self.came_in_part(id, used > 0);
             return;
         }
@@ -569,7 +569,7 @@ impl OsTransport {
             input.clear();
             connection.input = input;
         } else {
-            self.spares.keep(input);
+            self.buffer_pool.keep(input);
         }
     }
 
@@ -692,7 +692,7 @@ impl OsTransport {
     #[cold]
     pub(super) fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
-        self.spares.tidy();
+        self.buffer_pool.tidy();
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);
         }
