@@ -21,7 +21,7 @@ mod accept;
 mod budget;
 mod connection;
 mod door;
-mod held;
+mod held_input;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -132,7 +132,7 @@ pub struct OsTransport {
     /// All connections together hold much, or did and some of them still wait for their turn.
     tight: bool,
     /// A listener or the door was taken out of epoll because descriptors ran out.
-    deaf: bool,
+    not_listening: bool,
     /// The bytes waiting for a peer above which no more requests are taken from it: below the limit
     /// while all connections together hold much.
     waiting_bytes_high: usize,
@@ -150,11 +150,11 @@ pub struct OsTransport {
     /// Connections over rings with pages that are not faulted in yet.
     bare: Vec<ConnectionId>,
     /// Memory of closed rings that is still mapped.
-    remains: Vec<shm::Remains>,
+    retired: Vec<shm::RetiredMapping>,
     /// Further messages wait for the next poll: see [`Transport::hold_input`].
     holds_input: bool,
     /// The source at which the last poll held its input.
-    held_at: Option<held::Source>,
+    held_at: Option<held_input::Source>,
     /// Failed connections of which the handler has not been told yet.
     failed: Vec<(ConnectionId, Cause)>,
     counters: Counters,
@@ -210,13 +210,13 @@ impl OsTransport {
             unsent: Vec::new(),
             resumed: Vec::new(),
             bare: Vec::new(),
-            remains: Vec::new(),
+            retired: Vec::new(),
             holds_input: false,
             held_at: None,
             timed: BTreeSet::new(),
             failed: Vec::new(),
             next_sweep: Time(0),
-            deaf: false,
+            not_listening: false,
             warned: false,
             scratch: vec![0; READ_BYTES],
             layout_version: shm::LAYOUT_VERSION,
@@ -282,7 +282,7 @@ impl OsTransport {
         if self.counters.count_closed(why) && !usual {
             tracing::warn!(peer = %connection.address, "connection closed: {why}");
         }
-        self.remains.extend(connection.close_rings());
+        self.retired.extend(connection.close_rings());
         Some(connection)
     }
 
@@ -374,9 +374,9 @@ impl Transport for OsTransport {
             self.fault_in_some();
             busy = true;
         }
-        if let (Some(remains), false) = (self.remains.last_mut(), self.holds_input) {
-            if !remains.give_back_some() {
-                self.remains.pop();
+        if let (Some(retired), false) = (self.retired.last_mut(), self.holds_input) {
+            if !retired.give_back_some() {
+                self.retired.pop();
             }
             busy = true;
         }
@@ -419,7 +419,7 @@ impl Transport for OsTransport {
         self.counters.held_bytes -= before as u64;
         let too_much = waiting > self.options.limits.waiting_bytes_max;
         if too_much || self.counters.held_bytes > self.held_bytes_mark {
-            self.holds_much(to);
+            self.enforce_budget(to);
         }
     }
 
@@ -471,7 +471,7 @@ impl Transport for OsTransport {
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        (self.deaf || !self.timed.is_empty() || !self.buffer_pool.is_empty())
+        (self.not_listening || !self.timed.is_empty() || !self.buffer_pool.is_empty())
             .then_some(self.next_sweep)
     }
 

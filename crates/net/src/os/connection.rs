@@ -39,7 +39,7 @@ pub(super) enum Stage {
 
 /// Why nothing more can be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum StreamEnd {
     /// The peer has closed.
     Ended,
     /// An error.
@@ -234,9 +234,9 @@ impl Connection {
     }
 
     /// Closes its rings, if it has some, and returns their memory to be unmapped in pieces.
-    pub(super) fn close_rings(&mut self) -> Option<shm::Remains> {
+    pub(super) fn close_rings(&mut self) -> Option<shm::RetiredMapping> {
         match std::mem::replace(&mut self.carrier, Carrier::None) {
-            Carrier::Rings(channel) => Some(channel.into_remains()),
+            Carrier::Rings(channel) => Some(channel.retire()),
             carrier => {
                 self.carrier = carrier;
                 None
@@ -363,7 +363,7 @@ impl Connection {
 
     /// Writes waiting bytes as far as the peer takes them; returns their number.
     #[inline(always)]
-    pub(super) fn write(&mut self, pool: &mut BufferPool<Vec<u8>>) -> Result<usize, Broken> {
+    pub(super) fn write(&mut self, pool: &mut BufferPool<Vec<u8>>) -> Result<usize, StreamEnd> {
         let waiting = &self.output[self.written..];
         let taken = match &mut self.carrier {
             Carrier::None => 0,
@@ -371,7 +371,7 @@ impl Connection {
             Carrier::Tcp(socket) => match rustix::net::send(socket, waiting, SEND) {
                 Ok(taken) => taken,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
-                Err(_) => return Err(Broken::Reset),
+                Err(_) => return Err(StreamEnd::Reset),
             },
             Carrier::Rings(channel) => {
                 self.has_sent = false;
@@ -381,7 +381,7 @@ impl Connection {
                 };
                 // This also ends the reception of this turn.
                 channel.flush();
-                sent.map_err(|_| Broken::Corrupt)?
+                sent.map_err(|_| StreamEnd::Corrupt)?
             }
         };
         self.written += taken;
@@ -392,7 +392,7 @@ impl Connection {
     /// Reads arrived bytes: into `scratch` if there is no partial input, else behind that. Returns
     /// their number; 0 if there are none now.
     #[inline(always)]
-    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, Broken> {
+    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, StreamEnd> {
         match &mut self.carrier {
             Carrier::None => Ok(0),
             Carrier::Tcp(socket) => {
@@ -405,14 +405,14 @@ impl Connection {
                     rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
                 };
                 match result {
-                    Ok(0) => Err(Broken::Ended),
+                    Ok(0) => Err(StreamEnd::Ended),
                     Ok(count) => Ok(count),
                     Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-                    Err(_) => Err(Broken::Reset),
+                    Err(_) => Err(StreamEnd::Reset),
                 }
             }
             Carrier::Rings(channel) => {
-                channel.receive(&mut self.input, most).map_err(|_| Broken::Corrupt)
+                channel.receive(&mut self.input, most).map_err(|_| StreamEnd::Corrupt)
             }
         }
     }
