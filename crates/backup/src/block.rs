@@ -67,7 +67,7 @@ pub(crate) type Payload = [u8; PAYLOAD_BYTES];
 
 /// The state of a sealed block, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unsealed {
+pub(crate) enum UnsealedBlock {
     /// All of it is of one writing.
     Whole { sequence: u64, payload: Box<Payload> },
     /// Intact sectors of several writings: the power went during the newest of them.
@@ -95,7 +95,7 @@ pub(crate) fn seal(payload: &Payload, sequence: u64, key: u64) -> Block {
 }
 
 /// Unseals a block.
-pub(crate) fn unseal(block: &Block, key: u64) -> Unsealed {
+pub(crate) fn unseal(block: &Block, key: u64) -> UnsealedBlock {
     let mut payload = Box::new([0; PAYLOAD_BYTES]);
     let mut newest = None;
     let mut oldest = None;
@@ -118,12 +118,12 @@ pub(crate) fn unseal(block: &Block, key: u64) -> Unsealed {
         into.copy_from_slice(part);
     }
     match (newest, oldest) {
-        _ if damaged => Unsealed::Damaged { newest },
+        _ if damaged => UnsealedBlock::Damaged { newest },
         (Some(newest), Some(oldest)) if newest == oldest => {
-            Unsealed::Whole { sequence: newest, payload }
+            UnsealedBlock::Whole { sequence: newest, payload }
         }
-        (Some(newest), _) => Unsealed::Torn { newest },
-        (None, _) => Unsealed::Damaged { newest: None },
+        (Some(newest), _) => UnsealedBlock::Torn { newest },
+        (None, _) => UnsealedBlock::Damaged { newest: None },
     }
 }
 
@@ -148,15 +148,15 @@ mod tests {
     fn a_block_is_whole_torn_or_damaged() {
         let (old, new) = (sealed(1, 5), sealed(2, 9));
         let payload = Box::new([2; PAYLOAD_BYTES]);
-        assert_eq!(unseal(&new, 77), Unsealed::Whole { sequence: 9, payload });
-        assert_eq!(unseal(&new, 78), Unsealed::Damaged { newest: None });
-        assert_eq!(unseal(&Block::ZERO, 77), Unsealed::Damaged { newest: None });
+        assert_eq!(unseal(&new, 77), UnsealedBlock::Whole { sequence: 9, payload });
+        assert_eq!(unseal(&new, 78), UnsealedBlock::Damaged { newest: None });
+        assert_eq!(unseal(&Block::ZERO, 77), UnsealedBlock::Damaged { newest: None });
         let mut torn = old;
         torn.0[512..1024].copy_from_slice(&new.0[512..1024]);
-        assert_eq!(unseal(&torn, 77), Unsealed::Torn { newest: 9 });
+        assert_eq!(unseal(&torn, 77), UnsealedBlock::Torn { newest: 9 });
         let mut moved = new;
         moved.0[..512].copy_from_slice(&new.0[512..1024]);
-        assert_eq!(unseal(&moved, 77), Unsealed::Damaged { newest: Some(9) });
+        assert_eq!(unseal(&moved, 77), UnsealedBlock::Damaged { newest: Some(9) });
     }
 
     #[test]
@@ -166,7 +166,11 @@ mod tests {
             for bit in [1, 0x80] {
                 let mut damaged = block;
                 damaged.0[at] ^= bit;
-                assert_eq!(unseal(&damaged, 77), Unsealed::Damaged { newest: Some(6) }, "{at}");
+                assert_eq!(
+                    unseal(&damaged, 77),
+                    UnsealedBlock::Damaged { newest: Some(6) },
+                    "{at}"
+                );
             }
         }
     }

@@ -2,13 +2,13 @@
 //! written. Never writes; refuses a store that is in use.
 
 use crate::error::{OpenError, ReadError};
-use crate::layout::{Header, Judged, ReplicaId, Superblock, judge};
+use crate::layout::{Header, JudgedFrame, ReplicaId, Superblock, judge};
 use crate::pool::Pool;
-use crate::reader::{Spare, read_data};
+use crate::reader::{SpareBuffers, read_data};
 use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
-use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
+use thunderhead_runtime::lasting::{Memories, WrongOwner};
 use thunderhead_wire::Epoch;
 
 /// The contents of a frame.
@@ -112,10 +112,10 @@ pub fn check(
     let counting = what_counts(files, file, &superblock, &headers)?;
     let total = superblock.geometry.frames;
     let mut frames = Vec::with_capacity(headers.len());
-    let spare = Spare::default();
+    let spare = SpareBuffers::default();
     for (number, slots) in headers.into_iter().enumerate() {
         let frame = number as u32;
-        let Judged { newest, torn, damaged, .. } = judge(slots, &counting);
+        let JudgedFrame { newest, torn, damaged, .. } = judge(slots, &counting);
         let content = match newest {
             None => Content::HeaderDamaged,
             Some((_, _, Header::Free)) => Content::Free,
@@ -136,7 +136,7 @@ pub fn check(
     // files.
     let owner = files.owner(name)?;
     let pool = Pool::find(memories, &superblock);
-    let pool = pool.map_err(|error| match OfAnotherUser::of(&error) {
+    let pool = pool.map_err(|error| match WrongOwner::of(&error) {
         Some(other) => of_another_user(other.clone(), owner).to_string(),
         None => error.to_string(),
     });

@@ -3,7 +3,7 @@
 
 use crate::layout::{Geometry, Identity, ReplicaId};
 use std::io;
-use thunderhead_runtime::lasting::OfAnotherUser;
+use thunderhead_runtime::lasting::WrongOwner;
 use thunderhead_wire::{Epoch, MasterId};
 
 /// The reason why a call was refused. A refused call changes nothing.
@@ -187,13 +187,13 @@ pub enum OpenError {
          replicas that are not on the disk",
         user = .0.user, path = .0.path
     )]
-    OtherUser(OfAnotherUser),
+    OtherUser(WrongOwner),
     /// The buffers belong to a user that owns neither the storage nor this process.
     #[error(
         "the shared memory for the buffers cannot be trusted: {0}, and the storage to neither; if no server of yours has \
          left it there, remove it"
     )]
-    Forged(OfAnotherUser),
+    Forged(WrongOwner),
     /// The configured buffer directory has changed, and a killed process left replicas in the
     /// former one.
     #[error(

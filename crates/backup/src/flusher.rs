@@ -9,18 +9,18 @@
 //!    number of its headers;
 //! 3. `fdatasync`.
 //!
-//! A power loss during a round leaves all of it or nothing ([`Counting`]). The reactor puts all
-//! changes into a round, so the disk always holds the result of some prefix of its calls: the
+//! A power loss during a round leaves all of it or nothing ([`CountedRounds`]). The reactor puts
+//! all changes into a round, so the disk always holds the result of some prefix of its calls: the
 //! order that the log's replicator demands.
 //!
 //! # One sync, or two
 //!
 //! With one sync, a header may be on the disk without its data. Each header says that it was
-//! written so, and from which offset on its data is new ([`Doubt`]). It also names the newest
-//! round of one sync that was durable when it was written. So after a power loss, there is at most
-//! one round of which the headers alone do not prove that it was durable: the last. The start
-//! compares that round's data with its checksums. If all is there, the round counts. If some is
-//! not, the round was never acknowledged.
+//! written so, and from which offset on its data is new ([`DoubtfulData`]). It also names the
+//! newest round of one sync that was durable when it was written. So after a power loss, there is
+//! at most one round of which the headers alone do not prove that it was durable: the last. The
+//! start compares that round's data with its checksums. If all is there, the round counts. If some
+//! is not, the round was never acknowledged.
 //!
 //! If no write follows a round of one sync for some time, the flusher writes one of its headers
 //! again, in a round that says that the one before was durable. (Otherwise a bit of its data that
@@ -63,7 +63,7 @@
 //! all of it.
 
 use crate::block::Block;
-use crate::layout::{Doubt, Geometry, Header, Slot, Superblock, Writing};
+use crate::layout::{DoubtfulData, Geometry, Header, HeaderWrite, Slot, Superblock};
 use crate::limits::{BLOCK_BYTES, JOBS_AT_ONCE, SYNC_ATTEMPTS};
 use crate::pool::Pool;
 use std::collections::BTreeSet;
@@ -87,23 +87,23 @@ pub(crate) struct Job {
 
 /// The outcome of a round.
 #[derive(Debug, Default)]
-pub(crate) struct Finished {
+pub(crate) struct RoundOutcome {
     /// The frames that failed, with their errors.
-    pub(crate) failed: Failed,
+    pub(crate) failed: FailedFrames,
     /// The newest round that was begun.
     pub(crate) sequence: u64,
     /// No header on the disk says that the last round was durable.
     pub(crate) unproven: bool,
 }
 
-pub(crate) type Failed = Vec<(u32, io::ErrorKind)>;
+pub(crate) type FailedFrames = Vec<(u32, io::ErrorKind)>;
 
 /// The state that reactor and worker share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// The next round. Without jobs, it records that the last round was durable.
     pub(crate) round: Option<Vec<Job>>,
-    pub(crate) finished: Option<Finished>,
+    pub(crate) finished: Option<RoundOutcome>,
 }
 
 /// A handle to it.
@@ -145,7 +145,7 @@ pub(crate) enum Syncs {
 }
 
 /// The reason why an attempt at a round ended early.
-enum Interrupted {
+enum Interruption {
     /// A frame left it, so the number of its headers has changed.
     Fewer,
     Sync(io::Error),
@@ -165,7 +165,7 @@ impl Rounds {
         pool: &Pool,
         syncs: Syncs,
         mut jobs: Vec<Job>,
-    ) -> Failed {
+    ) -> FailedFrames {
         let mut failed = Vec::new();
         let mut syncs_failed = 0;
         let mut had = Syncs::Two;
@@ -176,8 +176,8 @@ impl Rounds {
                     had = syncs;
                     break;
                 }
-                Err(Interrupted::Fewer) => {}
-                Err(Interrupted::Sync(error)) => {
+                Err(Interruption::Fewer) => {}
+                Err(Interruption::Sync(error)) => {
                     syncs_failed += 1;
                     tracing::warn!("a sync of the backup storage failed: {error}");
                     if syncs_failed == SYNC_ATTEMPTS {
@@ -211,7 +211,8 @@ impl Rounds {
     pub(crate) fn prove(&mut self, files: &mut dyn Files, file: FileId, pool: &Pool) {
         let Some((frame, header)) = self.unproven.clone() else { return };
         let mut jobs = vec![Job { frame, buffer: None, header }];
-        let tried = self.attempt(files, file, pool, Syncs::Two, &mut jobs, &mut Failed::new());
+        let tried =
+            self.attempt(files, file, pool, Syncs::Two, &mut jobs, &mut FailedFrames::new());
         if tried.is_ok() {
             let disk = &mut self.frames[frame as usize];
             disk.slot = disk.slot.other();
@@ -227,15 +228,15 @@ impl Rounds {
         pool: &Pool,
         syncs: Syncs,
         jobs: &mut Vec<Job>,
-        failed: &mut Failed,
-    ) -> Result<Syncs, Interrupted> {
+        failed: &mut FailedFrames,
+    ) -> Result<Syncs, Interruption> {
         let writes_data = jobs.iter().any(|job| self.new_data(job).is_some());
         // Headers without new data are always true, so they need no doubt.
         let syncs = if writes_data { syncs } else { Syncs::Two };
         if writes_data && syncs == Syncs::Two {
             write_parts(files, file, pool, jobs, failed, |job| self.data(pool, job));
             if !jobs.is_empty() {
-                files.sync(file).map_err(Interrupted::Sync)?;
+                files.sync(file).map_err(Interruption::Sync)?;
             }
         }
         self.sequence += 1;
@@ -247,10 +248,10 @@ impl Rounds {
         let left = write_parts(files, file, pool, jobs, failed, |job| {
             let from = self.frames[job.frame as usize].synced;
             let (mut part, doubt) = match syncs {
-                Syncs::One => (self.data(pool, job), Some(Doubt { from })),
+                Syncs::One => (self.data(pool, job), Some(DoubtfulData { from })),
                 Syncs::Two => (Part::default(), None),
             };
-            let writing = Writing { sequence, members, proven, doubt };
+            let writing = HeaderWrite { sequence, members, proven, doubt };
             part.copies.push(self.header(job.frame, &job.header, writing));
             part
         });
@@ -258,10 +259,10 @@ impl Rounds {
             if syncs == Syncs::One {
                 self.unsay(files, file, &left);
             }
-            return Err(Interrupted::Fewer);
+            return Err(Interruption::Fewer);
         }
         if !jobs.is_empty() {
-            files.sync(file).map_err(Interrupted::Sync)?;
+            files.sync(file).map_err(Interruption::Sync)?;
         }
         Ok(syncs)
     }
@@ -272,9 +273,9 @@ impl Rounds {
     fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[u32]) {
         self.sequence += 1;
         for frame in left {
-            let doubt = Some(Doubt { from: 0 });
+            let doubt = Some(DoubtfulData { from: 0 });
             let (sequence, proven) = (self.sequence, self.proven);
-            let writing = Writing { sequence, members: u32::MAX, proven, doubt };
+            let writing = HeaderWrite { sequence, members: u32::MAX, proven, doubt };
             let (at, block) = self.header(*frame, &Header::Free, writing);
             let _ = files.write_at(file, at, block.as_bytes());
         }
@@ -282,7 +283,7 @@ impl Rounds {
     }
 
     /// Returns a header block and its offset in the file.
-    fn header(&self, frame: u32, header: &Header, writing: Writing) -> (u64, Box<Block>) {
+    fn header(&self, frame: u32, header: &Header, writing: HeaderWrite) -> (u64, Box<Block>) {
         let slot = self.frames[frame as usize].slot.other();
         let block = header.encode(self.superblock.store, frame, writing);
         (self.geometry().header_at(frame, slot), Box::new(block))
@@ -345,7 +346,7 @@ fn write_parts(
     file: FileId,
     pool: &Pool,
     jobs: &mut Vec<Job>,
-    failed: &mut Failed,
+    failed: &mut FailedFrames,
     part: impl Fn(&Job) -> Part,
 ) -> Vec<u32> {
     let mut errors = Vec::with_capacity(jobs.len());
@@ -371,7 +372,7 @@ fn write_parts(
     left
 }
 
-fn give_up(failed: &mut Failed, job: &Job, error: &io::Error) {
+fn give_up(failed: &mut FailedFrames, job: &Job, error: &io::Error) {
     tracing::warn!(frame = job.frame, "a frame of the backup storage cannot be written: {error}");
     failed.push((job.frame, error.kind()));
 }
@@ -392,13 +393,13 @@ impl Worker for Flusher {
         let failed = match self.open(files) {
             Ok(file) if jobs.is_empty() => {
                 self.rounds.prove(files, file, &self.pool);
-                Failed::new()
+                FailedFrames::new()
             }
             Ok(file) => self.rounds.write(files, file, &self.pool, Syncs::One, jobs),
             Err(error) => jobs.iter().map(|job| (job.frame, error.kind())).collect(),
         };
         let Rounds { sequence, ref unproven, .. } = self.rounds;
-        let finished = Finished { failed, sequence, unproven: unproven.is_some() };
+        let finished = RoundOutcome { failed, sequence, unproven: unproven.is_some() };
         lock(&self.exchange).finished = Some(finished);
         self.alarm.ring();
         Step::Idle

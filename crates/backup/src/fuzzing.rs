@@ -1,7 +1,7 @@
 //! Entry points for the fuzz targets. They take any bytes and must never panic.
 
 use crate::block::{Block, PAYLOAD_BYTES, seal};
-use crate::layout::{Counting, Found, Geometry, Header, Identity, Superblock, judge};
+use crate::layout::{CountedRounds, Geometry, Header, Identity, SlotState, Superblock, judge};
 use crate::limits::BLOCK_BYTES;
 use crate::service::{Local, Service};
 use crate::store::{Options, Store};
@@ -24,7 +24,7 @@ pub fn frames(data: &[u8]) {
         geometry: Geometry { segment_bytes: 1 << 16, frames: 4 },
         one_sync: true,
     };
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<SlotState> = Vec::new();
     for (number, part) in data.chunks(BLOCK_BYTES).enumerate() {
         let mut block = Block::ZERO;
         block.0[..part.len()].copy_from_slice(part);
@@ -37,14 +37,14 @@ pub fn frames(data: &[u8]) {
                 assert!(it.geometry.is_possible(), "sizes are checked");
             }
             let header = Header::decode(&block, &superblock, number as u32 % 2);
-            if let Found::Whole { header: Header::Used(used), .. } = &header {
+            if let SlotState::Whole { header: Header::Used(used), .. } = &header {
                 assert!(used.length <= superblock.geometry.segment_bytes, "lengths are checked");
                 let _ = used.first_damaged_chunk(part, superblock.geometry.chunk_bytes());
             }
             found.push(header);
         }
     }
-    let mut counting = Counting::of(found.iter());
+    let mut counting = CountedRounds::of(found.iter());
     while counting.in_doubt().is_some() {
         let earlier = counting.refuted(found.iter());
         assert!(earlier.complete < counting.complete, "a refuted round does not count again");

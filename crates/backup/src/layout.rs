@@ -12,7 +12,7 @@
 //!
 //! Nothing here trusts a byte: decoded values are checked before they size or place anything.
 
-use crate::block::{Block, PAYLOAD_BYTES, Payload, Unsealed, crc, seal, unseal};
+use crate::block::{Block, PAYLOAD_BYTES, Payload, UnsealedBlock, crc, seal, unseal};
 use crate::limits::{BLOCK_BYTES, CHUNKS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX};
 use std::collections::BTreeMap;
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
@@ -25,7 +25,7 @@ pub const FORMAT_VERSION: u16 = 1;
 /// The first bytes of a storage file.
 const FILE_MAGIC: [u8; 4] = *b"THBK";
 
-/// The feature of files with headers that may be [written with their data](Doubt): a reader
+/// The feature of files with headers that may be [written with their data](DoubtfulData): a reader
 /// without it would take all of them for true.
 const FEATURE_ONE_SYNC: u32 = 1;
 
@@ -194,7 +194,7 @@ impl Superblock {
         if raw.magic != FILE_MAGIC {
             // One flipped byte does not make the file foreign.
             return Err(match unsealed {
-                Unsealed::Torn { .. } | Unsealed::Damaged { newest: Some(_) } => {
+                UnsealedBlock::Torn { .. } | UnsealedBlock::Damaged { newest: Some(_) } => {
                     NotSuperblock::Damaged
                 }
                 _ => NotSuperblock::Foreign,
@@ -202,8 +202,8 @@ impl Superblock {
         }
         let (version, features) = (raw.version.get(), raw.features.get());
         let is_other = version != FORMAT_VERSION || features & !FEATURE_ONE_SYNC != 0;
-        let Unsealed::Whole { sequence, payload } = unsealed else {
-            let intact = matches!(unsealed, Unsealed::Damaged { newest: None });
+        let UnsealedBlock::Whole { sequence, payload } = unsealed else {
+            let intact = matches!(unsealed, UnsealedBlock::Damaged { newest: None });
             return Err(match intact && is_other {
                 true => NotSuperblock::Version { version, features },
                 false => NotSuperblock::Damaged,
@@ -247,12 +247,12 @@ pub enum Header {
     /// The frame is free.
     Free,
     /// The frame holds a replica.
-    Used(Used),
+    Used(ReplicaHeader),
 }
 
 /// A replica, as its frame's header describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct ReplicaHeader {
     /// The replica's master and segment.
     pub id: ReplicaId,
     /// The segment's epoch.
@@ -299,14 +299,14 @@ const _: () = assert!(size_of::<RawSuperblock>() == 48);
 /// The mark of a header that a round of one sync wrote together with its data: that the header is
 /// on the disk does not prove that the data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Doubt {
+pub struct DoubtfulData {
     /// The data before this offset was durable before that round.
     pub from: u32,
 }
 
 /// One write of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Writing {
+pub struct HeaderWrite {
     /// The round.
     pub sequence: u64,
     /// The number of headers that the round writes; 0 if the round counts in any case.
@@ -314,16 +314,16 @@ pub struct Writing {
     /// The newest round of one sync that was known to be durable at that time.
     pub proven: u64,
     /// Set if this round has one sync.
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<DoubtfulData>,
 }
 
 /// The state of a header slot on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum SlotState {
     /// A header.
     Whole {
         /// How it was written.
-        writing: Writing,
+        writing: HeaderWrite,
         /// The header itself.
         header: Header,
     },
@@ -346,7 +346,7 @@ fn header_key(store: u64, frame: u32) -> u64 {
 impl Header {
     /// Encodes the header as a block for a frame.
     #[must_use]
-    pub fn encode(&self, store: u64, frame: u32, writing: Writing) -> Block {
+    pub fn encode(&self, store: u64, frame: u32, writing: HeaderWrite) -> Block {
         let mut raw = RawHeader::new_zeroed();
         raw.frame = frame.into();
         raw.members = writing.members.into();
@@ -366,7 +366,7 @@ impl Header {
                 }
             }
         }
-        if let Some(Doubt { from }) = writing.doubt {
+        if let Some(DoubtfulData { from }) = writing.doubt {
             raw.flags |= FLAG_DOUBT;
             raw.from = from.into();
         }
@@ -377,16 +377,16 @@ impl Header {
 
     /// Decodes a slot of a frame.
     #[must_use]
-    pub fn decode(block: &Block, superblock: &Superblock, frame: u32) -> Found {
+    pub fn decode(block: &Block, superblock: &Superblock, frame: u32) -> SlotState {
         match unseal(block, header_key(superblock.store, frame)) {
-            Unsealed::Whole { sequence, payload } => {
+            UnsealedBlock::Whole { sequence, payload } => {
                 match Header::of_payload(&payload, sequence, superblock.geometry, frame) {
-                    Some((writing, header)) => Found::Whole { writing, header },
-                    None => Found::Damaged { newest: Some(sequence) },
+                    Some((writing, header)) => SlotState::Whole { writing, header },
+                    None => SlotState::Damaged { newest: Some(sequence) },
                 }
             }
-            Unsealed::Torn { newest } => Found::Torn { newest },
-            Unsealed::Damaged { newest } => Found::Damaged { newest },
+            UnsealedBlock::Torn { newest } => SlotState::Torn { newest },
+            UnsealedBlock::Damaged { newest } => SlotState::Damaged { newest },
         }
     }
 
@@ -395,14 +395,14 @@ impl Header {
         sequence: u64,
         geometry: Geometry,
         frame: u32,
-    ) -> Option<(Writing, Header)> {
+    ) -> Option<(HeaderWrite, Header)> {
         let (raw, _) = RawHeader::read_from_prefix(&payload[..]).ok()?;
         if raw.frame.get() != frame || raw.flags & !(FLAG_UNCOMMITTED | FLAG_DOUBT) != 0 {
             return None;
         }
-        let doubt = (raw.flags & FLAG_DOUBT != 0).then_some(Doubt { from: raw.from.get() });
+        let doubt = (raw.flags & FLAG_DOUBT != 0).then_some(DoubtfulData { from: raw.from.get() });
         let (members, proven) = (raw.members.get(), raw.proven.get());
-        let writing = Writing { sequence, members, proven, doubt };
+        let writing = HeaderWrite { sequence, members, proven, doubt };
         let closed = match raw.state {
             STATE_FREE => return Some((writing, Header::Free)),
             STATE_OPEN => false,
@@ -419,12 +419,12 @@ impl Header {
             ReplicaId { master: MasterId(raw.master.get()), segment: SegmentId(raw.segment.get()) };
         let committed = raw.flags & FLAG_UNCOMMITTED == 0;
         let epoch = Epoch(raw.epoch.get());
-        let used = Used { id, epoch, closed, committed, length, chunks };
+        let used = ReplicaHeader { id, epoch, closed, committed, length, chunks };
         Some((writing, Header::Used(used)))
     }
 }
 
-impl Used {
+impl ReplicaHeader {
     /// Returns the first chunk that differs from its checksum; `None` if all are intact. The data
     /// may be longer than the replica.
     #[must_use]
@@ -446,10 +446,10 @@ impl Used {
 /// Of rounds of one sync, only *proven* ones count, because the data of the others may be missing.
 /// No round begins before the one before it is durable, and the next headers record that. So at
 /// most one round may have been acknowledged without a proof on the disk: the newest complete
-/// round, if it has one sync. It is [in doubt](Counting::in_doubt), and the start decides after it
-/// has checked the round's data.
+/// round, if it has one sync. It is [in doubt](CountedRounds::in_doubt), and the start decides
+/// after it has checked the round's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counting {
+pub struct CountedRounds {
     /// The newest round that is complete.
     pub complete: u64,
     /// The newest round of one sync that is known to be durable.
@@ -457,18 +457,19 @@ pub struct Counting {
     in_doubt: bool,
 }
 
-impl Counting {
+impl CountedRounds {
     /// All rounds count.
-    pub const ALL: Counting = Counting { complete: u64::MAX, proven: u64::MAX, in_doubt: false };
+    pub const ALL: CountedRounds =
+        CountedRounds { complete: u64::MAX, proven: u64::MAX, in_doubt: false };
 
     /// Decides by the headers in all slots.
     #[must_use]
-    pub fn of<'a>(slots: impl Iterator<Item = &'a Found>) -> Counting {
-        Counting::below(u64::MAX, slots)
+    pub fn of<'a>(slots: impl Iterator<Item = &'a SlotState>) -> CountedRounds {
+        CountedRounds::below(u64::MAX, slots)
     }
 
     /// The same as if this round and all later ones had never begun.
-    fn below<'a>(limit: u64, slots: impl Iterator<Item = &'a Found>) -> Counting {
+    fn below<'a>(limit: u64, slots: impl Iterator<Item = &'a SlotState>) -> CountedRounds {
         #[derive(Default)]
         struct Round {
             found: u64,
@@ -480,8 +481,8 @@ impl Counting {
         let mut newest_proven = 0;
         for found in slots {
             match found {
-                Found::Whole { writing, .. } => {
-                    let Writing { sequence, members, proven, doubt } = writing;
+                SlotState::Whole { writing, .. } => {
+                    let HeaderWrite { sequence, members, proven, doubt } = writing;
                     let round = rounds.entry(*sequence).or_default();
                     round.found += 1;
                     round.members = u64::from(*members);
@@ -489,18 +490,18 @@ impl Counting {
                     newest_proven = newest_proven.max(*proven);
                 }
                 // It was written, even if it was damaged since.
-                Found::Damaged { newest: Some(newest) } => {
+                SlotState::Damaged { newest: Some(newest) } => {
                     rounds.entry(*newest).or_default().found += 1;
                 }
-                Found::Damaged { newest: None } => damaged_anywhere += 1,
-                Found::Torn { .. } => {}
+                SlotState::Damaged { newest: None } => damaged_anywhere += 1,
+                SlotState::Torn { .. } => {}
             }
         }
         let complete = |round: &Round| round.found + damaged_anywhere >= round.members;
         let newest = rounds.range(..limit).rev().find(|(_, round)| complete(round));
         let (complete, doubt) = newest.map_or((0, false), |(at, round)| (*at, round.doubt));
         let in_doubt = doubt && complete > newest_proven;
-        Counting { complete, proven: newest_proven, in_doubt }
+        CountedRounds { complete, proven: newest_proven, in_doubt }
     }
 
     /// Returns the newest complete round if it had one sync and is not proven. It counts if all
@@ -512,20 +513,20 @@ impl Counting {
 
     /// The decision after all data of the round in doubt was found.
     #[must_use]
-    pub fn proven(self) -> Counting {
-        Counting { proven: self.complete, in_doubt: false, ..self }
+    pub fn proven(self) -> CountedRounds {
+        CountedRounds { proven: self.complete, in_doubt: false, ..self }
     }
 
     /// The decision after data of the round in doubt was missing: the round was cut off before it
     /// was acknowledged.
     #[must_use]
-    pub fn refuted<'a>(self, slots: impl Iterator<Item = &'a Found>) -> Counting {
-        Counting::below(self.complete, slots)
+    pub fn refuted<'a>(self, slots: impl Iterator<Item = &'a SlotState>) -> CountedRounds {
+        CountedRounds::below(self.complete, slots)
     }
 
     /// Whether a write of a header counts.
     #[must_use]
-    pub fn counts(&self, writing: &Writing) -> bool {
+    pub fn counts(&self, writing: &HeaderWrite) -> bool {
         writing.sequence <= self.complete
             && (writing.doubt.is_none() || writing.sequence <= self.proven)
     }
@@ -533,7 +534,7 @@ impl Counting {
 
 /// The state of a frame, from its two slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedFrame {
     /// The header that counts, with its slot and its round; `None` if it is damaged.
     pub newest: Option<(Slot, u64, Header)>,
     /// The highest sequence in the two slots.
@@ -544,19 +545,19 @@ pub struct Judged {
     pub damaged: bool,
 }
 
-/// Decides which of two slots counts, given [which rounds do](Counting).
+/// Decides which of two slots counts, given [which rounds do](CountedRounds).
 ///
 /// A write of a round that does not count, torn or not, was never acknowledged, and the other slot
 /// holds the former header. A damaged slot must be proven to be the older one; otherwise it may
 /// have held the header that counts.
 #[must_use]
-pub fn judge(slots: [Found; 2], counting: &Counting) -> Judged {
-    let mut judged = Judged { newest: None, sequence: 0, torn: false, damaged: false };
+pub fn judge(slots: [SlotState; 2], counting: &CountedRounds) -> JudgedFrame {
+    let mut judged = JudgedFrame { newest: None, sequence: 0, torn: false, damaged: false };
     // A damaged slot of unknown age may be the newer one.
     let mut damaged_newest: Option<u64> = None;
     for (slot, found) in Slot::BOTH.into_iter().zip(slots) {
         let newest = match found {
-            Found::Whole { writing, header } => {
+            SlotState::Whole { writing, header } => {
                 let sequence = writing.sequence;
                 let is_newer = judged.newest.as_ref().is_none_or(|it| it.1 < sequence);
                 if !counting.counts(&writing) {
@@ -566,11 +567,11 @@ pub fn judge(slots: [Found; 2], counting: &Counting) -> Judged {
                 }
                 sequence
             }
-            Found::Torn { newest } => {
+            SlotState::Torn { newest } => {
                 judged.torn = true;
                 newest
             }
-            Found::Damaged { newest } => {
+            SlotState::Damaged { newest } => {
                 judged.damaged = true;
                 if newest.is_none_or(|newest| newest <= counting.complete) {
                     damaged_newest = damaged_newest.max(Some(newest.unwrap_or(u64::MAX)));
@@ -599,8 +600,8 @@ mod tests {
         }
     }
 
-    fn used(length: u32) -> Used {
-        Used {
+    fn used(length: u32) -> ReplicaHeader {
+        ReplicaHeader {
             id: ReplicaId { master: MasterId(2), segment: SegmentId(9) },
             epoch: Epoch(1),
             closed: false,
@@ -610,19 +611,19 @@ mod tests {
         }
     }
 
-    fn writing(sequence: u64, members: u32) -> Writing {
-        Writing { sequence, members, proven: 0, doubt: None }
+    fn writing(sequence: u64, members: u32) -> HeaderWrite {
+        HeaderWrite { sequence, members, proven: 0, doubt: None }
     }
 
-    fn whole(sequence: u64, members: u32) -> Found {
-        Found::Whole { writing: writing(sequence, members), header: Header::Free }
+    fn whole(sequence: u64, members: u32) -> SlotState {
+        SlotState::Whole { writing: writing(sequence, members), header: Header::Free }
     }
 
     /// Returns a header of a round of one sync.
-    fn doubtful(sequence: u64, members: u32, proven: u64) -> Found {
-        let doubt = Some(Doubt { from: 0 });
-        let writing = Writing { sequence, members, proven, doubt };
-        Found::Whole { writing, header: Header::Free }
+    fn doubtful(sequence: u64, members: u32, proven: u64) -> SlotState {
+        let doubt = Some(DoubtfulData { from: 0 });
+        let writing = HeaderWrite { sequence, members, proven, doubt };
+        SlotState::Whole { writing, header: Header::Free }
     }
 
     #[test]
@@ -645,13 +646,13 @@ mod tests {
         let superblock = superblock();
         assert_eq!(Superblock::decode(&superblock.encode(5)), Ok((5, superblock)));
         for header in [Header::Free, Header::Used(used(0)), Header::Used(used(20_000))] {
-            for doubt in [None, Some(Doubt { from: 7 })] {
-                let writing = Writing { proven: 6, doubt, ..writing(8, 5) };
+            for doubt in [None, Some(DoubtfulData { from: 7 })] {
+                let writing = HeaderWrite { proven: 6, doubt, ..writing(8, 5) };
                 let block = header.encode(superblock.store, 2, writing);
                 let found = Header::decode(&block, &superblock, 2);
-                assert_eq!(found, Found::Whole { writing, header: header.clone() });
+                assert_eq!(found, SlotState::Whole { writing, header: header.clone() });
                 let elsewhere = Header::decode(&block, &superblock, 3);
-                assert_eq!(elsewhere, Found::Damaged { newest: None }, "it belongs to frame 2");
+                assert_eq!(elsewhere, SlotState::Damaged { newest: None }, "it belongs to frame 2");
             }
         }
         let earlier = Superblock { one_sync: false, ..superblock };
@@ -663,7 +664,8 @@ mod tests {
         // A change of these bytes needs a new FORMAT_VERSION, in docs/format.md too.
         let superblock = superblock();
         let earlier = Superblock { one_sync: false, ..superblock };
-        let in_doubt = Writing { proven: 4, doubt: Some(Doubt { from: 8000 }), ..writing(5, 3) };
+        let in_doubt =
+            HeaderWrite { proven: 4, doubt: Some(DoubtfulData { from: 8000 }), ..writing(5, 3) };
         let blocks = [
             superblock.encode(1),
             earlier.encode(1),
@@ -696,9 +698,9 @@ mod tests {
     #[test]
     fn a_damaged_slot_does_not_bring_back_the_former_header() {
         let whole = |sequence| whole(sequence, 1);
-        let counting = Counting { complete: 9, ..Counting::ALL };
-        let damaged = |newest| Found::Damaged { newest };
-        let torn = |newest| Found::Torn { newest };
+        let counting = CountedRounds { complete: 9, ..CountedRounds::ALL };
+        let damaged = |newest| SlotState::Damaged { newest };
+        let torn = |newest| SlotState::Torn { newest };
         let table = [
             ([whole(4), whole(5)], Some((Slot::B, 5))),
             ([whole(6), whole(5)], Some((Slot::A, 6))),
@@ -720,32 +722,32 @@ mod tests {
 
     #[test]
     fn an_unfinished_round_does_not_count() {
-        let rounds = |slots: &[Found]| Counting::of(slots.iter()).complete;
+        let rounds = |slots: &[SlotState]| CountedRounds::of(slots.iter()).complete;
         assert_eq!(rounds(&[]), 0);
         assert_eq!(rounds(&[whole(1, 0), whole(2, 2), whole(2, 2)]), 2);
-        assert_eq!(rounds(&[whole(1, 0), whole(2, 2), Found::Torn { newest: 2 }]), 1);
+        assert_eq!(rounds(&[whole(1, 0), whole(2, 2), SlotState::Torn { newest: 2 }]), 1);
         assert_eq!(rounds(&[whole(1, 1), whole(3, 2), whole(2, 3)]), 1);
         for newest in [Some(2), None] {
-            let slots = [whole(1, 0), whole(2, 2), Found::Damaged { newest }];
+            let slots = [whole(1, 0), whole(2, 2), SlotState::Damaged { newest }];
             assert_eq!(rounds(&slots), 2, "damage does not undo a round");
         }
     }
 
     #[test]
     fn only_the_last_round_of_one_sync_is_in_doubt_and_failed_ones_do_not_count() {
-        let of = |slots: &[Found]| Counting::of(slots.iter());
-        let in_doubt = |slots: &[Found]| of(slots).in_doubt();
+        let of = |slots: &[SlotState]| CountedRounds::of(slots.iter());
+        let in_doubt = |slots: &[SlotState]| of(slots).in_doubt();
         assert_eq!(in_doubt(&[whole(1, 0), doubtful(2, 1, 0)]), Some(2));
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 1, 2)]), Some(3));
-        assert_eq!(in_doubt(&[doubtful(2, 1, 0), Found::Torn { newest: 3 }]), Some(2));
+        assert_eq!(in_doubt(&[doubtful(2, 1, 0), SlotState::Torn { newest: 3 }]), Some(2));
         // Part of the third is there, and no round begins before the second is durable.
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 2, 2)]), None);
         assert_eq!(in_doubt(&[doubtful(2, 1, 0), whole(3, 1)]), None);
 
         let slots = [doubtful(2, 1, 0), doubtful(3, 1, 2)];
         let (proven, refuted) = (of(&slots).proven(), of(&slots).refuted(slots.iter()));
-        let counts = |counting: &Counting, found: &Found| match found {
-            Found::Whole { writing, .. } => counting.counts(writing),
+        let counts = |counting: &CountedRounds, found: &SlotState| match found {
+            SlotState::Whole { writing, .. } => counting.counts(writing),
             _ => false,
         };
         assert!(counts(&proven, &slots[0]) && counts(&proven, &slots[1]));

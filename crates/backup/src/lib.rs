@@ -30,7 +30,7 @@
 //!
 //! [`service`] handles the messages of masters and recoveries; [`store`] holds the frames for it;
 //! [`start`] opens the store. `flusher` and [`reader`] are the workers. `pool` has the buffers,
-//! and `whereabouts` the file that records their directory. [`layout`] and [`block`] define the
+//! and `buffer_record` the file that records their directory. [`layout`] and [`block`] define the
 //! file's bytes, which `docs/format.md` describes. [`check`](mod@check) reads a store offline.
 //!
 //! # Limits
@@ -40,8 +40,8 @@
 //! [lasting memory]: thunderhead_runtime::lasting
 #![forbid(unsafe_code)]
 
-mod around;
 pub mod block;
+mod buffer_record;
 pub mod check;
 pub mod error;
 mod flusher;
@@ -54,12 +54,12 @@ pub mod reader;
 pub mod service;
 pub mod start;
 pub mod store;
-mod whereabouts;
+mod unreadable_blocks;
 
+pub use buffer_record::buffer_directory;
 pub use error::{OpenError, ReadError, Refusal, Unserved};
 pub use layout::{Identity, ReplicaId};
 pub use reader::{ReadId, ReplicaBytes};
 pub use service::{Local, Service};
-pub use start::Opened;
+pub use start::StartReport;
 pub use store::{Ack, Durability, Event, FILE_NAME, Options, Replica, Store, Ticket};
-pub use whereabouts::buffer_directory;

@@ -104,7 +104,7 @@ pub(crate) const LISTS_MAX: usize = 16;
 pub(crate) const WAITING_MAX: usize = 16_384;
 
 /// Freed replicas that are remembered, so that a delayed message does not begin one of them again.
-pub(crate) const GRAVES_MAX: usize = 4096;
+pub(crate) const FREED_REPLICAS_MAX: usize = 4096;
 
 /// Masters in one answer to `masters here`: their lookup takes less than a slice.
 pub(crate) const MASTERS_MAX: usize = 256;

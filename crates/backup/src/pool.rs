@@ -32,11 +32,11 @@
 //! be older than the replica, and say *open* about a replica whose closing was acknowledged.
 
 use crate::block::crc;
-use crate::layout::{Geometry, ReplicaId, Superblock, Used};
+use crate::layout::{Geometry, ReplicaHeader, ReplicaId, Superblock};
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, CHUNKS_MAX};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thunderhead_runtime::lasting::{Lasting, Memories};
+use thunderhead_runtime::lasting::{LastingMemory, Memories};
 use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"THPOOL\x01\0");
@@ -61,18 +61,18 @@ const _: () = assert!(CHUNKS + CHUNKS_MAX <= PAGE_WORDS);
 /// A pool. Clones are handles to the same memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    memory: Lasting,
+    memory: LastingMemory,
     geometry: Geometry,
     buffers: u32,
 }
 
 /// The replica in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claimed {
+pub(crate) struct BufferedReplica {
     pub(crate) buffer: u32,
     pub(crate) frame: u32,
     pub(crate) base: u64,
-    pub(crate) used: Used,
+    pub(crate) used: ReplicaHeader,
 }
 
 /// Returns the name of a store's pool.
@@ -136,7 +136,7 @@ impl Pool {
     }
 
     /// Returns the replicas that the buffers hold.
-    pub(crate) fn claims(&self) -> impl Iterator<Item = Claimed> {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = BufferedReplica> {
         (0..self.buffers).filter_map(|buffer| self.claimed(buffer))
     }
 
@@ -144,7 +144,7 @@ impl Pool {
         self.geometry
     }
 
-    pub(crate) fn memory(&self) -> &Lasting {
+    pub(crate) fn memory(&self) -> &LastingMemory {
         &self.memory
     }
 
@@ -173,8 +173,8 @@ impl Pool {
     }
 
     /// Takes a buffer into use for a replica without bytes.
-    pub(crate) fn claim(&self, claimed: &Claimed) {
-        let Claimed { buffer, frame, base, used } = claimed;
+    pub(crate) fn claim(&self, claimed: &BufferedReplica) {
+        let BufferedReplica { buffer, frame, base, used } = claimed;
         self.store(*buffer, MASTER, used.id.master.0);
         self.store(*buffer, SEGMENT, used.id.segment.0);
         self.store(*buffer, BASE, *base);
@@ -231,7 +231,7 @@ impl Pool {
 
     /// Returns the replica in a buffer; `None` if the buffer is free, its replica was dropped, or
     /// its values are impossible.
-    pub(crate) fn claimed(&self, buffer: u32) -> Option<Claimed> {
+    pub(crate) fn claimed(&self, buffer: u32) -> Option<BufferedReplica> {
         let claim = self.load(buffer, CLAIM);
         let frame = (claim as u32).checked_sub(1)?;
         if frame >= self.geometry.frames || claim != self.claim_word(buffer, frame) {
@@ -253,7 +253,7 @@ impl Pool {
         }
         let master = MasterId(self.load(buffer, MASTER));
         let segment = SegmentId(self.load(buffer, SEGMENT));
-        let used = Used {
+        let used = ReplicaHeader {
             id: ReplicaId { master, segment },
             epoch: Epoch(self.load(buffer, EPOCH)),
             closed: state & CLOSED != 0,
@@ -261,6 +261,6 @@ impl Pool {
             length,
             chunks,
         };
-        Some(Claimed { buffer, frame, base: self.load(buffer, BASE), used })
+        Some(BufferedReplica { buffer, frame, base: self.load(buffer, BASE), used })
     }
 }

@@ -1,12 +1,12 @@
 //! The worker that reads replicas for recovery. It hands over verified bytes.
 //!
-//! A replica that is no longer held gives its memory to the next one (`Spare`), because new memory
-//! costs more than reading into it. While no read is under way and no replica is held, no memory
-//! is kept.
+//! A replica that is no longer held gives its memory to the next one (`SpareBuffers`), because new
+//! memory costs more than reading into it. While no read is under way and no replica is held, no
+//! memory is kept.
 
 use crate::block::Block;
 use crate::error::ReadError;
-use crate::layout::{Counting, Header, ReplicaId, Slot, Superblock, Used, judge};
+use crate::layout::{CountedRounds, Header, ReplicaHeader, ReplicaId, Slot, Superblock, judge};
 use crate::limits::{BLOCK_BYTES, SPARE_MAX};
 use crate::pool::Pool;
 use std::collections::VecDeque;
@@ -24,9 +24,9 @@ pub struct ReadId(pub u64);
 /// A replica that was read: every byte is as the master sent it.
 #[derive(Debug)]
 pub struct ReplicaBytes {
-    used: Used,
+    used: ReplicaHeader,
     blocks: Vec<Block>,
-    spare: Spare,
+    spare: SpareBuffers,
 }
 
 impl Drop for ReplicaBytes {
@@ -44,7 +44,7 @@ impl ReplicaBytes {
 
     /// Returns its header.
     #[must_use]
-    pub fn header(&self) -> &Used {
+    pub fn header(&self) -> &ReplicaHeader {
         &self.used
     }
 
@@ -63,7 +63,7 @@ impl AsRef<[u8]> for ReplicaBytes {
 
 /// Spare memory: buffers of former replicas.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Spare(Arc<Mutex<Buffers>>);
+pub(crate) struct SpareBuffers(Arc<Mutex<Buffers>>);
 
 #[derive(Debug, Default)]
 struct Buffers {
@@ -73,7 +73,7 @@ struct Buffers {
     taken: usize,
 }
 
-impl Spare {
+impl SpareBuffers {
     fn buffers(&self) -> MutexGuard<'_, Buffers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +97,7 @@ impl Spare {
     }
 
     /// Returns memory for a replica that is about to be read.
-    pub(crate) fn replica(&self, used: Used) -> ReplicaBytes {
+    pub(crate) fn replica(&self, used: ReplicaHeader) -> ReplicaBytes {
         let blocks = self.take(used.length as usize);
         ReplicaBytes { used, blocks, spare: self.clone() }
     }
@@ -124,9 +124,9 @@ pub(crate) struct ReadJob {
     pub(crate) replica: ReplicaId,
     pub(crate) frame: u32,
     /// The buffer that holds it and its header, if it is not all on disk.
-    pub(crate) in_buffer: Option<(u32, Used)>,
+    pub(crate) in_buffer: Option<(u32, ReplicaHeader)>,
     /// Its header, if the header on disk may be older.
-    pub(crate) on_disk: Option<Used>,
+    pub(crate) on_disk: Option<ReplicaHeader>,
 }
 
 /// The state that reactor and reader share.
@@ -151,7 +151,7 @@ pub(crate) struct Reader {
     pub(crate) pool: Pool,
     pub(crate) name: String,
     pub(crate) file: Option<FileId>,
-    pub(crate) spare: Spare,
+    pub(crate) spare: SpareBuffers,
 }
 
 impl Worker for Reader {
@@ -172,7 +172,7 @@ impl Worker for Reader {
 }
 
 impl Reader {
-    fn copy(&self, buffer: u32, used: &Used) -> Result<ReplicaBytes, ReadError> {
+    fn copy(&self, buffer: u32, used: &ReplicaHeader) -> Result<ReplicaBytes, ReadError> {
         let mut bytes = self.spare.replica(used.clone());
         let length = used.length as usize;
         if let Some(into) = bytes.blocks.as_mut_bytes().get_mut(..length) {
@@ -215,7 +215,7 @@ fn read_header(
     let mut slots = [Block::ZERO; 2];
     files.read_at(file, superblock.geometry.header_at(frame, Slot::A), slots.as_mut_bytes())?;
     let found = slots.map(|block| Header::decode(&block, superblock, frame));
-    Ok(judge(found, &Counting::ALL).newest.map(|(_, _, header)| header))
+    Ok(judge(found, &CountedRounds::ALL).newest.map(|(_, _, header)| header))
 }
 
 /// Reads the data of a frame, as its header describes it.

@@ -34,7 +34,7 @@
 //!
 //! [`READ_LEASE`]: thunderhead_wire::control::READ_LEASE
 
-mod graves;
+mod freed_replicas;
 mod head;
 mod lists;
 mod pages;
@@ -47,7 +47,7 @@ use crate::limits::{
 };
 use crate::reader::ReplicaBytes;
 use crate::store::{Event, Store, Ticket};
-use graves::Graves;
+use freed_replicas::FreedReplicas;
 use head::Heads;
 use lists::{Done, Job, Lists};
 use pages::Pages;
@@ -87,7 +87,7 @@ enum Asker {
 }
 
 /// An answer that waits for the disk.
-struct Waiting {
+struct WaitingAnswer {
     asker: Asker,
     /// Parts by their tickets.
     tickets: Vec<(Ticket, usize)>,
@@ -106,8 +106,8 @@ pub struct Service {
     newer: u64,
     /// Masters that were freed or are being recovered.
     gone: BTreeSet<MasterId>,
-    graves: Graves,
-    waiting: VecDeque<Waiting>,
+    freed_replicas: FreedReplicas,
+    waiting: VecDeque<WaitingAnswer>,
     pages: Pages,
     heads: Heads,
     recoveries: Recoveries,
@@ -134,7 +134,7 @@ impl Service {
             list: (0, BTreeSet::new()),
             newer: 0,
             gone: BTreeSet::new(),
-            graves: Graves::default(),
+            freed_replicas: FreedReplicas::default(),
             waiting: VecDeque::new(),
             pages: Pages::default(),
             lists: Lists::default(),
@@ -197,9 +197,9 @@ impl Service {
         (self.newer > self.list.0).then_some(self.newer)
     }
 
-    /// Whether a master must not change its replicas here any more.
-    fn is_deposed(&mut self, master: MasterId, version: u64) -> bool {
-        self.newer = self.newer.max(version);
+    /// Whether a master that knows a version of the server list must not change its replicas here
+    /// any more.
+    fn is_deposed(&self, master: MasterId, version: u64) -> bool {
         let (known, masters) = &self.list;
         let given_up = *known > 0 && *known >= version && !masters.contains(&master);
         given_up || self.gone.contains(&master)
@@ -444,13 +444,13 @@ impl Service {
 
     /// Refuses further changes by a master, because its replicas are about to be read.
     pub fn fence(&mut self, master: MasterId) {
-        self.is_gone(master);
+        self.on_master_gone(master);
         self.store.gives_way(master);
     }
 
     /// Remembers that a master is gone. After very many, the first ones are forgotten: the server
     /// list says by then that they are gone, and none of their messages is in flight for so long.
-    fn is_gone(&mut self, master: MasterId) {
+    fn on_master_gone(&mut self, master: MasterId) {
         self.gone.insert(master);
         while self.gone.len() > GONE_MAX {
             self.gone.pop_first();
@@ -461,8 +461,8 @@ impl Service {
     pub fn free_master(&mut self, master: MasterId) {
         self.store.free_master(master);
         self.store.forget_lineage(master);
-        self.is_gone(master);
-        self.graves.forget(master);
+        self.on_master_gone(master);
+        self.freed_replicas.forget(master);
         self.pages.forget(master);
         self.recoveries.forget(master);
     }
@@ -536,10 +536,10 @@ fn changes_replicas(opcode: Opcode, body: &[u8]) -> bool {
 }
 
 /// Settles the parts with a ticket: the change is durable, or the disk refused it.
-fn settle(waiting: &mut VecDeque<Waiting>, ticket: Ticket, failed: bool) {
-    let holds = |it: &&mut Waiting| it.tickets.iter().any(|(own, _)| *own == ticket);
+fn settle(waiting: &mut VecDeque<WaitingAnswer>, ticket: Ticket, failed: bool) {
+    let holds = |it: &&mut WaitingAnswer| it.tickets.iter().any(|(own, _)| *own == ticket);
     let Some(found) = waiting.iter_mut().find(holds) else { return };
-    let Waiting { tickets, answers, .. } = found;
+    let WaitingAnswer { tickets, answers, .. } = found;
     tickets.retain(|(own, part)| {
         if *own == ticket
             && failed

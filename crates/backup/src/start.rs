@@ -8,24 +8,24 @@
 //! written again: if a sync had failed before the process was killed, the data that can be read
 //! may not be on the disk.
 
-use crate::around::read_around;
 use crate::block::{Block, crc};
+use crate::buffer_record::settle_in;
 use crate::error::OpenError;
-use crate::flusher::{Failed, Flusher, Job, OnDisk, Rounds, Syncs};
+use crate::flusher::{FailedFrames, Flusher, Job, OnDisk, Rounds, Syncs};
 use crate::layout::{
-    Counting, Doubt, FORMAT_VERSION, Found, Geometry, Header, Judged, NotSuperblock, ReplicaId,
-    Slot, Superblock, Used, Writing, judge,
+    CountedRounds, DoubtfulData, FORMAT_VERSION, Geometry, Header, HeaderWrite, JudgedFrame,
+    NotSuperblock, ReplicaHeader, ReplicaId, Slot, SlotState, Superblock, judge,
 };
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
-use crate::pool::{self, Claimed, Pool};
+use crate::pool::{self, BufferedReplica, Pool};
 use crate::reader::Reader;
 use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
-use crate::whereabouts::settle_in;
+use crate::unreadable_blocks::read_around;
 use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
-use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
+use thunderhead_runtime::lasting::{Memories, WrongOwner};
 use thunderhead_wire::Epoch;
 use zerocopy::IntoBytes;
 
@@ -37,7 +37,7 @@ const TOLD_EVERY: u64 = 1 << 30;
 
 /// The findings of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct StartReport {
     /// The file was made.
     pub is_new: bool,
     /// The number of replicas here.
@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot or must not be opened. It is unchanged then.
-    pub fn start(world: &mut World, options: Options) -> Result<(Store, Opened), OpenError> {
+    pub fn start(world: &mut World, options: Options) -> Result<(Store, StartReport), OpenError> {
         check_options(&options)?;
         let files = world.files.as_mut();
         let lock = files.lock(&format!("{}.lock", options.file)).map_err(in_use)?;
@@ -94,7 +94,7 @@ impl Store {
         let sequence = rounds.sequence;
         let exchange = crate::flusher::Exchange::default();
         let reads = crate::reader::Reads::default();
-        let spare = crate::reader::Spare::default();
+        let spare = crate::reader::SpareBuffers::default();
         let flusher = world.workers.start(
             "backup-flusher",
             Box::new(Flusher {
@@ -144,7 +144,7 @@ fn in_use(error: io::Error) -> OpenError {
 
 /// The error for buffers of another user. A server of the storage's owner may have left the only
 /// copy of replicas there.
-pub(crate) fn of_another_user(other: OfAnotherUser, owner: Option<u32>) -> OpenError {
+pub(crate) fn of_another_user(other: WrongOwner, owner: Option<u32>) -> OpenError {
     match owner == Some(other.user) {
         true => OpenError::OtherUser(other),
         false => OpenError::Forged(other),
@@ -212,7 +212,7 @@ fn fill(
             .flat_map(|frame| {
                 Slot::BOTH.map(|slot| {
                     let sequence = MADE - slot as u64;
-                    let writing = Writing { sequence, members: 0, proven: 0, doubt: None };
+                    let writing = HeaderWrite { sequence, members: 0, proven: 0, doubt: None };
                     Header::Free.encode(superblock.store, frame, writing)
                 })
             })
@@ -324,7 +324,7 @@ pub(crate) fn read_headers(
     file: FileId,
     superblock: &Superblock,
     keep_chunks: bool,
-) -> io::Result<Vec<[Found; 2]>> {
+) -> io::Result<Vec<[SlotState; 2]>> {
     let frames = superblock.geometry.frames;
     let mut all = Vec::with_capacity(frames as usize);
     let mut blocks = Vec::new();
@@ -336,7 +336,7 @@ pub(crate) fn read_headers(
         for (number, slots) in blocks.as_chunks::<2>().0.iter().enumerate() {
             all.push(slots.map(|block| {
                 let mut found = Header::decode(&block, superblock, first + number as u32);
-                if let Found::Whole { header: Header::Used(used), .. } = &mut found
+                if let SlotState::Whole { header: Header::Used(used), .. } = &mut found
                     && !keep_chunks
                 {
                     used.chunks = Vec::new();
@@ -357,9 +357,9 @@ pub(crate) fn what_counts(
     files: &mut dyn Files,
     file: FileId,
     superblock: &Superblock,
-    headers: &[[Found; 2]],
-) -> io::Result<Counting> {
-    let mut counting = Counting::of(headers.iter().flatten());
+    headers: &[[SlotState; 2]],
+) -> io::Result<CountedRounds> {
+    let mut counting = CountedRounds::of(headers.iter().flatten());
     while let Some(round) = counting.in_doubt() {
         let mut is_there = true;
         for (frame, doubt, used) in in_doubt(headers, round) {
@@ -374,11 +374,14 @@ pub(crate) fn what_counts(
 }
 
 /// Returns the replicas of a round of one sync.
-fn in_doubt(headers: &[[Found; 2]], round: u64) -> impl Iterator<Item = (u32, Doubt, &Used)> {
+fn in_doubt(
+    headers: &[[SlotState; 2]],
+    round: u64,
+) -> impl Iterator<Item = (u32, DoubtfulData, &ReplicaHeader)> {
     headers.iter().enumerate().flat_map(move |(frame, slots)| {
         slots.iter().filter_map(move |found| match found {
-            Found::Whole {
-                writing: Writing { sequence, doubt: Some(doubt), .. },
+            SlotState::Whole {
+                writing: HeaderWrite { sequence, doubt: Some(doubt), .. },
                 header: Header::Used(used),
             } if *sequence == round => Some((frame as u32, *doubt, used)),
             _ => None,
@@ -388,7 +391,7 @@ fn in_doubt(headers: &[[Found; 2]], round: u64) -> impl Iterator<Item = (u32, Do
 
 /// Data of a frame: its offset in the frame, its blocks, and whether the disk can read all of
 /// them.
-struct Doubtful {
+struct FrameData {
     from: usize,
     blocks: Vec<Block>,
     is_readable: bool,
@@ -401,14 +404,14 @@ fn read_doubtful(
     file: FileId,
     superblock: &Superblock,
     frame: u32,
-    doubt: Doubt,
-    used: &Used,
-) -> io::Result<Option<Doubtful>> {
+    doubt: DoubtfulData,
+    used: &ReplicaHeader,
+) -> io::Result<Option<FrameData>> {
     let chunk_bytes = superblock.geometry.chunk_bytes();
     let first = doubt.from as usize / chunk_bytes;
     let (from, to) = (first * chunk_bytes, used.length as usize);
     if doubt.from as usize >= to {
-        return Ok(Some(Doubtful { from, blocks: Vec::new(), is_readable: true }));
+        return Ok(Some(FrameData { from, blocks: Vec::new(), is_readable: true }));
     }
     let mut blocks = Block::vec(to - from);
     let at = superblock.geometry.data_at(frame) + from as u64;
@@ -427,19 +430,19 @@ fn read_doubtful(
             .enumerate()
             .all(|(number, (chunk, sum))| crc(chunk) == *sum || is_unreadable(number));
     let is_readable = unreadable.is_empty();
-    Ok(is_there.then_some(Doubtful { from, blocks, is_readable }))
+    Ok(is_there.then_some(FrameData { from, blocks, is_readable }))
 }
 
 /// A start under way.
 struct Start {
     rounds: Rounds,
     frames: Vec<Frame>,
-    judged: Vec<Judged>,
+    judged: Vec<JudgedFrame>,
     /// The replicas that the newest round that counts wrote together with their headers.
-    doubtful: Vec<(u32, Doubt, Used)>,
+    doubtful: Vec<(u32, DoubtfulData, ReplicaHeader)>,
     /// The newest round that counts.
     complete: u64,
-    opened: Opened,
+    opened: StartReport,
 }
 
 impl Start {
@@ -447,13 +450,13 @@ impl Start {
         let headers = read_headers(files, file, &superblock, true)?;
         let counting = what_counts(files, file, &superblock, &headers)?;
         let is_in_doubt =
-            Counting::of(headers.iter().flatten()).in_doubt() == Some(counting.complete);
+            CountedRounds::of(headers.iter().flatten()).in_doubt() == Some(counting.complete);
         let doubtful = in_doubt(&headers, counting.complete).filter(|_| is_in_doubt);
         let doubtful = doubtful.map(|(frame, doubt, used)| (frame, doubt, used.clone())).collect();
-        let counts_not = |found: &Found| matches!(found, Found::Whole { writing, .. } if writing.doubt.is_some() && !counting.counts(writing));
+        let counts_not = |found: &SlotState| matches!(found, SlotState::Whole { writing, .. } if writing.doubt.is_some() && !counting.counts(writing));
         let uncertain = (0..).zip(&headers).filter(|(_, slots)| slots.iter().any(counts_not));
         let uncertain = uncertain.map(|(frame, _)| frame).collect();
-        let judged: Vec<Judged> =
+        let judged: Vec<JudgedFrame> =
             headers.into_iter().map(|slots| judge(slots, &counting)).collect();
         let mut start = Start {
             rounds: Rounds {
@@ -468,7 +471,7 @@ impl Start {
             judged: Vec::new(),
             doubtful,
             complete: counting.complete,
-            opened: Opened::default(),
+            opened: StartReport::default(),
         };
         for (number, it) in judged.iter().enumerate() {
             start.opened.torn += u32::from(it.torn);
@@ -506,7 +509,7 @@ impl Start {
         let superblock = self.rounds.superblock;
         let bytes = pool::bytes(superblock.geometry, options.buffers);
         let owner = files.owner(&options.file)?;
-        let no_memory = |error: io::Error| match (error.kind(), OfAnotherUser::of(&error)) {
+        let no_memory = |error: io::Error| match (error.kind(), WrongOwner::of(&error)) {
             (_, Some(other)) => of_another_user(other.clone(), owner),
             (io::ErrorKind::WouldBlock, _) => OpenError::CopyInUse,
             (io::ErrorKind::PermissionDenied, _) => OpenError::Untrusted(error),
@@ -614,8 +617,8 @@ impl Start {
         file: FileId,
         pool: &Pool,
         jobs: &[Job],
-        failed: &Failed,
-    ) -> Failed {
+        failed: &FailedFrames,
+    ) -> FailedFrames {
         let is_half = |job: &&Job| {
             let has_failed = failed.iter().any(|(frame, _)| *frame == job.frame);
             self.judged[job.frame as usize].newest.is_none() && !has_failed
@@ -631,9 +634,9 @@ impl Start {
         files: &mut dyn Files,
         file: FileId,
         jobs: &mut Vec<Job>,
-    ) -> io::Result<Failed> {
+    ) -> io::Result<FailedFrames> {
         let superblock = &self.rounds.superblock;
-        let mut failed = Failed::new();
+        let mut failed = FailedFrames::new();
         let mut wrote = false;
         for (frame, doubt, used) in &self.doubtful {
             if jobs.iter().any(|job| job.frame == *frame && job.buffer.is_some()) {
@@ -642,7 +645,7 @@ impl Start {
             let data = read_doubtful(files, file, superblock, *frame, *doubt, used)?;
             // Unreadable data cannot be written again.
             let data = data.filter(|data| data.is_readable && !data.blocks.is_empty());
-            let Some(Doubtful { from, blocks, .. }) = data else { continue };
+            let Some(FrameData { from, blocks, .. }) = data else { continue };
             let at = superblock.geometry.data_at(*frame) + from as u64;
             match files.write_at(file, at, blocks.as_bytes()) {
                 Ok(()) => wrote = true,
@@ -665,7 +668,7 @@ impl Start {
     }
 
     /// Whether a buffer's replica is newer than the disk's version of its frame.
-    fn is_newer(&self, claimed: &Claimed) -> bool {
+    fn is_newer(&self, claimed: &BufferedReplica) -> bool {
         match &self.judged[claimed.frame as usize].newest {
             None => true,
             Some((_, sequence, _)) if *sequence <= claimed.base => true,
@@ -753,7 +756,7 @@ impl Start {
 }
 
 /// Whether a buffer's bytes match their checksums.
-fn is_intact(pool: &Pool, claimed: &Claimed) -> bool {
+fn is_intact(pool: &Pool, claimed: &BufferedReplica) -> bool {
     let mut blocks = Block::vec(claimed.used.length as usize);
     let bytes = blocks.as_mut_bytes();
     pool.read(claimed.buffer, 0, &mut bytes[..claimed.used.length as usize]);

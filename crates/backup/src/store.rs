@@ -43,10 +43,10 @@ mod rounds;
 
 use crate::error::{ReadError, Refusal};
 use crate::flusher::Exchange;
-use crate::layout::{Header, Identity, ReplicaId, Superblock, Used};
+use crate::layout::{Header, Identity, ReplicaHeader, ReplicaId, Superblock};
 use crate::limits::{FLUSH_AGE, FLUSH_BYTES};
-use crate::pool::{Claimed, Pool};
-use crate::reader::{ReadId, Reads, ReplicaBytes, Spare};
+use crate::pool::{BufferedReplica, Pool};
+use crate::reader::{ReadId, Reads, ReplicaBytes, SpareBuffers};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::Duration;
@@ -214,7 +214,7 @@ impl Frame {
             buffer: None,
         };
         if let Header::Used(used) = header {
-            let Used { id, epoch, closed, committed, length, .. } = *used;
+            let ReplicaHeader { id, epoch, closed, committed, length, .. } = *used;
             frame =
                 Frame { state: State::Stored, id, epoch, length, closed, committed, buffer: None };
         }
@@ -223,7 +223,7 @@ impl Frame {
 }
 
 /// A replica that is being filled in a buffer.
-struct Filling {
+struct FillingReplica {
     digest: crc_fast::Digest,
     /// Bytes that the last round contained.
     flushed: u32,
@@ -233,7 +233,7 @@ struct Filling {
     idle_since: Option<Time>,
 }
 
-struct UnderWay {
+struct RoundUnderWay {
     tickets: Ticket,
     frames: Vec<u32>,
     /// Changed frames that left the round, because their buffers do not hold the expected
@@ -252,7 +252,7 @@ pub(crate) struct Parts {
     pub(crate) sequence: u64,
     pub(crate) exchange: Exchange,
     pub(crate) reads: Reads,
-    pub(crate) spare: Spare,
+    pub(crate) spare: SpareBuffers,
     pub(crate) flusher: WorkerBell,
     pub(crate) reader: WorkerBell,
     /// Held as long as the store is.
@@ -272,7 +272,7 @@ pub struct Store {
     succeeded: BTreeMap<u32, u32>,
     free: VecDeque<u32>,
     free_buffers: Vec<u32>,
-    filling: BTreeMap<u32, Filling>,
+    filling: BTreeMap<u32, FillingReplica>,
     /// Filled replicas that could rest: unwanted ones first, then by how long they have been idle.
     idle: BTreeSet<(bool, Time, u32)>,
     /// The chunk checksums of resting replicas.
@@ -296,7 +296,7 @@ pub struct Store {
     prove_at: Option<Time>,
     /// Frames that the disk refused at least once: they are used again last.
     distrusted: BTreeSet<u32>,
-    under_way: Option<UnderWay>,
+    under_way: Option<RoundUnderWay>,
     issued: Ticket,
     waiting: VecDeque<(Ticket, u32)>,
 }
@@ -396,8 +396,14 @@ impl Store {
             true => self.set_aside(id),
             false => _ = self.free(id),
         }
-        let used =
-            Used { id, epoch, closed: false, committed: !atomic, length: 0, chunks: Vec::new() };
+        let used = ReplicaHeader {
+            id,
+            epoch,
+            closed: false,
+            committed: !atomic,
+            length: 0,
+            chunks: Vec::new(),
+        };
         let frame = &mut self.parts.frames[number as usize];
         *frame = Frame {
             state: State::Filling,
@@ -405,9 +411,9 @@ impl Store {
             ..Frame::of(&Header::Used(used.clone()))
         };
         let base = self.parts.sequence;
-        self.parts.pool.claim(&Claimed { buffer, frame: number, base, used });
+        self.parts.pool.claim(&BufferedReplica { buffer, frame: number, base, used });
         let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-        let filling = Filling { digest, flushed: 0, is_wanted: true, idle_since: None };
+        let filling = FillingReplica { digest, flushed: 0, is_wanted: true, idle_since: None };
         self.filling.insert(number, filling);
         self.by_id.insert(id, number);
         Ok(self.acknowledge(number))
@@ -697,7 +703,7 @@ impl Store {
     /// Acknowledges a change of a frame, also a repeated one.
     fn acknowledge(&mut self, number: u32) -> Ack {
         self.touched.insert(number);
-        self.is_busy(number);
+        self.mark_busy(number);
         if self.parts.options.durability != Durability::Synced {
             if !self.resting.contains_key(&number) {
                 return Ack::Now;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use thunderhead_backup::check::{Content, check};
 use thunderhead_backup::{
-    Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
+    Ack, Durability, Event, FILE_NAME, Identity, OpenError, Options, ReplicaId, StartReport, Store,
 };
 use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::lasting::Memories;
@@ -43,7 +43,7 @@ fn options(durability: Durability) -> Options {
     Options { segment_bytes, buffers: 4, durability, ..Options::new(identity, 16) }
 }
 
-fn start(directory: &Path, options: Options) -> Result<(World, Store, Opened), OpenError> {
+fn start(directory: &Path, options: Options) -> Result<(World, Store, StartReport), OpenError> {
     let mut world = os::world(directory)?;
     let (store, opened) = Store::start(&mut world, options)?;
     Ok((world, store, opened))

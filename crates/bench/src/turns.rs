@@ -92,7 +92,7 @@ const SHARES: [f64; 3] = [0.5, 0.99, SHARE];
 impl Scene {
     fn of(name: &'static str, took: Duration, updates: u64, turns: &Turns) -> Scene {
         let micros = |it: Duration| it.as_secs_f64() * 1e6;
-        let figures = |lengths: &thunderhead_runtime::os::Lengths| {
+        let figures = |lengths: &thunderhead_runtime::os::LengthHistogram| {
             let [half, most, nearly_all] = SHARES.map(|share| micros(lengths.quantile(share)));
             [half, most, nearly_all, micros(lengths.longest())]
         };

@@ -18,7 +18,9 @@ use std::time::Duration;
 use thunderhead_metastore::{
     Fence, Holder, Keeper, Key, LeaseName, Metastore, News, Request as Ask, Version,
 };
-use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind, Stranger};
+use thunderhead_rpc::{
+    Calling, Context, ForeignPeer, Opcode, ReplyTo, Request, Service, ServiceKind,
+};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
@@ -71,7 +73,7 @@ pub(crate) struct Shared {
     /// The cluster that this process has created.
     founded: Cell<Option<ClusterId>>,
     /// The last peer that belongs to another cluster.
-    stranger: Cell<Option<Stranger>>,
+    foreign_peer: Cell<Option<ForeignPeer>>,
     /// The key of this coordinator's value for other coordinators.
     pub(crate) key: OnceCell<Key>,
     /// The version of that value, if it is written.
@@ -117,7 +119,7 @@ impl Coordinator {
             remarks: RefCell::default(),
             resigned: Cell::new(false),
             founded: Cell::new(None),
-            stranger: Cell::new(None),
+            foreign_peer: Cell::new(None),
             key: OnceCell::new(),
             announced: Cell::new(None),
             withdraws: Cell::new(false),
@@ -275,9 +277,9 @@ impl Shared {
     }
 
     /// Notes the last peer that was refused because of its cluster.
-    fn meets_stranger(&self, stranger: Option<Stranger>) {
-        if self.stranger.replace(stranger) != stranger
-            && let Some(Stranger { address, cluster }) = stranger
+    fn on_foreign_peer(&self, foreign_peer: Option<ForeignPeer>) {
+        if self.foreign_peer.replace(foreign_peer) != foreign_peer
+            && let Some(ForeignPeer { address, cluster }) = foreign_peer
         {
             self.meets(&format!("a server or client at {}", address.ip()), cluster);
         }
@@ -602,7 +604,7 @@ impl Service for Coordinator {
         {
             context.set_cluster(reign.cluster().record.cluster);
         }
-        self.shared.meets_stranger(context.stranger());
+        self.shared.on_foreign_peer(context.foreign_peer());
         let deadline = self.shared.deadline();
         if self.timer.map(|(at, _)| at) == deadline {
             return;

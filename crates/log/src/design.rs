@@ -63,7 +63,7 @@
 ///   object and record is marked dead, and stays so. Some dead entries are not counted (those of a
 ///   dropped tablet, and an adopted segment's own). That only keeps the segment from being spent.
 /// - **Nothing in it guards.** The segment keeps the lowest and the highest id that a `prior` in it
-///   names (`named.rs`). No id from the lowest to the highest is present, except those of the
+///   names (`prior_span.rs`). No id from the lowest to the highest is present, except those of the
 ///   segment's own pass. A `prior` that has already left the durable log when its entry is moved is
 ///   not counted: it never comes back. Neither is a `prior` that leaves with the pass that moves
 ///   the entry: a recovery that can read the survivor's digest does not read that segment, and no
@@ -88,8 +88,8 @@
 /// that would have named `S'`. Then no record tells the next generation about `S'`: its id is in no
 /// digest, like the ids of all segments that have left the log. Yet `S` is there, with a guard that
 /// names `S'`. So each digest says from which id on there may be such survivors
-/// ([`Unnamed`](crate::Unnamed)). These count as present as long as any segment with a lower id is
-/// part of the log: `S`, from which `S'` was made, has a lower id.
+/// ([`UnnamedSurvivors`](crate::UnnamedSurvivors)). These count as present as long as any segment
+/// with a lower id is part of the log: `S`, from which `S'` was made, has a lower id.
 ///
 /// # Durability of the killer
 ///

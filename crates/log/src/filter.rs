@@ -34,11 +34,11 @@ use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
 pub struct Partitions {
     count: u32,
     /// By table and first hash; no two of them overlap.
-    ranges: Vec<Owned>,
+    ranges: Vec<OwnedRange>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Owned {
+struct OwnedRange {
     range: TabletRange,
     since: SegmentId,
     partition: u32,
@@ -49,14 +49,14 @@ impl Partitions {
     /// count. `None` if two tablets overlap, or a tablet has no hashes.
     #[must_use]
     pub fn new(partitions: &[Vec<(TabletRange, SegmentId)>]) -> Option<Partitions> {
-        let mut ranges: Vec<Owned> = Vec::new();
+        let mut ranges: Vec<OwnedRange> = Vec::new();
         for (partition, tablets) in (0u32..).zip(partitions) {
-            let owned = |&(range, since)| Owned { range, since, partition };
+            let owned = |&(range, since)| OwnedRange { range, since, partition };
             ranges.extend(tablets.iter().map(owned));
         }
         ranges.sort_unstable_by_key(|it| (it.range.table, it.range.first));
-        let is_empty = |it: &Owned| it.range.first > it.range.last;
-        let overlap = |pair: &[Owned]| matches!(pair, [a, b] if a.range.overlaps(&b.range));
+        let is_empty = |it: &OwnedRange| it.range.first > it.range.last;
+        let overlap = |pair: &[OwnedRange]| matches!(pair, [a, b] if a.range.overlaps(&b.range));
         let possible = !ranges.iter().any(is_empty) && !ranges.windows(2).any(overlap);
         let count = u32::try_from(partitions.len()).ok()?;
         possible.then_some(Partitions { count, ranges })
@@ -80,7 +80,7 @@ impl Partitions {
 
 /// The receivers of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
+enum Receivers {
     Nobody,
     One(u32),
     /// All partitions from this one on.
@@ -142,7 +142,7 @@ pub struct Filter {
     /// The wanted partitions; all, if none are named.
     wanted: Option<BTreeSet<u32>>,
     /// Copies to make before more entries are read.
-    copies: VecDeque<(Piece, To)>,
+    copies: VecDeque<(Piece, Receivers)>,
     torn: Option<Damage>,
 }
 
@@ -197,7 +197,7 @@ impl Filter {
         reader.go_on_at(self.at);
         let log = reader.header().log;
         // The entries of a linked chain before its last one.
-        let mut chain: Vec<(Range<usize>, To)> = Vec::new();
+        let mut chain: Vec<(Range<usize>, Receivers)> = Vec::new();
         loop {
             let Some(entry) = reader.next() else {
                 self.at_end = true;
@@ -223,12 +223,12 @@ impl Filter {
                         self.deal(bytes, chain, &record, outcomes, partitions, (most, &mut done));
                     } else if let Entry::Digest(digest) = entry {
                         let made = metadata::digest_of_none(log, &digest.unnamed);
-                        self.copy(bytes, Piece::New(made), To::From(0), most, &mut done);
+                        self.copy(bytes, Piece::New(made), Receivers::From(0), most, &mut done);
                     } else if chain.is_empty() {
                         self.copy(bytes, Piece::Old(range), to, most, &mut done);
                     } else {
                         chain.push((range, to));
-                        let mut owners: Vec<To> = Vec::with_capacity(2);
+                        let mut owners: Vec<Receivers> = Vec::with_capacity(2);
                         for (_, to) in &chain {
                             if !owners.contains(to) {
                                 owners.push(*to);
@@ -271,7 +271,7 @@ impl Filter {
     fn deal(
         &mut self,
         bytes: &[u8],
-        chain: Vec<(Range<usize>, To)>,
+        chain: Vec<(Range<usize>, Receivers)>,
         record: &Record,
         outcomes: Outcomes<'_>,
         partitions: &Partitions,
@@ -295,26 +295,35 @@ impl Filter {
                 continue;
             }
             let mut effects = 0;
-            for (range, _) in chain.iter().filter(|(_, to)| *to == To::One(owner)) {
+            for (range, _) in chain.iter().filter(|(_, to)| *to == Receivers::One(owner)) {
                 effects += 1;
-                self.copy(bytes, Piece::Old(range.clone()), To::One(owner), most, done);
+                self.copy(bytes, Piece::Old(range.clone()), Receivers::One(owner), most, done);
             }
             let piece = if its.len() == all && effects == chain.len() {
                 Piece::Old(range.clone())
             } else {
                 Piece::New(outcomes::made_of(*log, *lease, *birth, effects as u64, &its))
             };
-            self.copy(bytes, piece, To::One(owner), most, done);
+            self.copy(bytes, piece, Receivers::One(owner), most, done);
         }
     }
 
     #[inline]
-    fn copy(&mut self, bytes: &[u8], piece: Piece, to: To, most: usize, done: &mut Progress) {
+    fn copy(
+        &mut self,
+        bytes: &[u8],
+        piece: Piece,
+        to: Receivers,
+        most: usize,
+        done: &mut Progress,
+    ) {
         match to {
-            To::Nobody => {}
-            To::One(partition) if !self.is_wanted(partition) => {}
+            Receivers::Nobody => {}
+            Receivers::One(partition) if !self.is_wanted(partition) => {}
             // The common case: the piece has room in this step.
-            To::One(partition) if self.copies.is_empty() && done.bytes + piece.len() <= most => {
+            Receivers::One(partition)
+                if self.copies.is_empty() && done.bytes + piece.len() <= most =>
+            {
                 if let Some(part) = self.parts.get_mut(partition as usize) {
                     part.push(piece.front(bytes, usize::MAX));
                 }
@@ -329,8 +338,8 @@ impl Filter {
         while done.bytes < most.max(1) {
             let Some((piece, to)) = self.copies.pop_front() else { return };
             match to {
-                To::Nobody => {}
-                To::One(partition) => {
+                Receivers::Nobody => {}
+                Receivers::One(partition) => {
                     let count = piece.len().min((most - done.bytes).max(1));
                     if let Some(part) = self.parts.get_mut(partition as usize) {
                         part.push(piece.front(bytes, count));
@@ -340,7 +349,7 @@ impl Filter {
                         self.copies.push_front((piece.behind(count), to));
                     }
                 }
-                To::From(partition) => {
+                Receivers::From(partition) => {
                     let is_wanted = self.is_wanted(partition);
                     if let Some(part) = self.parts.get_mut(partition as usize) {
                         if is_wanted {
@@ -349,7 +358,7 @@ impl Filter {
                         // Mostly the step allocates memory, which takes longer than copying the
                         // bytes.
                         done.bytes += piece.len() + 256;
-                        self.copies.push_front((piece, To::From(partition + 1)));
+                        self.copies.push_front((piece, Receivers::From(partition + 1)));
                     }
                 }
             }
@@ -367,7 +376,7 @@ struct Record {
 
 /// The receivers of an entry at a place.
 #[inline]
-fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> To {
+fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> Receivers {
     let owner = match entry {
         Entry::Object(it) | Entry::Tombstone(it) => {
             partitions.owner(it.table, KeyHash::of(it.key), it.birth)
@@ -375,11 +384,11 @@ fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> To {
         Entry::Completion { table, key_hash, birth, .. } => {
             partitions.owner(*table, *key_hash, *birth)
         }
-        Entry::Header(_) if at == 0 => return To::From(0),
-        Entry::SafeVersion(_) => return To::From(0),
+        Entry::Header(_) if at == 0 => return Receivers::From(0),
+        Entry::SafeVersion(_) => return Receivers::From(0),
         Entry::Header(_) | Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => None,
         // Each of its outcomes may belong to another partition.
         Entry::Completions { .. } => None,
     };
-    owner.map_or(To::Nobody, To::One)
+    owner.map_or(Receivers::Nobody, Receivers::One)
 }

@@ -130,16 +130,16 @@ impl Frames {
 }
 
 /// Lowers the limit of frames as long as it exists, because tablets are being rebuilt.
-pub(crate) struct Rebuilding(Arc<crate::shared::Shared>);
+pub(crate) struct RebuildLimit(Arc<crate::shared::Shared>);
 
-impl Rebuilding {
-    pub(crate) fn begin(shared: &Arc<crate::shared::Shared>) -> Rebuilding {
+impl RebuildLimit {
+    pub(crate) fn begin(shared: &Arc<crate::shared::Shared>) -> RebuildLimit {
         shared.frames.rebuild_begins();
-        Rebuilding(Arc::clone(shared))
+        RebuildLimit(Arc::clone(shared))
     }
 }
 
-impl Drop for Rebuilding {
+impl Drop for RebuildLimit {
     fn drop(&mut self) {
         self.0.frames.rebuild_ends();
     }

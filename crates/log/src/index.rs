@@ -109,11 +109,11 @@ pub(crate) enum IndexView {
     Wide(Arc<View<Wide>>),
 }
 
-/// The place of a hash, while the index stays as it is.
+/// A lookup of a hash: its bucket and its tag. Valid until the index changes.
 #[derive(Clone, Copy)]
-pub(crate) enum Approach<'index> {
-    Narrow(table::Approach<'index, Narrow>),
-    Wide(table::Approach<'index, Wide>),
+pub(crate) enum Lookup<'index> {
+    Narrow(table::Lookup<'index, Narrow>),
+    Wide(table::Lookup<'index, Wide>),
 }
 
 /// Does the same to either form.
@@ -126,7 +126,7 @@ macro_rules! either {
     };
 }
 
-impl Approach<'_> {
+impl Lookup<'_> {
     /// First step of a lookup in a batch: prefetches the line that is read first.
     #[inline(always)]
     pub(crate) fn prefetch_first(self) {
@@ -200,31 +200,31 @@ impl<S: BlockSource> Index<S> {
         either!(self, it => it.len())
     }
 
-    /// The place of a hash. Prefetches nothing and reads no bucket.
+    /// Begins a lookup of a hash. Prefetches nothing and reads no bucket.
     #[inline(always)]
-    pub(crate) fn place(&self, hash: u64) -> Approach<'_> {
+    pub(crate) fn lookup(&self, hash: u64) -> Lookup<'_> {
         match self {
-            Index::Narrow(table) => Approach::Narrow(table.place(hash)),
-            Index::Wide(table) => Approach::Wide(table.place(hash)),
+            Index::Narrow(table) => Lookup::Narrow(table.lookup(hash)),
+            Index::Wide(table) => Lookup::Wide(table.lookup(hash)),
         }
     }
 
     /// For a single lookup: prefetches at once all lines that it reads, unless they are cached.
     #[inline(always)]
-    pub(crate) fn approach(&self, hash: u64) -> Approach<'_> {
-        let place = self.place(hash);
-        place.prefetch_bucket();
+    pub(crate) fn lookup_prefetched(&self, hash: u64) -> Lookup<'_> {
+        let lookup = self.lookup(hash);
+        lookup.prefetch_bucket();
         // For the narrow form the first line is the bucket.
-        if let Approach::Wide(place) = place {
-            place.prefetch_first();
+        if let Lookup::Wide(wide) = lookup {
+            wide.prefetch_first();
         }
-        place
+        lookup
     }
 
     /// Finds the slot of a hash whose reference `matches`.
     #[inline]
     pub(crate) fn find(&self, hash: u64, matches: impl FnMut(u64) -> bool) -> Option<Found> {
-        self.approach(hash).find(matches)
+        self.lookup_prefetched(hash).find(matches)
     }
 
     /// The reference in a slot now: a cleaner may have changed it since it was found.

@@ -81,11 +81,11 @@ mod limits;
 mod log;
 mod memory;
 mod metadata;
-mod named;
 mod object;
 mod options;
 mod outcomes;
 mod prefetch;
+mod prior_span;
 mod quiescence;
 mod replay;
 mod replicator;
@@ -95,7 +95,7 @@ mod sync;
 mod tablets;
 mod testing;
 mod threads;
-mod unnamed;
+mod unnamed_survivors;
 mod varint;
 
 pub use cleaner::{Cleaner, Phase, Step};
@@ -104,15 +104,20 @@ pub use error::{Damage, Error, OptionsError};
 pub use frames::FRAMES_SPARE;
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use log::{Completion, Expected, ExpectedUpdates, Hashed, Log, Put, TakeIn, Usage, Written};
+pub use log::{
+    Completion, ExpectedRead, ExpectedUpdates, HashedKey, Log, Put, TakeIn, Usage, Written,
+};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
-pub use replay::{Abandoned, Adopted, Arrived, Incoming, Rebuild, Replay, ReplayError, Report};
+pub use replay::{
+    AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild, Replay, ReplayError,
+    Report,
+};
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
     Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind, Version,
 };
-pub use unnamed::Unnamed;
+pub use unnamed_survivors::UnnamedSurvivors;

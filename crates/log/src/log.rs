@@ -10,23 +10,23 @@
 
 mod adopt;
 mod batch;
-mod beside;
 mod completions;
 mod groups;
 mod handover;
 mod heads;
 mod ledger;
 mod read;
+mod side_log;
 mod write;
 
-pub(crate) use adopt::Adopting;
+pub(crate) use adopt::SegmentInAdoption;
 pub use batch::{ExpectedUpdates, Put};
-pub(crate) use beside::Beside;
-pub use beside::TakeIn;
 pub use completions::Completion;
-pub use read::Expected;
+pub use read::ExpectedRead;
+pub(crate) use side_log::SideLog;
+pub use side_log::TakeIn;
 pub(crate) use write::NewVersion;
-pub use write::{Hashed, Written};
+pub use write::{HashedKey, Written};
 
 use crate::blocks::IndexBlocks;
 use crate::cleaner::candidates::Candidate;
@@ -41,12 +41,12 @@ use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
-use beside::{Aside, Given};
-use completions::Late;
+use completions::UnindexedRecord;
 use groups::Groups;
-use handover::Coming;
+use handover::PassHandover;
 use heads::Head;
 use ledger::Ledger;
+use side_log::{MainHead, SideHandover};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,7 +107,7 @@ pub struct Log {
     pub(crate) tablets: Tablets,
     blocks: IndexBlocks,
     completions: Index<IndexBlocks>,
-    late: Vec<Late>,
+    unindexed: Vec<UnindexedRecord>,
     groups: Groups,
     /// The bits by which the kind of written objects differs from the kind of bytes: 0 except in
     /// [`Log::of_kind`].
@@ -125,15 +125,15 @@ pub struct Log {
     /// The number of seglets that the indexes held when the limits were computed.
     limits_with: usize,
     mutations: u32,
-    dropped: Dropped,
+    dropped: DroppedTables,
     /// Segments that the cleaners are kept away from.
     pinned: Vec<Candidate>,
     /// The log's own head while entries go to a side segment.
-    aside: Option<Aside>,
+    main_head: Option<MainHead>,
     /// Full side segments that the replicator does not have whole yet.
-    given: VecDeque<Given>,
+    side_handovers: VecDeque<SideHandover>,
     /// A finished cleaning pass whose survivors the replicator does not have whole yet.
-    coming: Option<Coming>,
+    pass_handover: Option<PassHandover>,
     /// The bytes of survivors and side segments that the replicator may still be given in this
     /// turn.
     allowance: handover::Allowance,
@@ -198,7 +198,7 @@ impl Log {
             tablets: Tablets::default(),
             blocks,
             completions,
-            late: Vec::new(),
+            unindexed: Vec::new(),
             groups: Groups::default(),
             kind_bits: 0,
             replicator,
@@ -209,11 +209,11 @@ impl Log {
             limits: LiveLimits::default(),
             limits_with: usize::MAX,
             mutations: 0,
-            dropped: Dropped::default(),
+            dropped: DroppedTables::default(),
             pinned: Vec::new(),
-            aside: None,
-            given: VecDeque::new(),
-            coming: None,
+            main_head: None,
+            side_handovers: VecDeque::new(),
+            pass_handover: None,
             allowance: handover::Allowance::TURN,
         };
         log.publish_tablets();
@@ -333,11 +333,11 @@ impl Log {
             let is_piece = |tablet: &&Tablet| tablet.pieces().any(|piece| piece == range);
             return self.tablets.list.iter().any(|it| is_piece(&it)) && self.cut_tablet(range);
         };
-        self.has_dropped(&tablet);
+        self.on_tablet_dropped(&tablet);
         true
     }
 
-    fn has_dropped(&mut self, tablet: &Tablet) {
+    fn on_tablet_dropped(&mut self, tablet: &Tablet) {
         self.live_bytes -= tablet.live_bytes;
         self.dropped.note(tablet.range.table);
         self.publish_tablets();
@@ -368,7 +368,7 @@ impl Log {
             if tablet.pieces().next().is_none() {
                 // The tablet had several pieces, and all of them were in the range.
                 let tablet = self.tablets.list.remove(at);
-                self.has_dropped(&tablet);
+                self.on_tablet_dropped(&tablet);
                 continue;
             }
             at += 1;
@@ -391,7 +391,7 @@ impl Log {
 
     /// Returns the numbers that are kept with a key's tablet; `None` if there is no such tablet.
     #[must_use]
-    pub fn tablet_note(&self, table: TableId, key: Hashed<'_>) -> Option<[u64; 2]> {
+    pub fn tablet_note(&self, table: TableId, key: HashedKey<'_>) -> Option<[u64; 2]> {
         let tablet = self.tablets.find(table, key.hash)?;
         Some(self.tablets.list.get(tablet)?.note)
     }
@@ -598,13 +598,13 @@ impl Drop for Log {
 /// Tables that were dropped, in whole or in part, while the present head was open. A tablet of such
 /// a table may be created again only in a later head. So the next head empties the list.
 #[derive(Default)]
-struct Dropped {
+struct DroppedTables {
     tables: BTreeSet<TableId>,
     /// More tables were dropped than the list holds, so any table may be one of them.
     any: bool,
 }
 
-impl Dropped {
+impl DroppedTables {
     fn note(&mut self, table: TableId) {
         self.tables.insert(table);
         if self.tables.len() > DROPPED_MAX {

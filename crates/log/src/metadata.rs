@@ -4,7 +4,7 @@
 
 use crate::entry::{self, FORMAT_VERSION, Kind, Seal};
 use crate::error::Damage;
-use crate::unnamed::Unnamed;
+use crate::unnamed_survivors::UnnamedSurvivors;
 use crate::varint::{self, Reader};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
@@ -92,12 +92,12 @@ pub struct Digest {
     /// The ids of its segments, ascending.
     pub segments: Vec<SegmentId>,
     /// The other ids among which there may be survivors that no digest has named.
-    pub unnamed: Unnamed,
+    pub unnamed: UnnamedSurvivors,
 }
 
 pub(crate) fn encode_digest(
     segments: impl ExactSizeIterator<Item = SegmentId>,
-    unnamed: &Unnamed,
+    unnamed: &UnnamedSurvivors,
 ) -> Vec<u8> {
     let mut body = Vec::with_capacity(16 + 2 * segments.len());
     push(&mut body, segments.len() as u64);
@@ -117,7 +117,7 @@ pub(crate) fn encode_digest(
 }
 
 /// A digest that names no segment, as an entry of a log: for replays, which are given the segments.
-pub(crate) fn digest_of_none(log: LogId, unnamed: &Unnamed) -> Vec<u8> {
+pub(crate) fn digest_of_none(log: LogId, unnamed: &UnnamedSurvivors) -> Vec<u8> {
     let body = encode_digest([].into_iter(), unnamed);
     let mut header = entry::plain(Kind::Digest, body.len());
     let pieces = [header.sealed(), &body];
@@ -145,10 +145,10 @@ pub(crate) fn decode_digest(body: &[u8]) -> Option<Digest> {
     }
     // Earlier builds wrote nothing about survivors that no digest names: any id may be one.
     if reader.position() == body.len() {
-        return Some(Digest { segments, unnamed: Unnamed::from_on(0) });
+        return Some(Digest { segments, unnamed: UnnamedSurvivors::from_on(0) });
     }
     let count = reader.varint()?;
-    let (mut unnamed, mut previous) = (Unnamed::default(), 0u64);
+    let (mut unnamed, mut previous) = (UnnamedSurvivors::default(), 0u64);
     for _ in 0..count {
         let start = previous.checked_add(reader.varint()?)?;
         previous = start.checked_add(reader.varint()?)?;
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_digest_reads_back_and_a_false_count_allocates_nothing() {
         let ids = [3u64, 4, 900, u64::MAX].map(SegmentId);
-        let mut unnamed = Unnamed::from_on(1 << 40);
+        let mut unnamed = UnnamedSurvivors::from_on(1 << 40);
         unnamed.add(7..9);
         let body = encode_digest(ids.into_iter(), &unnamed);
         let digest = Digest { segments: ids.to_vec(), unnamed };

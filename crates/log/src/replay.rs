@@ -21,9 +21,9 @@
 //! belong to a former stay of the tablet in that log and are skipped.
 
 mod rebuild;
-mod remembered;
+mod remembered_tombstones;
 
-pub use rebuild::{Abandoned, Adopted, Arrived, Incoming, Rebuild};
+pub use rebuild::{AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild};
 
 use crate::error::{Damage, Error};
 use crate::log::Log;

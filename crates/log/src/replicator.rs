@@ -60,7 +60,7 @@ pub trait Replicator: Send {
     fn durable(&mut self) -> LogPosition;
 
     /// Whether a survivor, once closed, is durable whole.
-    fn is_durable(&mut self, survivor: SegmentId) -> bool;
+    fn is_durable(&self, survivor: SegmentId) -> bool;
 }
 
 /// Bytes of a segment, lent for the time of a call. They may lie in several pieces.
@@ -134,7 +134,7 @@ impl Replicator for NoReplication {
         self.appended
     }
 
-    fn is_durable(&mut self, _: SegmentId) -> bool {
+    fn is_durable(&self, _: SegmentId) -> bool {
         true
     }
 }
@@ -321,7 +321,7 @@ impl Replicator for Recorder {
         self.state().durable
     }
 
-    fn is_durable(&mut self, survivor: SegmentId) -> bool {
+    fn is_durable(&self, survivor: SegmentId) -> bool {
         self.state().survivors.get(&survivor).copied().unwrap_or(true)
     }
 }

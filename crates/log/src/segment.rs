@@ -17,8 +17,8 @@
 use crate::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::{Memory, Reference};
-use crate::named::Named;
-use crate::shared::Present;
+use crate::prior_span::PriorSpan;
+use crate::shared::PresentSegments;
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 use thunderhead_wire::SegmentId;
@@ -46,7 +46,7 @@ pub(crate) struct Segment {
     /// as live.
     pub(crate) drops: u64,
     /// The span of segments that its objects and tombstones guard.
-    pub(crate) named: Named,
+    pub(crate) prior_span: PriorSpan,
 }
 
 impl Segment {
@@ -78,10 +78,10 @@ impl Segment {
     pub(crate) fn is_spent(
         &self,
         memory: &Memory,
-        present: &Present,
+        present: &PresentSegments,
         leaves: impl Fn(u64) -> bool,
     ) -> bool {
-        self.holds_nothing(memory) && present.are_gone(self.named, leaves)
+        self.holds_nothing(memory) && present.are_gone(self.prior_span, leaves)
     }
 
     pub(crate) fn entries<'a>(&'a self, memory: &'a Memory) -> Entries<'a> {
@@ -129,7 +129,7 @@ pub(crate) struct Appender {
     capacity: usize,
     straddle_bytes: usize,
     /// The span of segments that its entries name; never too narrow.
-    pub(crate) named: Named,
+    pub(crate) prior_span: PriorSpan,
     /// Seglets taken in advance, so that a cleaner never runs out half way.
     pub(crate) stock: Vec<u32>,
 }
@@ -175,7 +175,7 @@ impl Appender {
             length: 0,
             capacity,
             straddle_bytes: straddle_bytes(memory.seglet_bytes()),
-            named: Named::default(),
+            prior_span: PriorSpan::default(),
             stock,
         }
     }
@@ -443,7 +443,7 @@ impl Appender {
             tombstone_bytes,
             created,
             drops,
-            named: self.named,
+            prior_span: self.prior_span,
         }
     }
 }

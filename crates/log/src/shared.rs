@@ -16,11 +16,11 @@ use crate::error::OptionsError;
 use crate::frames::Frames;
 use crate::index::IndexView;
 use crate::memory::Memory;
-use crate::named::Named;
 use crate::options::Options;
+use crate::prior_span::PriorSpan;
 use crate::quiescence::{Readers, Turns};
 use crate::segment::{Segment, straddle_bytes};
-use crate::unnamed::Unnamed;
+use crate::unnamed_survivors::UnnamedSurvivors;
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) passes: SegQueue<Pass>,
     pub(crate) candidates: Mutex<Candidates>,
     tablets: Mutex<Arc<TabletMap>>,
-    present: Mutex<Arc<Present>>,
+    present: Mutex<Arc<PresentSegments>>,
     pub(crate) sums: Sums,
 }
 
@@ -123,7 +123,8 @@ pub(crate) fn survivors_of(bytes: usize, segment_bytes: usize) -> usize {
 
 impl Reserves {
     pub(crate) fn new(memory: &Memory, options: &Options) -> Reserves {
-        let digest_bytes = 256 + Unnamed::BYTES_MAX + 3 * Reserves::segments_max(memory, options);
+        let digest_bytes =
+            256 + UnnamedSurvivors::BYTES_MAX + 3 * Reserves::segments_max(memory, options);
         let segment_bytes = options.segment_bytes;
         let stock = stock_for(segment_bytes, memory.seglet_bytes(), segment_bytes);
         let pool = options.cleaner.pool_segments * stock;
@@ -271,12 +272,12 @@ impl Shared {
         *lock(&self.tablets) = Arc::new(tablets);
     }
 
-    pub(crate) fn present(&self) -> Arc<Present> {
+    pub(crate) fn present(&self) -> Arc<PresentSegments> {
         Arc::clone(&lock(&self.present))
     }
 
     /// Publishes the segments of the durable log; false when a cleaner held the lock.
-    pub(crate) fn try_publish_present(&self, present: Present) -> bool {
+    pub(crate) fn try_publish_present(&self, present: PresentSegments) -> bool {
         match self.present.try_lock() {
             Ok(mut current) => {
                 *current = Arc::new(present);
@@ -289,7 +290,7 @@ impl Shared {
 
 impl Shared {
     /// Publishes at once, waiting for the lock: a cleaner holds it for a few nanoseconds at most.
-    pub(crate) fn publish_present(&self, present: Present) {
+    pub(crate) fn publish_present(&self, present: PresentSegments) {
         *lock(&self.present) = Arc::new(present);
     }
 }
@@ -331,7 +332,7 @@ impl TabletMap {
 /// The segments that a recovery might still read: the newest durable digest names them, or only an
 /// older digest does, or the snapshot is too old to know them.
 #[derive(Clone, Default)]
-pub(crate) struct Present {
+pub(crate) struct PresentSegments {
     /// Ids from here on count as present.
     horizon: u64,
     /// The lowest id that is present; all segments below it are gone.
@@ -342,19 +343,19 @@ pub(crate) struct Present {
     /// The list of ids in that case: ids of several generations of a shard are a million apart.
     listed: Vec<u64>,
     /// Ids of former generations among which there may be survivors that no digest named.
-    unnamed: Unnamed,
+    unnamed: UnnamedSurvivors,
 }
 
-impl Present {
+impl PresentSegments {
     pub(crate) fn new(
         horizon: u64,
         ids: impl Iterator<Item = u64> + Clone,
-        unnamed: Unnamed,
-    ) -> Present {
+        unnamed: UnnamedSurvivors,
+    ) -> PresentSegments {
         let lowest = ids.clone().min().unwrap_or(horizon);
         let span = ids.clone().max().map_or(0, |highest| highest - lowest + 1);
         let (bits, listed) = (Vec::new(), Vec::new());
-        let mut present = Present { horizon, lowest, bits, listed, unnamed };
+        let mut present = PresentSegments { horizon, lowest, bits, listed, unnamed };
         if span.div_ceil(64) <= 64.max(ids.clone().count() as u64) {
             present.bits = vec![0; span.div_ceil(64) as usize];
             for id in ids {
@@ -369,7 +370,7 @@ impl Present {
     }
 
     /// The snapshot without some ids. Ids that it does not know stay as they are.
-    pub(crate) fn without(&self, ids: impl Iterator<Item = u64>) -> Present {
+    pub(crate) fn without(&self, ids: impl Iterator<Item = u64>) -> PresentSegments {
         let mut present = self.clone();
         for id in ids.filter(|id| (self.lowest..self.horizon).contains(id)) {
             let at = id - self.lowest;
@@ -402,8 +403,8 @@ impl Present {
     }
 
     /// Whether no recovery can read any of the named segments, except segments that leave together.
-    pub(crate) fn are_gone(&self, named: Named, leaves: impl Fn(u64) -> bool) -> bool {
-        let Some((first, last)) = named.span() else { return true };
+    pub(crate) fn are_gone(&self, prior_span: PriorSpan, leaves: impl Fn(u64) -> bool) -> bool {
+        let Some((first, last)) = prior_span.bounds() else { return true };
         if last >= self.horizon {
             return false;
         }
@@ -450,7 +451,8 @@ mod tests {
     fn only_ids_that_the_snapshot_knows_to_be_gone_are_gone() {
         for spread in [1u64, 1 << 30] {
             let (ids, horizon) = spread_by(spread);
-            let present = Present::new(horizon, ids.into_iter(), Unnamed::default());
+            let present =
+                PresentSegments::new(horizon, ids.into_iter(), UnnamedSurvivors::default());
             for id in ids {
                 assert!(!present.is_gone(SegmentId(id)));
             }
@@ -458,25 +460,29 @@ mod tests {
             assert!(present.is_gone(SegmentId(5 + 2 * spread)));
             assert!(!present.is_gone(SegmentId(horizon)), "not known to the snapshot");
         }
-        assert!(!Present::default().is_gone(SegmentId(1)));
+        assert!(!PresentSegments::default().is_gone(SegmentId(1)));
     }
 
     #[test]
     fn ids_of_generations_far_apart_take_no_more_room_than_their_list() {
         let lives = (0..20u64).flat_map(|life| (0..100).map(move |id| 1 + (life << 20) + id));
-        let present = Present::new(21 << 20, lives.clone(), Unnamed::default());
+        let present = PresentSegments::new(21 << 20, lives.clone(), UnnamedSurvivors::default());
         assert!(present.bits.len() + present.listed.len() <= 2_000);
         assert!(lives.clone().all(|id| !present.is_gone(SegmentId(id))));
         assert!(present.is_gone(SegmentId(102)) && present.is_gone(SegmentId(19 << 20)));
-        let near = Present::new(9_000, (1..=5_000).filter(|id| id % 3 > 0), Unnamed::default());
+        let near = PresentSegments::new(
+            9_000,
+            (1..=5_000).filter(|id| id % 3 > 0),
+            UnnamedSurvivors::default(),
+        );
         assert!(near.listed.is_empty() && near.bits.len() == 79);
     }
 
     #[test]
     fn a_possible_survivor_that_no_digest_named_is_not_gone() {
-        let mut unnamed = Unnamed::default();
+        let mut unnamed = UnnamedSurvivors::default();
         unnamed.add(3..7);
-        let present = Present::new(12, [4, 9].into_iter(), unnamed);
+        let present = PresentSegments::new(12, [4, 9].into_iter(), unnamed);
         let gone: Vec<u64> = (0..15).filter(|id| present.is_gone(SegmentId(*id))).collect();
         assert_eq!(gone, [0, 1, 2, 3, 7, 8, 10, 11], "no survivor lies below all present ids");
     }
@@ -495,19 +501,19 @@ mod tests {
             is_spread: bool,
         ) {
             let spread = if is_spread { 1 << 20 } else { 1 };
-            let mut not_named = Unnamed::default();
+            let mut not_named = UnnamedSurvivors::default();
             not_named.add(unnamed.start * spread..unnamed.end * spread);
             let ids: Vec<u64> = ids.into_iter().map(|id| id * spread).collect();
-            let present = Present::new(horizon * spread, ids.iter().copied(), not_named);
-            let mut named = Named::default();
-            names.iter().for_each(|id| named.add(Some(SegmentId(id * spread))));
+            let present = PresentSegments::new(horizon * spread, ids.iter().copied(), not_named);
+            let mut prior_span = PriorSpan::default();
+            names.iter().for_each(|id| prior_span.add(Some(SegmentId(id * spread))));
             let between = names.iter().min().copied().unwrap_or(1)
                 ..=names.iter().max().copied().unwrap_or(0);
             let goes = |id: u64| id.is_multiple_of(spread) && leaving.contains(&(id / spread));
-            let gone = |present: &Present| {
+            let gone = |present: &PresentSegments| {
                 between.clone().all(|id| present.is_gone(SegmentId(id * spread)))
             };
-            let are_gone = present.are_gone(named, goes);
+            let are_gone = present.are_gone(prior_span, goes);
             let without = present.without(ids.iter().copied().filter(|id| goes(*id)));
             prop_assert!(!are_gone || gone(&without));
             if unnamed.is_empty() {
@@ -520,14 +526,14 @@ mod tests {
     fn segments_that_leave_together_are_gone_and_unknown_ids_are_not() {
         for spread in [1u64, 1 << 30] {
             let (ids, horizon) = spread_by(spread);
-            let known = Present::new(horizon, ids.into_iter(), Unnamed::default());
+            let known = PresentSegments::new(horizon, ids.into_iter(), UnnamedSurvivors::default());
             let present = known.without([1, ids[0], ids[2], horizon, horizon + 7].into_iter());
             assert!(present.is_gone(SegmentId(ids[0])) && present.is_gone(SegmentId(ids[2])));
             assert!(!present.is_gone(SegmentId(ids[1])));
             assert!(!present.is_gone(SegmentId(horizon)), "a cleaner may be making it");
             assert!(!known.is_gone(SegmentId(ids[0])), "the first snapshot is unchanged");
         }
-        let nothing = Present::default().without([3].into_iter());
+        let nothing = PresentSegments::default().without([3].into_iter());
         assert!(!nothing.is_gone(SegmentId(3)));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Damage, Error, Hashed, KEY_BYTES_MAX, KeyHash, Log,
+    Cleaner, Completion, Condition, Cursor, Damage, Error, HashedKey, KEY_BYTES_MAX, KeyHash, Log,
     LogId, Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator,
     SegmentId, Step, TableId, TabletRange, Tombstones, ValueKind, Version,
 };
@@ -370,7 +370,7 @@ fn a_note_goes_with_its_tablet_and_not_to_a_tablet_that_replaces_it() {
     let (whole, key) = (TabletRange::whole(TABLE), b"k");
     let hash = KeyHash::of(key);
     let part = TabletRange { first: hash, ..whole };
-    let note = |log: &Log| log.tablet_note(TABLE, Hashed::of(key));
+    let note = |log: &Log| log.tablet_note(TABLE, HashedKey::of(key));
     assert_eq!(note(&log), Some([0, 0]));
     assert!(!log.note_tablet(part, [1, 1]), "no tablet was made for that range");
     assert!(log.note_tablet(whole, [5, 6]));
@@ -383,7 +383,7 @@ fn a_note_goes_with_its_tablet_and_not_to_a_tablet_that_replaces_it() {
     assert!(log.note_tablet(part, [8, 9]));
     assert_eq!(note(&log), Some([8, 9]));
     assert!(log.drop_tablet(part));
-    assert_eq!((note(&log), log.tablet_note(TableId(9), Hashed::of(key))), (None, None));
+    assert_eq!((note(&log), log.tablet_note(TableId(9), HashedKey::of(key))), (None, None));
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Replicator for Storage {
         self.1.durable()
     }
 
-    fn is_durable(&mut self, survivor: SegmentId) -> bool {
+    fn is_durable(&self, survivor: SegmentId) -> bool {
         let frames = self.0.lock().unwrap();
         frames.refused.is_none_or(|refused| survivor < refused) && self.1.is_durable(survivor)
     }
@@ -172,7 +172,7 @@ fn rebuilt_beside_the_former_one(is_beside: bool) {
     let mut cleaner = new.cleaner().unwrap();
     let tablets: Vec<_> = old.tablets().collect();
     let mut rebuild = match is_beside {
-        true => Rebuild::begin_beside(&mut new, tablets).unwrap(),
+        true => Rebuild::begin_in_side_log(&mut new, tablets).unwrap(),
         false => Rebuild::begin(&mut new, tablets).unwrap(),
     };
     for replica in replicas.values() {

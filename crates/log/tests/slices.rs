@@ -62,7 +62,7 @@ impl Replicator for Meter {
         self.0.lock().unwrap().appended
     }
 
-    fn is_durable(&mut self, _: SegmentId) -> bool {
+    fn is_durable(&self, _: SegmentId) -> bool {
         true
     }
 }

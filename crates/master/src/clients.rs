@@ -66,7 +66,7 @@ use crate::sequences::Sequences;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
-use thunderhead_log::{Cursor, Hashed, Log};
+use thunderhead_log::{Cursor, HashedKey, Log};
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::OwnedSince;
 use thunderhead_wire::operations::Identity;
@@ -225,7 +225,7 @@ impl Clients {
         &mut self,
         log: &mut Log,
         identity: &Identity,
-        (table, key): (TableId, Hashed<'_>),
+        (table, key): (TableId, HashedKey<'_>),
     ) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
         let limits = self.limits;
@@ -301,7 +301,7 @@ impl Clients {
         let mut left = FORGOTTEN_AT_ONCE;
         client.recorded.take_below(client.recorded_first.min(last), |base, bits| {
             *records -= bits.count_ones() as usize;
-            let bits = log.forget_late(lease, base, bits);
+            let bits = log.forget_unindexed(lease, base, bits);
             if bits == 0 {
                 return;
             }
@@ -330,7 +330,7 @@ impl Clients {
         &mut self,
         log: &Log,
         identity: &Identity,
-        place: (TableId, Hashed<'_>),
+        place: (TableId, HashedKey<'_>),
     ) -> Result<(), Outcome> {
         let lease = identity.lease();
         if identity.sequence() < identity.first_unacknowledged() {
@@ -484,7 +484,7 @@ fn doubt(
     client: &Client,
     ended_until: u64,
     identity: &Identity,
-    (table, key): (TableId, Hashed<'_>),
+    (table, key): (TableId, HashedKey<'_>),
 ) -> Result<(), Outcome> {
     if client.is_over {
         return Err(refused(Status::LeaseEnded, 0));

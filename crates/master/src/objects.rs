@@ -2,7 +2,7 @@
 
 use crate::clients::{Clients, Met};
 use crate::outcome::Outcome;
-use thunderhead_log::{Completion, Condition, Error, Hashed, Log};
+use thunderhead_log::{Completion, Condition, Error, HashedKey, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
 use thunderhead_wire::{KeyHash, Status, TableId, ValueKind, Version};
 
@@ -13,7 +13,7 @@ pub(crate) fn update(
     clients: &mut Clients,
     identity: &Identity,
     part: &UpdatePart<'_>,
-    key: Hashed<'_>,
+    key: HashedKey<'_>,
 ) -> Outcome {
     let (table, Some(condition)) = (part.head.table(), part.head.condition()) else {
         return Outcome::refused(Status::Malformed, Version::NONE);
@@ -71,7 +71,7 @@ fn increment(
     log: &mut Log,
     identity: &Identity,
     part: &UpdatePart<'_>,
-    key: Hashed<'_>,
+    key: HashedKey<'_>,
     condition: Condition,
 ) -> Result<(Version, [u8; 8]), Outcome> {
     let table = part.head.table();
@@ -124,7 +124,7 @@ fn sum_of_floats(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
 fn put_number(
     log: &mut Log,
     identity: &Identity,
-    place: (TableId, Hashed<'_>),
+    place: (TableId, HashedKey<'_>),
     (number, kind, sum): (&[u8; 8], ValueKind, Option<[u8; 8]>),
     condition: Condition,
 ) -> Result<Version, Outcome> {
@@ -137,7 +137,7 @@ fn put_number(
 fn put(
     log: &mut Log,
     identity: &Identity,
-    (table, key): (TableId, Hashed<'_>),
+    (table, key): (TableId, HashedKey<'_>),
     (value, sum): (&[u8], Option<[u8; 8]>),
     condition: Condition,
 ) -> Result<Version, Outcome> {

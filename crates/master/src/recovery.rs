@@ -25,8 +25,8 @@
 //! # Where the bytes go
 //!
 //! Replayed entries go into *side segments*: segments beside the shard's log, which become part of
-//! it all together ([`Rebuild::begin_beside`]). Each is replicated when it is full, several at a
-//! time, and clients' writes do not wait for them. Replay stays at most
+//! it all together ([`Rebuild::begin_in_side_log`]). Each is replicated when it is full, several at
+//! a time, and clients' writes do not wait for them. Replay stays at most
 //! [`BESIDE_BYTES_MAX`](recoveries) ahead of the replicas, so that a shard does not take all
 //! buffers of its backups. A failed recovery frees its side segments at once.
 //!
@@ -490,7 +490,7 @@ impl Recovery {
                 back.check()?;
                 Rebuild::take_back(log, tablets)
             }
-            None => Rebuild::begin_beside(log, tablets),
+            None => Rebuild::begin_in_side_log(log, tablets),
         };
         match begun {
             Ok(rebuild) => self.rebuild = Some(rebuild),

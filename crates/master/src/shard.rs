@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
 use crate::replication::{Link, LocalBackup, Replication};
-use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, Hashed, Log, Object};
+use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
@@ -309,7 +309,7 @@ impl Shard {
         context: &mut Context<'_>,
         identity: &Identity,
         part: &UpdatePart<'_>,
-        key: Hashed<'_>,
+        key: HashedKey<'_>,
     ) -> Outcome {
         let before = (self.log.appended(), self.log.grouped());
         let tablets_move = !self.control.moves_nothing();
@@ -421,7 +421,7 @@ impl Shard {
                 }));
                 keys.next()
             });
-            let key = key.unwrap_or_else(|| Hashed::of(part.key));
+            let key = key.unwrap_or_else(|| HashedKey::of(part.key));
             let its_bytes = bytes_of(&part);
             if identity.lease() != 0 && !self.log.group_takes(sequence, its_bytes) {
                 self.log.begin_group(identity.lease(), sequence, bytes);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_master::asking::{Asking, Heard};
 use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
-use thunderhead_runtime::names::{Addresses, Found, Resolve};
+use thunderhead_runtime::names::{AddressUpdate, Addresses, Resolve};
 use thunderhead_simulator::{Options, Simulation};
 
 const PORT: u16 = 7100;
@@ -53,8 +53,8 @@ impl Service for Asks {
 struct Moved(SocketAddr);
 
 impl Resolve for Moved {
-    fn resolve(&self, found: Found) {
-        found.tell(vec![self.0]);
+    fn resolve(&self, update: AddressUpdate) {
+        update.tell(vec![self.0]);
     }
 }
 

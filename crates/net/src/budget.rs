@@ -30,7 +30,7 @@ pub(crate) fn share(held_bytes_max: usize, connections: usize, waiting_bytes_hig
 }
 
 /// Returns the connections to close because the budget is exceeded: the fewest, for they hold most.
-pub(crate) fn those_that_hold_most(
+pub(crate) fn largest_holders(
     held_bytes_max: usize,
     holders: impl Iterator<Item = (usize, ConnectionId)>,
 ) -> Vec<ConnectionId> {
@@ -62,7 +62,7 @@ mod tests {
     fn the_connections_that_hold_most_are_closed_and_as_few_as_possible() {
         let closed = |held: &[usize]| -> Vec<u32> {
             let holders = held.iter().zip(0..).map(|(bytes, slot)| (*bytes, id(slot)));
-            those_that_hold_most(800, holders).into_iter().map(|it| it.slot).collect()
+            largest_holders(800, holders).into_iter().map(|it| it.slot).collect()
         };
         assert_eq!(closed(&[100, 0, 700]), [0; 0], "exactly the budget");
         assert_eq!(closed(&[100, 0, 701]), [2]);

@@ -23,7 +23,7 @@
 //! named no cluster, or has not arrived. By the table the second end closes the connection; or it
 //! has not greeted yet, and then says Y, which the first end refuses. If neither greeting had
 //! arrived when both ends learned, both greetings name no cluster, and the first to arrive is
-//! refused ([`Meeting::Refused`] with [`Cause::ClusterLearned`]).
+//! refused ([`GreetingVerdict::Refused`] with [`Cause::ClusterLearned`]).
 
 use crate::peer::{Cause, Peer};
 use thunderhead_wire::ClusterId;
@@ -43,7 +43,7 @@ pub enum OwnCluster {
 
 /// The verdict on a connection when the peer's greeting has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meeting {
+pub(crate) enum GreetingVerdict {
     /// Both ends may belong to one cluster.
     Welcome,
     /// Like `Welcome`, and this end belongs to that cluster from now on.
@@ -63,17 +63,21 @@ impl OwnCluster {
     }
 
     /// Judges a connection on which this end named the cluster `said` and the peer named `theirs`.
-    pub(crate) fn meet(self, said: Option<ClusterId>, theirs: Option<ClusterId>) -> Meeting {
+    pub(crate) fn judge(
+        self,
+        said: Option<ClusterId>,
+        theirs: Option<ClusterId>,
+    ) -> GreetingVerdict {
         match (self, theirs) {
             (OwnCluster::Known(own), Some(theirs)) if own != theirs => {
-                Meeting::Refused(Cause::WrongCluster)
+                GreetingVerdict::Refused(Cause::WrongCluster)
             }
             // If the ends belonged to different clusters, neither would notice.
             (OwnCluster::Known(_), None) if said.is_none() => {
-                Meeting::Refused(Cause::ClusterLearned)
+                GreetingVerdict::Refused(Cause::ClusterLearned)
             }
-            (OwnCluster::FirstMet, Some(theirs)) => Meeting::Learned(theirs),
-            _ => Meeting::Welcome,
+            (OwnCluster::FirstMet, Some(theirs)) => GreetingVerdict::Learned(theirs),
+            _ => GreetingVerdict::Welcome,
         }
     }
 }
@@ -111,18 +115,18 @@ mod tests {
     #[test]
     fn ends_of_different_clusters_refuse_each_other() {
         let (a, b) = (ClusterId(1), ClusterId(2));
-        let refused = Meeting::Refused(Cause::WrongCluster);
-        assert_eq!(OwnCluster::Known(a).meet(Some(a), Some(b)), refused);
+        let refused = GreetingVerdict::Refused(Cause::WrongCluster);
+        assert_eq!(OwnCluster::Known(a).judge(Some(a), Some(b)), refused);
         // This end learned its cluster only after it had greeted.
-        assert_eq!(OwnCluster::Known(a).meet(None, Some(b)), refused);
-        assert_eq!(OwnCluster::Known(a).meet(None, Some(a)), Meeting::Welcome);
-        assert_eq!(OwnCluster::Known(a).meet(Some(a), None), Meeting::Welcome);
-        let again = Meeting::Refused(Cause::ClusterLearned);
-        assert_eq!(OwnCluster::Known(a).meet(None, None), again);
+        assert_eq!(OwnCluster::Known(a).judge(None, Some(b)), refused);
+        assert_eq!(OwnCluster::Known(a).judge(None, Some(a)), GreetingVerdict::Welcome);
+        assert_eq!(OwnCluster::Known(a).judge(Some(a), None), GreetingVerdict::Welcome);
+        let again = GreetingVerdict::Refused(Cause::ClusterLearned);
+        assert_eq!(OwnCluster::Known(a).judge(None, None), again);
         for theirs in [None, Some(b)] {
-            assert_eq!(OwnCluster::Unknown.meet(None, theirs), Meeting::Welcome);
+            assert_eq!(OwnCluster::Unknown.judge(None, theirs), GreetingVerdict::Welcome);
         }
-        assert_eq!(OwnCluster::FirstMet.meet(None, None), Meeting::Welcome);
-        assert_eq!(OwnCluster::FirstMet.meet(None, Some(b)), Meeting::Learned(b));
+        assert_eq!(OwnCluster::FirstMet.judge(None, None), GreetingVerdict::Welcome);
+        assert_eq!(OwnCluster::FirstMet.judge(None, Some(b)), GreetingVerdict::Learned(b));
     }
 }

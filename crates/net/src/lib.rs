@@ -33,7 +33,7 @@ pub mod sim;
 mod table;
 
 pub use cluster::OwnCluster;
-pub use peer::{Cause, ConnectionId, Counters, Limits, Peer, Stranger, Via};
+pub use peer::{Cause, ConnectionId, Counters, ForeignPeer, Limits, Peer, Via};
 pub use thunderhead_wire::frame::Agreement;
 
 use std::net::SocketAddr;

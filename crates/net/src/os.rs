@@ -21,7 +21,7 @@ mod accept;
 mod budget;
 mod connection;
 mod door;
-mod held;
+mod held_input;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -38,8 +38,8 @@ use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
+use thunderhead_runtime::buffer_pool::BufferPool;
 use thunderhead_runtime::os::{Poller, Ready, expect_returns};
-use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Time, World};
 
 /// How long epoll is not asked while a short cut counts. Asking then costs little in comparison,
@@ -60,7 +60,7 @@ const LOOK_SLACK: Duration = Duration::from_micros(20);
 const STREAK: u32 = 8;
 
 /// The closed rings whose memory may stay mapped while turns have much other work.
-const REMAINS_MAX: usize = 4;
+const RETIRED_MAX: usize = 4;
 
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
@@ -135,7 +135,7 @@ pub struct OsTransport {
     /// All connections together hold much, or did and some of them still wait for their turn.
     tight: bool,
     /// A listener or the door was taken out of epoll because descriptors ran out.
-    deaf: bool,
+    not_listening: bool,
     /// The bytes waiting for a peer above which no more requests are taken from it: below the limit
     /// while all connections together hold much.
     waiting_bytes_high: usize,
@@ -153,11 +153,11 @@ pub struct OsTransport {
     /// Connections over rings with pages that are not faulted in yet.
     bare: Vec<ConnectionId>,
     /// Memory of closed rings that is still mapped.
-    remains: Vec<shm::Remains>,
+    retired: Vec<shm::RetiredMapping>,
     /// Further messages wait for the next poll: see [`Transport::hold_input`].
     holds_input: bool,
     /// The source at which the last poll held its input.
-    held_at: Option<held::Source>,
+    held_at: Option<held_input::Source>,
     /// Failed connections of which the handler has not been told yet.
     failed: Vec<(ConnectionId, Cause)>,
     counters: Counters,
@@ -170,7 +170,7 @@ pub struct OsTransport {
     /// Provisional connections in order of arrival; some have greeted since, or are closed.
     provisional: VecDeque<ConnectionId>,
     /// Buffers of past long messages, for the next ones.
-    spares: Spares<Vec<u8>>,
+    buffer_pool: BufferPool<Vec<u8>>,
     listeners: Vec<OwnedFd>,
     doorway: Option<Doorway>,
     /// The lack of descriptors has been logged.
@@ -195,7 +195,7 @@ impl OsTransport {
             poller: Poller::new(world.alarm.clone())?,
             connections: Table::default(),
             listeners: Vec::new(),
-            spares: Spares::new(SPARES_MAX, 2 * READ_BYTES + 1..=SPARE_BYTES_MAX),
+            buffer_pool: BufferPool::new(SPARES_MAX, 2 * READ_BYTES + 1..=SPARE_BYTES_MAX),
             doorway: None,
             counters: Counters::default(),
             now: world.clock.now(),
@@ -213,13 +213,13 @@ impl OsTransport {
             unsent: Vec::new(),
             resumed: Vec::new(),
             bare: Vec::new(),
-            remains: Vec::new(),
+            retired: Vec::new(),
             holds_input: false,
             held_at: None,
             timed: BTreeSet::new(),
             failed: Vec::new(),
             next_sweep: Time(0),
-            deaf: false,
+            not_listening: false,
             warned: false,
             scratch: vec![0; READ_BYTES],
             layout_version: shm::LAYOUT_VERSION,
@@ -285,17 +285,17 @@ impl OsTransport {
         if self.counters.count_closed(why) && !usual {
             tracing::warn!(peer = %connection.address, "connection closed: {why}");
         }
-        self.remains.extend(connection.close_rings());
+        self.retired.extend(connection.close_rings());
         Some(connection)
     }
 
     /// Unmaps some memory of closed rings. Turns with much other work leave it for later, unless
     /// much is mapped.
-    fn give_some_back(&mut self) -> bool {
-        let may_wait = self.holds_input && self.remains.len() <= REMAINS_MAX;
-        let Some(remains) = self.remains.last_mut().filter(|_| !may_wait) else { return false };
-        if !remains.give_back_some() {
-            self.remains.pop();
+    fn unmap_some(&mut self) -> bool {
+        let may_wait = self.holds_input && self.retired.len() <= RETIRED_MAX;
+        let Some(retired) = self.retired.last_mut().filter(|_| !may_wait) else { return false };
+        if !retired.give_back_some() {
+            self.retired.pop();
         }
         true
     }
@@ -389,7 +389,7 @@ impl Transport for OsTransport {
             busy = true;
         }
         self.write_all();
-        busy |= self.give_some_back();
+        busy |= self.unmap_some();
         self.write_all();
         // Sweeps after replies have left, and only after all arrived bytes were processed: those
         // are not late.
@@ -415,7 +415,7 @@ impl Transport for OsTransport {
                 self.unsent.push(to);
             }
         }
-        let sent = connection.queue(parts, LONG_BYTES, &mut self.spares);
+        let sent = connection.queue(parts, LONG_BYTES, &mut self.buffer_pool);
         self.counters.messages_out += 1;
         self.counters.bytes_out += sent as u64;
         let waiting = connection.waiting_bytes();
@@ -429,7 +429,7 @@ impl Transport for OsTransport {
         self.counters.held_bytes -= before as u64;
         let too_much = waiting > self.options.limits.waiting_bytes_max;
         if too_much || self.counters.held_bytes > self.held_bytes_mark {
-            self.holds_much(to);
+            self.enforce_budget(to);
         }
     }
 
@@ -459,7 +459,7 @@ impl Transport for OsTransport {
         self.flush();
         let may = self.failed.is_empty()
             && self.resumed.is_empty()
-            && self.remains.is_empty()
+            && self.retired.is_empty()
             && !self.woke
             && !self.may_ease()
             && self.rings_may_sleep();
@@ -482,7 +482,8 @@ impl Transport for OsTransport {
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        (self.deaf || !self.timed.is_empty() || !self.spares.is_empty()).then_some(self.next_sweep)
+        (self.not_listening || !self.timed.is_empty() || !self.buffer_pool.is_empty())
+            .then_some(self.next_sweep)
     }
 
     fn counters(&self) -> &Counters {

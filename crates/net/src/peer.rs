@@ -193,28 +193,30 @@ pub struct Counters {
     /// How often a connection had to wait because it held too much.
     pub held_back: u64,
     /// The last peer that was refused because it belongs to another cluster.
-    pub stranger: Option<Stranger>,
+    pub foreign_peer: Option<ForeignPeer>,
     /// Closed connections, by cause.
     closed: [u64; Cause::ALL.len()],
 }
 
 /// A peer of another cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stranger {
+pub struct ForeignPeer {
     /// The peer's address.
     pub address: SocketAddr,
     /// The peer's cluster.
     pub cluster: ClusterId,
 }
 
-impl Stranger {
-    /// Returns the stranger that a peer is, if it was refused for its cluster.
+impl ForeignPeer {
+    /// Returns a peer as a foreign one, if it was refused for its cluster.
     pub(crate) fn of(
         address: SocketAddr,
         cluster: Option<ClusterId>,
         why: Cause,
-    ) -> Option<Stranger> {
-        cluster.filter(|_| why == Cause::WrongCluster).map(|cluster| Stranger { address, cluster })
+    ) -> Option<ForeignPeer> {
+        cluster
+            .filter(|_| why == Cause::WrongCluster)
+            .map(|cluster| ForeignPeer { address, cluster })
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum Room {
 
 impl Room {
     /// Returns the room that is left beside a number of connections.
-    pub(crate) fn beside(connections: usize, limits: &Limits) -> Room {
+    pub(crate) fn for_connections(connections: usize, limits: &Limits) -> Room {
         let Limits { connections_max, connections_reserved, .. } = *limits;
         if connections < connections_max {
             Room::Everyone
@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn clients_are_turned_away_first_and_own_connections_never() {
         let limits = Limits { connections_max: 4, connections_reserved: 2, ..Limits::default() };
-        let rooms = [3, 4, 5, 6, 7].map(|count| Room::beside(count, &limits));
+        let rooms = [3, 4, 5, 6, 7].map(|count| Room::for_connections(count, &limits));
         assert_eq!(rooms, [Room::Everyone, Room::Members, Room::Members, Room::Own, Room::Own]);
         assert_eq!(connections_max(&limits), 8);
         let unlimited = Limits { connections_max: usize::MAX, ..limits };
-        assert_eq!(Room::beside(1 << 40, &unlimited), Room::Everyone);
+        assert_eq!(Room::for_connections(1 << 40, &unlimited), Room::Everyone);
     }
 
     #[test]

@@ -71,4 +71,4 @@ pub use error::{Corrupt, HandoverError};
 pub use handover::{Answer, Door, Knock, TOKEN_BYTES, Visit};
 pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use layout::{RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN};
-pub use mapping::Remains;
+pub use mapping::RetiredMapping;

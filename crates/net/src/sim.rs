@@ -94,9 +94,9 @@ pub(crate) struct State {
     hosts: BTreeMap<IpAddr, Host>,
     in_flight: BTreeMap<(u64, u64), Packet>,
     /// Bytes in flight from one end of a connection to the other end's process.
-    waiting: BTreeMap<(Wire, IpAddr), Waiting>,
+    waiting: BTreeMap<(Wire, IpAddr), BytesInFlight>,
     count: u64,
-    turn: Turn,
+    turn: ProcessTurn,
     /// Ends of connections that were closed, by cause.
     closed: BTreeMap<Cause, u64>,
     /// Streams that broke because they got nothing through.
@@ -109,7 +109,7 @@ pub(crate) struct State {
 
 /// Bytes in flight.
 #[derive(Clone, Copy, Default)]
-struct Waiting {
+struct BytesInFlight {
     bytes: usize,
     /// How often some of them were consumed.
     takes: u64,
@@ -117,7 +117,7 @@ struct Waiting {
 
 /// The process turn in progress.
 #[derive(Default)]
-struct Turn {
+struct ProcessTurn {
     host: Option<IpAddr>,
     /// The turn's duration: messages sent in it leave at its end.
     takes: u64,
@@ -146,7 +146,7 @@ struct Packet {
     wire: Wire,
     from: IpAddr,
     to: IpAddr,
-    content: Content,
+    content: PacketContent,
     /// When it was first sent.
     sent: u64,
     /// When the sending turn ended.
@@ -156,7 +156,7 @@ struct Packet {
 }
 
 #[derive(Clone, Debug)]
-enum Content {
+enum PacketContent {
     /// Requests a connection to a port, with the greeting.
     Open {
         port: u16,
@@ -174,31 +174,31 @@ enum Content {
     },
 }
 
-impl Content {
+impl PacketContent {
     fn bytes(&self) -> usize {
         match self {
-            Content::Open { preface, .. } => preface.len(),
-            Content::Frame { payload, .. } => payload.len(),
-            Content::Close | Content::Reset { .. } => 0,
+            PacketContent::Open { preface, .. } => preface.len(),
+            PacketContent::Frame { payload, .. } => payload.len(),
+            PacketContent::Close | PacketContent::Reset { .. } => 0,
         }
     }
 
     /// Returns a number that tells contents of one kind apart.
     fn fingerprint(&self) -> u64 {
         match self {
-            Content::Open { preface, .. } => KeyHash::of(preface).0,
-            Content::Frame { payload, .. } => KeyHash::of(payload).0,
-            Content::Close => 0,
-            Content::Reset { refused } => u64::from(*refused),
+            PacketContent::Open { preface, .. } => KeyHash::of(preface).0,
+            PacketContent::Frame { payload, .. } => KeyHash::of(payload).0,
+            PacketContent::Close => 0,
+            PacketContent::Reset { refused } => u64::from(*refused),
         }
     }
 
     fn number(&self) -> u64 {
         match self {
-            Content::Open { port, .. } => 1 | u64::from(*port) << 8,
-            Content::Frame { kind, .. } => 2 | u64::from(kind.0) << 8,
-            Content::Close => 3,
-            Content::Reset { .. } => 4,
+            PacketContent::Open { port, .. } => 1 | u64::from(*port) << 8,
+            PacketContent::Frame { kind, .. } => 2 | u64::from(kind.0) << 8,
+            PacketContent::Close => 3,
+            PacketContent::Reset { .. } => 4,
         }
     }
 }
@@ -218,7 +218,7 @@ impl Network {
             in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
             count: 0,
-            turn: Turn::default(),
+            turn: ProcessTurn::default(),
             closed: BTreeMap::new(),
             silent: 0,
             never_left: 0,
@@ -313,7 +313,7 @@ impl Network {
         let ends = state.hosts.get(&one).map(|host| host.ends.clone()).unwrap_or_default();
         for (wire, peer) in ends {
             if peer == other {
-                let reset = Content::Reset { refused: false };
+                let reset = PacketContent::Reset { refused: false };
                 state.send(wire, one, other, reset.clone(), None);
                 state.send(far_end(wire, one, other), other, one, reset, None);
             }
@@ -398,7 +398,7 @@ impl Network {
         state.waiting.retain(|(_, to), _| *to != host);
         if !power_goes {
             for (wire, peer) in ends {
-                state.send(wire, host, peer, Content::Reset { refused: false }, None);
+                state.send(wire, host, peer, PacketContent::Reset { refused: false }, None);
             }
         }
     }
@@ -452,7 +452,7 @@ impl State {
         wire: Wire,
         from: IpAddr,
         to: IpAddr,
-        content: Content,
+        content: PacketContent,
         sequence: Option<u64>,
     ) {
         let own = wire;
@@ -469,7 +469,7 @@ impl State {
         let packet = Packet { wire, from, to, content, sent: now, left, sequence };
         if self.random.chance(link.resets) {
             // Both ends are told.
-            let reset = Content::Reset { refused: false };
+            let reset = PacketContent::Reset { refused: false };
             let content = reset.clone();
             let back = Packet { from: to, to: from, wire: own, content, ..packet.clone() };
             let forth = Packet { content: reset, ..packet.clone() };
@@ -528,8 +528,8 @@ impl State {
         let numbers = [what, *wire, content.number(), content.fingerprint()];
         self.trace.record(&numbers, || {
             let content = match content {
-                Content::Open { port, .. } => format!("open port {port}"),
-                Content::Frame { kind, payload } => format!("kind {} {payload:02x?}", kind.0),
+                PacketContent::Open { port, .. } => format!("open port {port}"),
+                PacketContent::Frame { kind, payload } => format!("kind {} {payload:02x?}", kind.0),
                 other => format!("{other:?}"),
             };
             format!("{from} → {to} wire {wire}: {word}: {content}")
@@ -547,9 +547,9 @@ impl State {
         if !host.is_running {
             self.note(&packet, 101, "no process runs there");
             self.taken(packet.wire, packet.to, packet.content.bytes());
-            if !matches!(packet.content, Content::Reset { .. }) {
-                let refused = matches!(packet.content, Content::Open { .. });
-                let reset = Content::Reset { refused };
+            if !matches!(packet.content, PacketContent::Reset { .. }) {
+                let refused = matches!(packet.content, PacketContent::Open { .. });
+                let reset = PacketContent::Reset { refused };
                 self.send(packet.wire, packet.to, packet.from, reset, None);
             }
             return None;
@@ -573,10 +573,10 @@ impl State {
         self.lost(&packet);
         let sender = self.hosts.get(&packet.from);
         let waits = sender.is_some_and(|host| host.ends.contains_key(&packet.wire));
-        if waits && !matches!(packet.content, Content::Reset { .. }) {
+        if waits && !matches!(packet.content, PacketContent::Reset { .. }) {
             // The sender's own kernel reports it.
             self.silent += 1;
-            let (to, content) = (packet.from, Content::Reset { refused: false });
+            let (to, content) = (packet.from, PacketContent::Reset { refused: false });
             self.fly(now, Packet { from: to, to, content, sequence: None, ..packet });
         }
     }

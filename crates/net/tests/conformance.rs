@@ -217,7 +217,7 @@ fn ends_of_different_clusters_exchange_no_message() {
         assert!(*closed == [(connection, Cause::WrongCluster)] || overtakes, "{name}: {closed:?}");
         assert!(pair.at_client.opened.is_empty() && pair.at_server.opened.is_empty(), "{name}");
         // The end that refuses knows the cluster of the other.
-        let strangers = [&pair.server, &pair.client].map(|end| end.counters().stranger);
+        let strangers = [&pair.server, &pair.client].map(|end| end.counters().foreign_peer);
         let clusters = strangers.map(|it| it.map(|it| it.cluster));
         let one_is = |at: usize, id| clusters[at] == Some(ClusterId(id));
         assert!(one_is(0, 2) || one_is(1, 1), "{name}: {strangers:?}");

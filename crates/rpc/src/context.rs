@@ -5,7 +5,7 @@ use crate::opcode::Opcode;
 use crate::tasks::Calling;
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_net::{ConnectionId, OwnCluster, Stranger, Transport};
+use thunderhead_net::{ConnectionId, ForeignPeer, OwnCluster, Transport};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::slice::{Budget, MESSAGES, SLICE};
 use thunderhead_runtime::tasks::Tasks;
@@ -131,8 +131,8 @@ impl Context<'_> {
 
     /// Returns the last peer that was refused because it belongs to another cluster.
     #[must_use]
-    pub fn stranger(&self) -> Option<Stranger> {
-        self.transport.counters().stranger
+    pub fn foreign_peer(&self) -> Option<ForeignPeer> {
+        self.transport.counters().foreign_peer
     }
 
     /// Returns the random numbers of this node.

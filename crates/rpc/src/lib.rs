@@ -34,4 +34,4 @@ pub use node::{Node, Service};
 pub use opcode::{Level, Opcode, Repeat, ServiceKind, check_levels};
 pub use retry::{Decision, Retry};
 pub use tasks::Calling;
-pub use thunderhead_net::Stranger;
+pub use thunderhead_net::ForeignPeer;

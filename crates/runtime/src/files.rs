@@ -9,8 +9,8 @@
 //! they may have been done or not, and a power loss may undo them. Renaming does not sync the
 //! file's contents.
 
-use crate::lasting::Lasting;
-use crate::os::Locked;
+use crate::lasting::LastingMemory;
+use crate::os::LockedFile;
 use std::io;
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ pub enum Content<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
     /// A range of lasting memory, as for [`Files::write_lasting`].
-    Lasting(&'a Lasting, Range<usize>),
+    Lasting(&'a LastingMemory, Range<usize>),
 }
 
 impl Piece<'_> {
@@ -71,12 +71,12 @@ impl Piece<'_> {
 #[derive(Debug, Default)]
 pub struct FileLock {
     /// The kernel's lock belongs to this file. A simulated machine has one process at a time.
-    _held: Option<Locked>,
+    _held: Option<LockedFile>,
 }
 
 impl FileLock {
     /// Returns the lock of an open file.
-    pub(crate) fn of(file: Locked) -> FileLock {
+    pub(crate) fn of(file: LockedFile) -> FileLock {
         FileLock { _held: Some(file) }
     }
 }
@@ -187,7 +187,7 @@ pub trait Files {
         &mut self,
         file: FileId,
         offset: u64,
-        memory: &Lasting,
+        memory: &LastingMemory,
         range: Range<usize>,
     ) -> io::Result<()> {
         let mut bytes = vec![0; range.len()];

@@ -21,18 +21,20 @@ pub const WORD_BYTES: usize = 8;
 
 /// A piece of lasting memory. Clones are handles to the same memory.
 #[derive(Clone)]
-pub struct Lasting(Arc<dyn Deref<Target = [AtomicU64]> + Send + Sync>);
+pub struct LastingMemory(Arc<dyn Deref<Target = [AtomicU64]> + Send + Sync>);
 
-impl std::fmt::Debug for Lasting {
+impl std::fmt::Debug for LastingMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lasting({} bytes)", self.bytes())
+        write!(f, "LastingMemory({} bytes)", self.bytes())
     }
 }
 
-impl Lasting {
+impl LastingMemory {
     /// Wraps words that a world keeps.
-    pub(crate) fn new(words: impl Deref<Target = [AtomicU64]> + Send + Sync + 'static) -> Lasting {
-        Lasting(Arc::new(words))
+    pub(crate) fn new(
+        words: impl Deref<Target = [AtomicU64]> + Send + Sync + 'static,
+    ) -> LastingMemory {
+        LastingMemory(Arc::new(words))
     }
 
     /// Returns the words.
@@ -107,7 +109,7 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
 ///
 /// An [`io::Error`] carries it, because the remedy depends on that user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfAnotherUser {
+pub struct WrongOwner {
     /// The memory's path.
     pub path: String,
     /// The memory's user.
@@ -116,22 +118,22 @@ pub struct OfAnotherUser {
     pub own: u32,
 }
 
-impl OfAnotherUser {
+impl WrongOwner {
     /// Returns this refusal if an error carries one.
     #[must_use]
-    pub fn of(error: &io::Error) -> Option<&OfAnotherUser> {
+    pub fn of(error: &io::Error) -> Option<&WrongOwner> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-impl std::fmt::Display for OfAnotherUser {
+impl std::fmt::Display for WrongOwner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let OfAnotherUser { path, user, own } = self;
+        let WrongOwner { path, user, own } = self;
         write!(f, "{path} belongs to user {user} and this process to user {own}")
     }
 }
 
-impl std::error::Error for OfAnotherUser {}
+impl std::error::Error for WrongOwner {}
 
 /// The lasting memories of a machine, by name.
 ///
@@ -143,14 +145,14 @@ pub trait Memories {
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has it; otherwise the operating
     /// system's; also for a name that is not plain.
-    fn find(&mut self, name: &str) -> io::Result<Option<Lasting>>;
+    fn find(&mut self, name: &str) -> io::Result<Option<LastingMemory>>;
 
     /// Makes a memory of zeroes and replaces the one of the same name. All its pages are present at
     /// once, so a later access neither waits nor fails. Its size is rounded up to a page.
     ///
     /// # Errors
     /// As for [`find`](Memories::find), and for example if the machine has too little memory.
-    fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting>;
+    fn make(&mut self, name: &str, bytes: usize) -> io::Result<LastingMemory>;
 
     /// Checks that memories of so many bytes in all can be made here. Makes none.
     ///
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn bytes_read_back_from_every_offset() {
         let words: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
-        let memory = Lasting::new(words);
+        let memory = LastingMemory::new(words);
         let mut model = [0u8; 64];
         for offset in 0..40 {
             for length in 0..24 {

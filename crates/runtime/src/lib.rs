@@ -17,12 +17,13 @@
 //! - **Lasting memory** ([`lasting`]) is written in turns and found again after a crash.
 //!
 //! `unsafe` is only in files of `os`, each behind a safe interface: `memory.rs` maps memory,
-//! `together.rs` submits writes to the kernel, `code.rs` gives back pages of the program,
-//! `slices.rs` asks the scheduler for longer slices, and `returns.rs` and `ticks.rs` have single
+//! `aio.rs` submits writes to the kernel, `code.rs` gives back pages of the program, `slices.rs`
+//! asks the scheduler for longer slices, and `return_stack.rs` and `ticks.rs` have single
 //! instructions.
 #![deny(unsafe_code)]
 
 pub mod alarm;
+pub mod buffer_pool;
 pub mod clock;
 pub mod files;
 pub mod lasting;
@@ -32,7 +33,6 @@ pub mod polling;
 mod random;
 pub mod sim;
 pub mod slice;
-pub mod spares;
 pub mod tasks;
 mod time;
 pub mod timers;

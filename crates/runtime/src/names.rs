@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub trait Resolve: Send + Sync {
     /// Resolves the names, on another thread if that takes time, and hands over the addresses. Does
     /// nothing if the names have no address at present or were resolved a moment ago.
-    fn resolve(&self, found: Found);
+    fn resolve(&self, update: AddressUpdate);
 }
 
 /// The addresses of some peers. Clones share them.
@@ -57,7 +57,7 @@ impl Addresses {
     pub fn resolve_again(&self) {
         let Some(resolver) = &self.0.resolver else { return };
         if !self.0.is_resolving.swap(true, Ordering::AcqRel) {
-            resolver.resolve(Found(Arc::clone(&self.0)));
+            resolver.resolve(AddressUpdate(Arc::clone(&self.0)));
         }
     }
 }
@@ -96,9 +96,9 @@ impl From<&[SocketAddr]> for Addresses {
 
 /// Takes the addresses that a resolver finds. If it is dropped without any, the list stays as it
 /// is.
-pub struct Found(Arc<Shared>);
+pub struct AddressUpdate(Arc<Shared>);
 
-impl Found {
+impl AddressUpdate {
     /// Replaces the list, unless the names have no address.
     pub fn tell(self, addresses: Vec<SocketAddr>) {
         let mut list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ impl Found {
     }
 }
 
-impl Drop for Found {
+impl Drop for AddressUpdate {
     fn drop(&mut self) {
         self.0.is_resolving.store(false, Ordering::Release);
     }
@@ -164,11 +164,11 @@ mod tests {
     }
 
     /// Passes each request for a resolution to the test.
-    struct Asked(Mutex<mpsc::Sender<Found>>);
+    struct Asked(Mutex<mpsc::Sender<AddressUpdate>>);
 
     impl Resolve for Asked {
-        fn resolve(&self, found: Found) {
-            self.0.lock().unwrap().send(found).unwrap();
+        fn resolve(&self, update: AddressUpdate) {
+            self.0.lock().unwrap().send(update).unwrap();
         }
     }
 
@@ -179,9 +179,9 @@ mod tests {
         let mut known = KnownAddresses::of(addresses.clone());
         known.resolve_again();
         known.resolve_again();
-        let found = asks.try_recv().unwrap();
+        let update = asks.try_recv().unwrap();
         assert!(asks.try_recv().is_err(), "one resolution is in progress already");
-        found.tell(vec![at(2), at(3)]);
+        update.tell(vec![at(2), at(3)]);
         assert_eq!(known.list(), [at(1)]);
         assert!(known.refresh());
         assert_eq!(known.list(), [at(2), at(3)]);

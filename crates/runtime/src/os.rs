@@ -1,5 +1,6 @@
 //! The world of the machine: its files, its threads, and the loop that gives a process its turns.
 
+mod aio;
 mod code;
 mod descriptors;
 mod disk;
@@ -7,28 +8,27 @@ mod lock;
 mod memory;
 mod poller;
 mod resolver;
-mod returns;
+mod return_stack;
 mod signals;
 mod slices;
 mod threads;
 mod ticks;
-mod together;
 mod trust;
 mod turns;
 
 pub use code::give_start_back;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use disk::Directory;
-pub(crate) use lock::Locked;
+pub(crate) use lock::LockedFile;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
 pub use resolver::addresses_of;
-pub use returns::expect_returns;
+pub use return_stack::expect_returns;
 pub use signals::on_end_asked;
 pub use threads::{Threads, detach};
 pub use ticks::OsClock;
 pub use trust::{Access, find_trusted, open_trusted};
-pub use turns::{Lengths, Turns, watch_turns};
+pub use turns::{LengthHistogram, Turns, watch_turns};
 
 use crate::alarm::Alarm;
 use crate::clock::Clock;

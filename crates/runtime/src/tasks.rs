@@ -27,23 +27,23 @@ struct State {
     tasks: RefCell<BTreeMap<u64, Task>>,
     /// Spawned since the last turn.
     new: RefCell<Vec<(u64, Task)>>,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyQueue>,
     timers: RefCell<Timers<Waker>>,
     now: Cell<Time>,
     count: Cell<u64>,
 }
 
-struct Ready {
+struct ReadyQueue {
     queue: Mutex<VecDeque<u64>>,
     alarm: Alarm,
 }
 
-struct Wakes {
+struct TaskWaker {
     task: u64,
-    ready: Arc<Ready>,
+    ready: Arc<ReadyQueue>,
 }
 
-impl Wake for Wakes {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -54,7 +54,7 @@ impl Wake for Wakes {
     }
 }
 
-impl Ready {
+impl ReadyQueue {
     fn take(&self) -> VecDeque<u64> {
         std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -64,7 +64,7 @@ impl Tasks {
     /// Returns an empty set. A task that is woken rings the alarm.
     #[must_use]
     pub fn new(alarm: Alarm, now: Time) -> Tasks {
-        let ready = Arc::new(Ready { queue: Mutex::default(), alarm });
+        let ready = Arc::new(ReadyQueue { queue: Mutex::default(), alarm });
         Tasks(Rc::new(State {
             tasks: RefCell::default(),
             new: RefCell::default(),
@@ -81,7 +81,7 @@ impl Tasks {
         self.0.count.set(id + 1);
         self.0.new.borrow_mut().push((id, Box::pin(task)));
         let ready = Arc::clone(&self.0.ready);
-        Waker::from(Arc::new(Wakes { task: id, ready })).wake();
+        Waker::from(Arc::new(TaskWaker { task: id, ready })).wake();
     }
 
     /// Begins a turn: sleeps that start from now on count from this time.
@@ -106,7 +106,7 @@ impl Tasks {
             // A task may be woken twice, or after its end.
             let Some(mut task) = task else { continue };
             let waker =
-                Waker::from(Arc::new(Wakes { task: *id, ready: Arc::clone(&self.0.ready) }));
+                Waker::from(Arc::new(TaskWaker { task: *id, ready: Arc::clone(&self.0.ready) }));
             if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
                 self.0.tasks.borrow_mut().insert(*id, task);
             }

@@ -3,7 +3,7 @@
 
 use thunderhead_backup::Store;
 use thunderhead_backup::service::{Local, Refused, Service};
-use thunderhead_backup::start::Opened;
+use thunderhead_backup::start::StartReport;
 use thunderhead_master::{LocalAnswer, LocalBackup, LocalReplica};
 use thunderhead_rpc::{CallError, Context};
 use thunderhead_runtime::Time;
@@ -15,7 +15,7 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    pub(crate) fn new(store: Store, opened: Opened) -> Backup {
+    pub(crate) fn new(store: Store, opened: StartReport) -> Backup {
         let read_bytes_per_second = opened.read_bytes_per_second.unwrap_or_default();
         let service = Service::new(store, read_bytes_per_second);
         Backup { service, read_bytes_per_second }

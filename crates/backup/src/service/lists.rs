@@ -63,12 +63,12 @@ fn lock(queues: &Mutex<Queues>) -> MutexGuard<'_, Queues> {
     queues.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Clerk {
+struct ListWorker {
     queues: Arc<Mutex<Queues>>,
     alarm: Alarm,
 }
 
-impl Worker for Clerk {
+impl Worker for ListWorker {
     fn step(&mut self, _: &mut dyn Files) -> Step {
         // The lock is not held while the worker works.
         let next = lock(&self.queues).jobs.pop_front();
@@ -93,8 +93,9 @@ impl Lists {
     /// Gives the worker a job with a list; refuses if it has too many.
     pub(super) fn begin(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, job: Job) {
         if self.bell.is_none() {
-            let clerk = Clerk { queues: Arc::clone(&self.queues), alarm: context.alarm().clone() };
-            match context.world().workers.start("lists", Box::new(clerk)) {
+            let worker =
+                ListWorker { queues: Arc::clone(&self.queues), alarm: context.alarm().clone() };
+            match context.world().workers.start("lists", Box::new(worker)) {
                 Ok(bell) => self.bell = Some(bell),
                 Err(error) => tracing::warn!("no thread for long lists: {error}"),
             }

@@ -33,8 +33,8 @@
 //! A recovery is forgotten after a long time without requests, or when the replicas of its master
 //! are freed.
 
-mod ahead;
 mod cutting;
+mod read_ahead;
 
 use super::Refused;
 use crate::error::{ReadError, Unserved};
@@ -45,7 +45,7 @@ use crate::limits::{
 };
 use crate::reader::{ReadId, ReplicaBytes};
 use crate::store::Store;
-use cutting::Cutting;
+use cutting::CuttingJob;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,32 +74,32 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 const SWEEP: Duration = Duration::from_millis(500);
 
 /// The part of a segment that a partition gets.
-enum Kept {
+enum KeptData {
     Cut(Part),
     /// All of the replica, not cut.
     Whole(Arc<ReplicaBytes>),
 }
 
-impl Kept {
+impl KeptData {
     fn len(&self) -> usize {
         match self {
-            Kept::Cut(part) => part.len(),
-            Kept::Whole(replica) => replica.bytes().len(),
+            KeptData::Cut(part) => part.len(),
+            KeptData::Whole(replica) => replica.bytes().len(),
         }
     }
 
     fn memory_bytes(&self) -> usize {
         match self {
-            Kept::Cut(part) => part.memory_bytes(),
-            Kept::Whole(replica) => replica.bytes().len(),
+            KeptData::Cut(part) => part.memory_bytes(),
+            KeptData::Whole(replica) => replica.bytes().len(),
         }
     }
 
     /// Adds at most `most` bytes behind an offset.
     fn slices<'a>(&'a self, offset: usize, most: usize, into: &mut Vec<&'a [u8]>) {
         match self {
-            Kept::Cut(part) => into.extend(part.slices(offset, most)),
-            Kept::Whole(replica) => {
+            KeptData::Cut(part) => into.extend(part.slices(offset, most)),
+            KeptData::Whole(replica) => {
                 let behind = replica.bytes().get(offset..).unwrap_or_default();
                 into.push(behind.get(..most).unwrap_or(behind));
             }
@@ -111,7 +111,7 @@ impl Kept {
 /// none.
 #[derive(Default)]
 struct Segment {
-    parts: BTreeMap<u32, Kept>,
+    parts: BTreeMap<u32, KeptData>,
     /// The number of this cut among all cuts, and its time.
     cut: Option<(u64, Time)>,
     /// The segment is being read or cut.
@@ -163,7 +163,7 @@ struct Job {
 pub(super) struct Recoveries {
     of: BTreeMap<MasterId, Recovery>,
     reads: BTreeMap<ReadId, Job>,
-    cutting: VecDeque<Cutting>,
+    cutting: VecDeque<CuttingJob>,
     /// The master whose recovery read last.
     last: MasterId,
     /// The number of segments that were cut.
@@ -296,7 +296,7 @@ impl Recoveries {
         body: &[u8],
     ) -> Result<Option<Arc<ReplicaBytes>>, Refused> {
         let (head, kept) = self.look(store, now, body)?;
-        let Kept::Whole(replica) = kept else { return Ok(None) };
+        let KeptData::Whole(replica) = kept else { return Ok(None) };
         let replica = Arc::clone(replica);
         self.was_sent(head, now);
         Ok(Some(replica))
@@ -317,7 +317,7 @@ impl Recoveries {
         store: &Store,
         now: Time,
         body: &'b [u8],
-    ) -> Result<(&'b RecoveryHead, &Kept), Refused> {
+    ) -> Result<(&'b RecoveryHead, &KeptData), Refused> {
         let head = RecoveryHead::ref_from_bytes(body);
         let head = head.map_err(|_| Refused::with(Status::Malformed, 0))?;
         let (segment, partition) = (head.segment(), head.partition());
@@ -371,10 +371,10 @@ impl Recoveries {
             (Some(of), Ok(bytes)) => {
                 self.bytes_read += bytes.bytes().len() as u64;
                 if of.whole && bytes.header().closed {
-                    self.is_ready(&job, vec![(0, Kept::Whole(Arc::new(bytes)))], now);
+                    self.keep_parts(&job, vec![(0, KeptData::Whole(Arc::new(bytes)))], now);
                 } else {
                     let partitions = Rc::clone(&of.partitions);
-                    self.cutting.push_back(Cutting::new(job, bytes, partitions));
+                    self.cutting.push_back(CuttingJob::new(job, bytes, partitions));
                 }
             }
             (Some(_), Err(error)) => self.give_up(&job, error.into()),
@@ -384,7 +384,7 @@ impl Recoveries {
     }
 
     /// Keeps the parts of a segment that was read or cut.
-    fn is_ready(&mut self, job: &Job, ready: Vec<(u32, Kept)>, now: Time) {
+    fn keep_parts(&mut self, job: &Job, ready: Vec<(u32, KeptData)>, now: Time) {
         let Some(of) = self.of.get_mut(&job.of) else { return };
         self.count += 1;
         of.known.insert(job.id.segment);
@@ -472,9 +472,9 @@ fn taken(it: &thunderhead_wire::control::Taken) -> (thunderhead_wire::TabletRang
 }
 
 /// Frees the memory of parts in slices. The memory of whole replicas is used again.
-fn throw_away(kept: Kept, held: &mut u64, waste: &mut Vec<Part>) {
+fn throw_away(kept: KeptData, held: &mut u64, waste: &mut Vec<Part>) {
     *held -= kept.memory_bytes() as u64;
-    if let Kept::Cut(part) = kept {
+    if let KeptData::Cut(part) = kept {
         waste.push(part);
     }
 }

@@ -1,6 +1,6 @@
 //! Handles a master's messages about its replicas, part by part.
 
-use super::{Asker, Service, Waiting};
+use super::{Asker, Service, WaitingAnswer};
 use crate::error::Refusal;
 use crate::layout::ReplicaId;
 use crate::limits::PARTS_MAX;
@@ -106,6 +106,7 @@ impl Service {
         // The service checks all parts before it carries out any of them.
         let count = parts.clone().try_fold(0, |count, part| part.map(|_| count + 1));
         let count = count.filter(|count| *count <= PARTS_MAX).ok_or(Status::Malformed)?;
+        self.newer = self.newer.max(head.list_version());
         if self.is_deposed(head.master(), head.list_version()) {
             return Err(Status::Deposed);
         }
@@ -134,7 +135,7 @@ impl Service {
         if tickets.is_empty() {
             return Ok(Some(answers));
         }
-        self.waiting.push_back(Waiting { asker, tickets, answers });
+        self.waiting.push_back(WaitingAnswer { asker, tickets, answers });
         Ok(None)
     }
 
@@ -187,7 +188,7 @@ impl Service {
 
     fn open(&mut self, id: ReplicaId, part: &ReplicaPart) -> Result<Ack, Refusal> {
         let epoch = part.epoch();
-        if let Some(current) = self.graves.epoch(id).filter(|freed| epoch <= *freed) {
+        if let Some(current) = self.freed_replicas.epoch(id).filter(|freed| epoch <= *freed) {
             return Err(Refusal::StaleEpoch { id, current });
         }
         let atomic = part.wants(ATOMIC);
@@ -204,7 +205,7 @@ impl Service {
             return Err(Refusal::StaleEpoch { id, current });
         }
         self.store.free(id);
-        self.graves.freed(id, epoch);
+        self.freed_replicas.freed(id, epoch);
         self.pages.forget_one(id);
         Ok(Ack::Now)
     }

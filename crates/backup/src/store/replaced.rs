@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// Frees replaced frames after the headers of their replacements became durable.
-    pub(super) fn are_over(&mut self, formers: impl Iterator<Item = u32>) {
+    pub(super) fn free_replaced(&mut self, formers: impl Iterator<Item = u32>) {
         for former in formers {
             self.mark_freed(former);
             if self.succeeded.remove(&former).is_some() {
@@ -177,7 +177,7 @@ impl Store {
 
     /// Marks a frame to be freed on the disk, unless it waits for its replacement.
     fn goes(&mut self, number: u32) {
-        self.is_busy(number);
+        self.mark_busy(number);
         self.filling.remove(&number);
         self.resting.remove(&number);
         self.parts.frames[number as usize].state = State::Freeing;

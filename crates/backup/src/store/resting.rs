@@ -20,7 +20,7 @@
 //! counts (`replaced`).
 
 use super::{State, Store};
-use crate::layout::{ReplicaId, Used};
+use crate::layout::{ReplicaHeader, ReplicaId};
 use crate::limits::RESTS_AFTER;
 use thunderhead_runtime::Time;
 use thunderhead_wire::{MasterId, SegmentId};
@@ -54,7 +54,7 @@ impl Store {
     }
 
     /// Marks a filled replica as idle: all of it is on the disk.
-    pub(super) fn is_idle(&mut self, number: u32) {
+    pub(super) fn mark_idle(&mut self, number: u32) {
         if let Some(filling) = self.filling.get_mut(&number) {
             filling.idle_since = Some(self.now);
             self.idle.insert((filling.is_wanted, self.now, number));
@@ -62,7 +62,7 @@ impl Store {
     }
 
     /// Marks a replica as busy: part of it is not on the disk yet.
-    pub(super) fn is_busy(&mut self, number: u32) {
+    pub(super) fn mark_busy(&mut self, number: u32) {
         let Some(filling) = self.filling.get_mut(&number) else { return };
         if let Some(since) = filling.idle_since.take() {
             self.idle.remove(&(filling.is_wanted, since, number));
@@ -86,7 +86,7 @@ impl Store {
 
     fn rests(&mut self, number: u32) {
         let Ok(used) = self.in_buffer(number) else { return };
-        self.is_busy(number);
+        self.mark_busy(number);
         self.filling.remove(&number);
         self.resting.insert(number, used.chunks);
         let frame = &mut self.parts.frames[number as usize];
@@ -97,10 +97,10 @@ impl Store {
     }
 
     /// Returns the header for a frame that rests, or that rested until it was closed.
-    pub(super) fn as_it_rests(&self, number: u32) -> Option<Used> {
+    pub(super) fn as_it_rests(&self, number: u32) -> Option<ReplicaHeader> {
         let chunks = self.resting.get(&number)?.clone();
         let super::Frame { id, epoch, length, closed, committed, .. } =
             self.parts.frames[number as usize];
-        Some(Used { id, epoch, closed, committed, length, chunks })
+        Some(ReplicaHeader { id, epoch, closed, committed, length, chunks })
     }
 }

@@ -1,8 +1,8 @@
 //! Rounds: hands changes to the flusher and reports the results.
 
-use super::{Event, Frame, State, Store, UnderWay};
+use super::{Event, Frame, RoundUnderWay, State, Store};
 use crate::flusher::{self, Job};
-use crate::layout::{Header, Used};
+use crate::layout::{Header, ReplicaHeader};
 use crate::limits::{AGAIN, PROVE_AFTER};
 use std::collections::BTreeMap;
 use std::io;
@@ -55,7 +55,7 @@ impl Store {
     fn hand(&mut self, jobs: Vec<Job>, lost: Vec<u32>) {
         let frames = jobs.iter().map(|job| job.frame).collect();
         let succeeded = self.succeeded.clone();
-        self.under_way = Some(UnderWay { tickets: self.issued, frames, lost, succeeded });
+        self.under_way = Some(RoundUnderWay { tickets: self.issued, frames, lost, succeeded });
         flusher::lock(&self.parts.exchange).round = Some(jobs);
         self.parts.flusher.ring();
     }
@@ -78,11 +78,11 @@ impl Store {
     }
 
     /// Returns the contents of a frame's buffer, if they are the contents that this process wrote.
-    pub(super) fn in_buffer(&self, number: u32) -> Result<Used, BufferLost> {
+    pub(super) fn in_buffer(&self, number: u32) -> Result<ReplicaHeader, BufferLost> {
         let frame = &self.parts.frames[number as usize];
         let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
         let claimed = claimed.filter(|it| it.frame == number).ok_or(BufferLost)?;
-        let Used { id, epoch, closed, committed, length, .. } = claimed.used;
+        let ReplicaHeader { id, epoch, closed, committed, length, .. } = claimed.used;
         let own = (frame.id, frame.epoch, frame.closed, frame.committed, frame.length);
         if own == (id, epoch, closed, committed, length) {
             Ok(claimed.used)
@@ -94,7 +94,8 @@ impl Store {
     pub(super) fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
         let finished = flusher::lock(&self.parts.exchange).finished.take();
         let Some(finished) = finished else { return false };
-        let Some(UnderWay { tickets, mut frames, lost, succeeded }) = self.under_way.take() else {
+        let Some(RoundUnderWay { tickets, mut frames, lost, succeeded }) = self.under_way.take()
+        else {
             return false;
         };
         self.parts.sequence = self.parts.sequence.max(finished.sequence);
@@ -117,7 +118,7 @@ impl Store {
         let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);
         let (over, waiting): (BTreeMap<u32, u32>, BTreeMap<u32, u32>) =
             succeeded.iter().partition(is_durable);
-        self.are_over(over.into_keys());
+        self.free_replaced(over.into_keys());
         for number in failed.keys() {
             self.touched.remove(number);
             self.refused.insert(*number);
@@ -166,7 +167,7 @@ impl Store {
                 self.filling.remove(&number);
                 self.resting.remove(&number);
             }
-            State::Filling => return self.is_idle(number),
+            State::Filling => return self.mark_idle(number),
             State::Freeing => {
                 *frame = Frame::of(&Header::Free);
                 // The next replica gets this frame first: first writes to a new part of the file

@@ -6,7 +6,9 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::layout::{Geometry, Slot};
-use thunderhead_backup::{Durability, Event, Identity, OpenError, Opened, Options, Store, Ticket};
+use thunderhead_backup::{
+    Durability, Event, Identity, OpenError, Options, StartReport, Store, Ticket,
+};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::files::{FileId, FileLock, Files, Piece};
@@ -54,7 +56,7 @@ pub(crate) struct Life {
     pub(crate) store: Store,
     pub(crate) workers: SimWorkers,
     pub(crate) now: Time,
-    pub(crate) opened: Opened,
+    pub(crate) opened: StartReport,
     pub(crate) trouble: Trouble,
 }
 

@@ -509,7 +509,7 @@ impl Replicator for Modelled {
         self.durable
     }
 
-    fn is_durable(&mut self, survivor: SegmentId) -> bool {
+    fn is_durable(&self, survivor: SegmentId) -> bool {
         self.survivors.get(&survivor).copied().unwrap_or(true)
     }
 }

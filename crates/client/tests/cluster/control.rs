@@ -14,7 +14,7 @@ use thunderhead_client::{
 };
 use thunderhead_net::Cause;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_runtime::names::{Found, Resolve};
+use thunderhead_runtime::names::{AddressUpdate, Resolve};
 use thunderhead_runtime::{Random, Time};
 
 const SHARD: &str = "10.0.1.1:1";
@@ -636,8 +636,8 @@ fn a_cancelled_operation_has_no_result_and_the_rest_of_its_message_has() {
 struct Moved(Vec<SocketAddr>);
 
 impl Resolve for Moved {
-    fn resolve(&self, found: Found) {
-        found.tell(self.0.clone());
+    fn resolve(&self, update: AddressUpdate) {
+        update.tell(self.0.clone());
     }
 }
 

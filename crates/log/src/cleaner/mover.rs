@@ -25,7 +25,7 @@ use crate::memory::{Memory, Reference};
 use crate::object::Located;
 use crate::quiescence::{Guard, Reader};
 use crate::segment::{self, Appender, Segment};
-use crate::shared::{Present, Shared, TabletMap};
+use crate::shared::{PresentSegments, Shared, TabletMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::KeyHash;
@@ -63,7 +63,7 @@ pub(super) struct Mover<'a> {
     shared: &'a Shared,
     guard: Guard<'a>,
     tablets: Arc<TabletMap>,
-    present: Arc<Present>,
+    present: Arc<PresentSegments>,
     moves: [Move; BATCH],
     pending: usize,
     /// Bytes of tombstones written to the output.
@@ -83,7 +83,7 @@ impl<'a> Mover<'a> {
     pub(super) fn new(
         shared: &'a Shared,
         reader: &'a mut Reader,
-        present: Arc<Present>,
+        present: Arc<PresentSegments>,
         watch: &'a mut Watch<'a>,
     ) -> Mover<'a> {
         watch(Phase::Copying);
@@ -147,7 +147,7 @@ impl<'a> Mover<'a> {
                 let bytes = frame.entry_bytes();
                 let (appender, to) = output.place(bytes);
                 appender.copy(to, located.at, bytes);
-                appender.named.add(fields.prior);
+                appender.prior_span.add(fields.prior);
                 appender.advance_idle(bytes);
                 part(memory, to, frame);
                 self.tombstone_bytes += bytes;
@@ -168,7 +168,7 @@ impl<'a> Mover<'a> {
             // A segment that is gone now never comes back. A segment that leaves with this pass is
             // gone before the copy may leave.
             let guarded = fields.prior.filter(|prior| !self.present.is_gone(*prior));
-            self.relocate(located.at, frame, hash.0, tablet, output).named.add(guarded);
+            self.relocate(located.at, frame, hash.0, tablet, output).prior_span.add(guarded);
         }
     }
 
@@ -281,7 +281,7 @@ impl<'a> Mover<'a> {
         let bytes = header.entry_bytes;
         let (appender, to) = output.place(bytes);
         appender.write(to, &mut header, [key, &[]], self.shared.seal);
-        appender.named.add(fields.prior);
+        appender.prior_span.add(fields.prior);
         appender.advance_idle(bytes);
         self.tombstone_bytes += bytes;
         self.residuals += 1;
@@ -292,7 +292,7 @@ impl<'a> Mover<'a> {
 pub(super) struct Sieve<'a> {
     memory: &'a Memory,
     tablets: Arc<TabletMap>,
-    present: Arc<Present>,
+    present: Arc<PresentSegments>,
 }
 
 impl Sieve<'_> {

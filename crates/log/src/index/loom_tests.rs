@@ -94,7 +94,7 @@ fn split<F: Form>() {
 fn merge<F: Form>() {
     fn remove<F: Form>(index: &mut Table<HeapBlocks, F>) {
         let last = before_split::<F>() + 1;
-        let found = index.place(last).find(|reference| reference & !MOVED == last).unwrap();
+        let found = index.lookup(last).find(|reference| reference & !MOVED == last).unwrap();
         index.remove(found);
     }
     // Two buckets; without one of the entries they become one.
@@ -163,8 +163,8 @@ fn chain<F: Form>() {
             let expected: Vec<u64> = (1..=count + 1).map(|n| moved(2 * n)).collect();
             assert_eq!(contents(&index), expected);
             for reference in expected {
-                let place = index.place(reference & 0xff);
-                assert!(place.find(|other| other == reference).is_some());
+                let lookup = index.lookup(reference & 0xff);
+                assert!(lookup.find(|other| other == reference).is_some());
             }
         });
     }
@@ -172,7 +172,7 @@ fn chain<F: Form>() {
 
 fn removal<F: Form>() {
     check::<F>(3, 2, Some(2), |index| {
-        let found = index.place(2).find(|reference| reference & !MOVED == 2).unwrap();
+        let found = index.lookup(2).find(|reference| reference & !MOVED == 2).unwrap();
         let removed = index.remove(found);
         assert_eq!(removed & !MOVED, 2);
     });
@@ -188,7 +188,7 @@ fn replacement<F: Form>() {
             let guard = reader.enter();
             view.relocate(&guard, 2, 2, 2 | MOVED)
         });
-        let found = index.place(2).find(|reference| reference & !MOVED == 2).unwrap();
+        let found = index.lookup(2).find(|reference| reference & !MOVED == 2).unwrap();
         let mut old = index.reference(found);
         while let Err(newer) = index.replace_exact(found, old, 2 | MOVED << 1) {
             old = newer;

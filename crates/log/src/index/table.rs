@@ -30,29 +30,29 @@ pub(crate) struct Table<S: BlockSource, F: Form> {
     has_room: bool,
 }
 
-/// The place of a hash, while the index stays as it is.
-pub(crate) struct Approach<'index, F: Form> {
+/// A lookup of a hash: its bucket and its tag. Valid until the index changes.
+pub(crate) struct Lookup<'index, F: Form> {
     bucket: &'index F::Bucket,
     word: F::Word<'index>,
     tag: u64,
     number: usize,
 }
 
-impl<F: Form> Clone for Approach<'_, F> {
+impl<F: Form> Clone for Lookup<'_, F> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Form> Copy for Approach<'_, F> {}
+impl<F: Form> Copy for Lookup<'_, F> {}
 
 #[inline(always)]
 fn prefetch<T>(line: &T) {
     crate::prefetch::read(std::ptr::from_ref(line).cast());
 }
 
-impl<F: Form> Approach<'_, F> {
+impl<F: Form> Lookup<'_, F> {
     #[inline(always)]
     pub(super) fn prefetch_first(self) {
         crate::prefetch::read(F::first_look(self.bucket, self.word));
@@ -77,7 +77,7 @@ impl<F: Form> Approach<'_, F> {
 
     #[inline]
     pub(super) fn candidate(self) -> Candidate {
-        let Approach { bucket, word, tag, .. } = self;
+        let Lookup { bucket, word, tag, .. } = self;
         let mut first = 0;
         let is_first = |reference| {
             first = reference;
@@ -106,7 +106,7 @@ impl<F: Form> Approach<'_, F> {
 
     #[inline]
     pub(super) fn find(self, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
-        let Approach { bucket, word, tag, number } = self;
+        let Lookup { bucket, word, tag, number } = self;
         if let Some(at) = F::find_by_word(bucket, word, tag, &mut matches) {
             return Some(Found::new(bucket, at, tag, number));
         }
@@ -194,9 +194,9 @@ impl<S: BlockSource, F: Form> Table<S, F> {
     }
 
     #[inline(always)]
-    pub(super) fn place(&self, hash: u64) -> Approach<'_, F> {
+    pub(super) fn lookup(&self, hash: u64) -> Lookup<'_, F> {
         let (tag, number) = (F::tag_of(hash), self.bucket_number(hash));
-        Approach { bucket: self.blocks.bucket(number), word: self.word(number), tag, number }
+        Lookup { bucket: self.blocks.bucket(number), word: self.word(number), tag, number }
     }
 
     /// The bucket in which a search found a slot.

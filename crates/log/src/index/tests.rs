@@ -46,7 +46,7 @@ fn an_index_grows_and_shrinks_with_its_entries<F: Form>() {
     assert!(used * 64 < 10_000 * 16, "{used} buckets");
     assert_eq!(all(&index, &spread), (1..=10_000).collect::<Vec<_>>());
     for reference in 1..=9_990 {
-        let found = index.place(spread(reference)).find(|other| other == reference).unwrap();
+        let found = index.lookup(spread(reference)).find(|other| other == reference).unwrap();
         assert_eq!(index.remove(found), reference);
     }
     assert_eq!(all(&index, &spread), (9_991..=10_000).collect::<Vec<_>>());
@@ -69,7 +69,7 @@ fn an_index_with_room_does_not_split_and_gives_back_the_surplus<F: Form>() {
         index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
         assert_eq!(index.buckets, buckets, "at entry {reference}");
         if reference % 3 == 0 {
-            let found = index.place(spread(reference)).find(|other| other == reference).unwrap();
+            let found = index.lookup(spread(reference)).find(|other| other == reference).unwrap();
             index.remove(found);
             index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
         }
@@ -83,7 +83,7 @@ fn an_index_with_room_does_not_split_and_gives_back_the_surplus<F: Form>() {
     assert!(index.buckets > buckets, "it grows as usual");
     assert_eq!(all(&index, &spread), (1..=10_010).collect::<Vec<_>>());
     for reference in 1..=10_010 {
-        let found = index.place(spread(reference)).find(|other| other == reference).unwrap();
+        let found = index.lookup(spread(reference)).find(|other| other == reference).unwrap();
         index.remove(found);
     }
     let left = (1 << 20) - source.left();
@@ -92,10 +92,10 @@ fn an_index_with_room_does_not_split_and_gives_back_the_surplus<F: Form>() {
     while index.make_room(40) {}
     for reference in 1..=40 {
         index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
-        assert!(index.place(spread(reference)).find(|other| other == reference).is_some());
+        assert!(index.lookup(spread(reference)).find(|other| other == reference).is_some());
     }
     for reference in 1..=40 {
-        let found = index.place(spread(reference)).find(|other| other == reference).unwrap();
+        let found = index.lookup(spread(reference)).find(|other| other == reference).unwrap();
         index.remove(found);
     }
     while index.buckets > 1 {
@@ -137,11 +137,11 @@ fn two_full_buckets_are_merged<F: Form>() {
         index.overflow.take_ensured();
     }
     for reference in removed {
-        let found = index.place(hash(reference)).find(|other| other == reference).unwrap();
+        let found = index.lookup(hash(reference)).find(|other| other == reference).unwrap();
         index.remove(found);
     }
     for reference in &kept {
-        assert!(index.place(hash(*reference)).find(|other| other == *reference).is_some());
+        assert!(index.lookup(hash(*reference)).find(|other| other == *reference).is_some());
     }
     assert_eq!(all(&index, &hash).len(), kept.len());
 }
@@ -246,7 +246,7 @@ fn holds_what_a_map_holds<F: Form>(
             }
             Operation::Remove(which) => {
                 let Some((key, reference)) = nth(&model, which) else { continue };
-                let found = index.place(hash(key)).find(|other| other == reference);
+                let found = index.lookup(hash(key)).find(|other| other == reference);
                 prop_assert_eq!(index.remove(found.unwrap()), reference);
                 model.remove(&key);
                 stable.retain(|other| *other != key);
@@ -332,7 +332,7 @@ fn nothing_is_lost_when_cleaners_relocate_beside_the_reactor<F: Form>() {
             let tide = if round / 8_000 % 2 == 0 { KEYS } else { 40 };
             let key = 1 + (random >> 33) % tide;
             let before = current[key as usize].load(relaxed);
-            let found = index.place(hash(key)).find(|reference| key_of(reference) == key);
+            let found = index.lookup(hash(key)).find(|reference| key_of(reference) == key);
             assert_eq!(found.is_some(), before != 0, "key {key}");
             let new = round << 12 | key;
             match found {
@@ -388,7 +388,7 @@ fn finds_what_was_promised<F: Form>(
             }
             4 if !held.is_empty() => {
                 let gone = held.swap_remove(which as usize % held.len());
-                let found = index.place(hash(gone)).find(|other| other == gone).unwrap();
+                let found = index.lookup(hash(gone)).find(|other| other == gone).unwrap();
                 index.remove(found);
             }
             5 | 6 if promised < 32 => promised += usize::from(index.promise()),
@@ -425,7 +425,7 @@ fn an_index_that_splits_by_tags_keeps_every_entry<F: Form>() {
         }
     };
     let is_there = |index: &Table<_, F>, reference| {
-        index.place(hash(reference)).find(|other| other == reference).is_some()
+        index.lookup(hash(reference)).find(|other| other == reference).is_some()
     };
     for reference in 1..=COUNT {
         index.insert(hash(reference), reference, &Hashes(&hash)).unwrap();
@@ -433,7 +433,7 @@ fn an_index_that_splits_by_tags_keeps_every_entry<F: Form>() {
     assert!(F::TAG_TELLS.contains(&index.buckets.ilog2()));
     assert!((1..=COUNT).all(|reference| is_there(&index, reference)));
     for reference in (1..=COUNT).filter(|reference| reference % 8 != 3) {
-        let found = index.place(hash(reference)).find(|other| other == reference).unwrap();
+        let found = index.lookup(hash(reference)).find(|other| other == reference).unwrap();
         assert_eq!(index.remove(found), reference);
     }
     assert!((1..=COUNT).all(|reference| is_there(&index, reference) == (reference % 8 == 3)));
@@ -468,13 +468,13 @@ fn an_entry_behind_a_bucket_is_never_denied<F: Form>() {
             }
         } else {
             let gone = held.swap_remove(draw(held.len() as u64) as usize);
-            let found = index.place(hash(gone)).find(|other| other == gone).unwrap();
+            let found = index.lookup(hash(gone)).find(|other| other == gone).unwrap();
             assert_eq!(index.remove(found), gone);
         }
         for reference in &held {
-            let place = index.place(hash(*reference));
-            assert!(place.find(|other| other == *reference).is_some(), "step {step}");
-            assert_ne!(place.candidate(), Candidate::Absent);
+            let lookup = index.lookup(hash(*reference));
+            assert!(lookup.find(|other| other == *reference).is_some(), "step {step}");
+            assert_ne!(lookup.candidate(), Candidate::Absent);
         }
         assert_eq!(index.len(), held.len());
         if held.is_empty() {

@@ -24,9 +24,9 @@
 //!   them.
 //! - Ids of survivors that the former log's digests never named also count as present. A guard may
 //!   name such a survivor, and its dead version is in the segment from which the survivor was made
-//!   ([`Unnamed`](crate::Unnamed)). The newest open head lists the ranges of these ids; it also has
-//!   the digest that made the former log complete. They count as long as a segment of a former
-//!   generation is part of this log. If no open head lists them, all ids count.
+//!   ([`UnnamedSurvivors`](crate::UnnamedSurvivors)). The newest open head lists the ranges of
+//!   these ids; it also has the digest that made the former log complete. They count as long as a
+//!   segment of a former generation is part of this log. If no open head lists them, all ids count.
 //! - Only then a digest names the adopted segments ([`Log::name_adopted`]). Until that digest is
 //!   durable, this log is complete without them, and the former log is complete without this one.
 //! - The cleaners get the adopted segments last ([`Log::release_adopted`]), once no recovery can
@@ -40,18 +40,18 @@
 //! former log has to be replayed.
 
 use super::Log;
-use super::write::Current;
+use super::write::ExistingEntry;
 use crate::error::{Damage, Error};
 use crate::memory::Reference;
 use crate::metadata::{Digest, SegmentHeader};
-use crate::named::Named;
+use crate::prior_span::PriorSpan;
 use crate::segment::{self, Segment};
 use crate::shared::Reserves;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange};
 
 /// A segment that is being adopted: its memory, and how much of it is filled.
-pub(crate) struct Adopting {
+pub(crate) struct SegmentInAdoption {
     pub(crate) id: SegmentId,
     seglets: Vec<u32>,
     length: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Adopting {
     tombstone_bytes: usize,
 }
 
-impl Adopting {
+impl SegmentInAdoption {
     /// The reference of the entry at an offset.
     pub(crate) fn at(&self, log: &Log, offset: u32) -> Option<Reference> {
         let seglet_bytes = log.memory.seglet_bytes();
@@ -102,7 +102,7 @@ impl Log {
         &mut self,
         id: SegmentId,
         length: usize,
-    ) -> Result<Adopting, Error> {
+    ) -> Result<SegmentInAdoption, Error> {
         let most = Reserves::segments_max(&self.memory, &self.shared.options);
         if self.ledger.segments() + self.ledger.adopted().count() + 2 > most {
             return Err(self.no_memory(u64::MAX));
@@ -122,14 +122,14 @@ impl Log {
             self.memory.link(seglets.last().copied(), number, first, start, id);
             seglets.push(number);
         }
-        Ok(Adopting { id, seglets, length, copied: 0, tombstone_bytes: 0 })
+        Ok(SegmentInAdoption { id, seglets, length, copied: 0, tombstone_bytes: 0 })
     }
 
     /// Copies the bytes of a segment up to an offset. `entries` are the offsets of the entries that
     /// begin in the new bytes, and `tombstone_bytes` is the length of the tombstones among them.
     pub(crate) fn adopt_bytes(
         &mut self,
-        adopting: &mut Adopting,
+        adopting: &mut SegmentInAdoption,
         bytes: &[u8],
         until: usize,
         entries: &[u32],
@@ -154,14 +154,22 @@ impl Log {
     }
 
     /// Enters an adopted segment into the ledger: all its bytes are there.
-    pub(crate) fn adopted(&mut self, adopting: Adopting) {
-        let Adopting { id, seglets, length, tombstone_bytes, .. } = adopting;
+    pub(crate) fn adopted(&mut self, adopting: SegmentInAdoption) {
+        let SegmentInAdoption { id, seglets, length, tombstone_bytes, .. } = adopting;
         let drops = self.shared.sums.drops.load(Ordering::Relaxed);
         let disk_bytes = length;
         let created = id.0;
-        let named = Named::ANY;
-        let segment =
-            Segment { id, seglets, length, disk_bytes, tombstone_bytes, created, drops, named };
+        let prior_span = PriorSpan::ANY;
+        let segment = Segment {
+            id,
+            seglets,
+            length,
+            disk_bytes,
+            tombstone_bytes,
+            created,
+            drops,
+            prior_span,
+        };
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);
         self.ledger.adopt(segment);
@@ -171,7 +179,7 @@ impl Log {
 
     /// Gives back the memory of a segment that is not adopted after all; no reference points into
     /// it.
-    pub(crate) fn give_up_adopting(&mut self, adopting: Adopting) {
+    pub(crate) fn give_up_adopting(&mut self, adopting: SegmentInAdoption) {
         adopting.seglets.into_iter().for_each(|number| self.memory.give_back(number));
     }
 
@@ -209,7 +217,7 @@ impl Log {
         tablet: usize,
         hash: KeyHash,
         at: Reference,
-        current: Option<Current>,
+        current: Option<ExistingEntry>,
     ) -> Result<(), Error> {
         let Some(current) = current else { return self.insert(tablet, hash, at) };
         let old = self.tablets.list[tablet].index.replace(current.found, at);
@@ -218,7 +226,7 @@ impl Log {
     }
 
     /// Removes an object that an adopted tombstone kills. No new tombstone is needed.
-    pub(crate) fn unpoint(&mut self, tablet: usize, current: Current) {
+    pub(crate) fn unpoint(&mut self, tablet: usize, current: ExistingEntry) {
         let at = self.tablets.list[tablet].index.remove(current.found);
         self.bury(tablet, at, &current.old);
     }

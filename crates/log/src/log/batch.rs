@@ -18,10 +18,10 @@
 //! fetch at a time. **Updates** change the structures that a lookup reads. So a batch of up to
 //! [`BATCH`] updates goes through each step together, before the first of them is done.
 
-use super::write::Hashed;
+use super::write::HashedKey;
 use super::{Log, Written};
 use crate::error::Error;
-use crate::index::{Approach, Candidate};
+use crate::index::{Candidate, Lookup};
 use crate::limits::BATCH;
 use crate::memory::Reference;
 use crate::object::{Located, Object};
@@ -50,7 +50,7 @@ pub(crate) struct Place {
 
 /// The keys of expected updates, in their order; returned by [`Log::expect_updates`].
 pub struct ExpectedUpdates<'k> {
-    keys: [Hashed<'k>; BATCH],
+    keys: [HashedKey<'k>; BATCH],
     next: usize,
     end: usize,
 }
@@ -58,16 +58,16 @@ pub struct ExpectedUpdates<'k> {
 impl Default for ExpectedUpdates<'_> {
     /// None.
     fn default() -> Self {
-        let none = Hashed { key: &[], hash: KeyHash(0) };
+        let none = HashedKey { key: &[], hash: KeyHash(0) };
         ExpectedUpdates { keys: [none; BATCH], next: 0, end: 0 }
     }
 }
 
 impl<'k> Iterator for ExpectedUpdates<'k> {
-    type Item = Hashed<'k>;
+    type Item = HashedKey<'k>;
 
     #[inline]
-    fn next(&mut self) -> Option<Hashed<'k>> {
+    fn next(&mut self) -> Option<HashedKey<'k>> {
         let key = *self.keys[..self.end].get(self.next)?;
         self.next += 1;
         Some(key)
@@ -84,11 +84,11 @@ const RING: usize = (4 * AHEAD + 1).next_power_of_two();
 
 /// A key that is being read.
 #[derive(Clone, Copy)]
-struct Lookup<'log, 'key> {
+struct PendingRead<'log, 'key> {
     table: TableId,
     key: &'key [u8],
-    /// The key's place in the index, if this log has its tablet.
-    approach: Option<Approach<'log>>,
+    /// The lookup in the index, if this log has the tablet of the key.
+    lookup: Option<Lookup<'log>>,
     candidate: Candidate,
 }
 
@@ -105,13 +105,13 @@ impl Log {
     /// Hashes the keys of a batch of updates and prefetches the memory that their lookups will
     /// touch.
     #[inline]
-    pub(crate) fn approach<'k>(
+    pub(crate) fn prefetch_places<'k>(
         &self,
         keys: impl Iterator<Item = (TableId, &'k [u8])>,
     ) -> [Place; BATCH] {
         let mut places = [Place::default(); BATCH];
         let mut free = places.iter_mut();
-        self.approach_each(keys, |_, place| {
+        self.prefetch_each_place(keys, |_, place| {
             if let Some(free) = free.next() {
                 *free = place;
             }
@@ -121,41 +121,41 @@ impl Log {
 
     /// Does so for the first [`BATCH`] keys; `note` is called with the place of each.
     #[inline]
-    fn approach_each<'k>(
+    fn prefetch_each_place<'k>(
         &self,
         keys: impl Iterator<Item = (TableId, &'k [u8])>,
         mut note: impl FnMut(&'k [u8], Place),
     ) {
-        let mut approaches = [None; BATCH];
+        let mut lookups = [None; BATCH];
         let mut count = 0;
-        for (approach, (table, key)) in approaches.iter_mut().zip(keys) {
+        for (lookup, (table, key)) in lookups.iter_mut().zip(keys) {
             let hash = KeyHash::of(key);
             let tablet = self.tablets.find(table, hash);
-            *approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
-            if let Some(approach) = approach {
-                approach.prefetch_first();
+            *lookup = tablet.map(|tablet| self.tablets.list[tablet].index.lookup(hash.0));
+            if let Some(lookup) = lookup {
+                lookup.prefetch_first();
             }
             note(key, Place { hash, tablet: tablet.map(|tablet| tablet as u32) });
             count += 1;
         }
-        let used = &approaches[..count];
-        for approach in used.iter().flatten() {
-            approach.prefetch_bucket();
+        let used = &lookups[..count];
+        for lookup in used.iter().flatten() {
+            lookup.prefetch_bucket();
         }
         let mut behind = 0u64;
-        for (at, approach) in used.iter().enumerate() {
-            let Some(approach) = approach else { continue };
-            match approach.candidate() {
+        for (at, lookup) in used.iter().enumerate() {
+            let Some(lookup) = lookup else { continue };
+            match lookup.candidate() {
                 Candidate::At(reference) => self.prefetch_entry(reference, Purpose::Update),
                 // If its bucket is full the new entry goes to the overflow bucket.
-                Candidate::Absent => approach.prefetch_behind(),
+                Candidate::Absent => lookup.prefetch_behind(),
                 Candidate::Behind => behind |= 1 << at,
             }
         }
         while behind != 0 {
-            let approach = used[behind.trailing_zeros() as usize];
+            let lookup = used[behind.trailing_zeros() as usize];
             behind &= behind - 1;
-            if let Some(reference) = approach.and_then(Approach::candidate_behind) {
+            if let Some(reference) = lookup.and_then(Lookup::candidate_behind) {
                 self.prefetch_entry(reference, Purpose::Update);
             }
         }
@@ -183,8 +183,8 @@ impl Log {
         keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
     ) -> ExpectedUpdates<'k> {
         let mut expected = ExpectedUpdates::default();
-        self.approach_each(keys.into_iter(), |key, Place { hash, .. }| {
-            expected.keys[expected.end] = Hashed { key, hash };
+        self.prefetch_each_place(keys.into_iter(), |key, Place { hash, .. }| {
+            expected.keys[expected.end] = HashedKey { key, hash };
             expected.end += 1;
         });
         expected
@@ -192,23 +192,23 @@ impl Log {
 
     /// The first step of a read.
     #[inline(always)]
-    fn begin_lookup<'key>(&self, table: TableId, key: &'key [u8]) -> Lookup<'_, 'key> {
+    fn begin_lookup<'key>(&self, table: TableId, key: &'key [u8]) -> PendingRead<'_, 'key> {
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash);
-        let approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
-        if let Some(approach) = approach {
-            approach.prefetch_first();
+        let lookup = tablet.map(|tablet| self.tablets.list[tablet].index.lookup(hash.0));
+        if let Some(lookup) = lookup {
+            lookup.prefetch_first();
         }
-        Lookup { table, key, approach, candidate: Candidate::Absent }
+        PendingRead { table, key, lookup, candidate: Candidate::Absent }
     }
 
     /// The last step of a read. Nothing was written since the first step, and an entry that a
     /// cleaner has moved since is still at its old place until the turn ends. So the candidate is
     /// as good as the index, if it has the key.
     #[inline(always)]
-    fn end_lookup(&self, lookup: &Lookup<'_, '_>) -> Result<Option<Object<'_>>, Error> {
-        let Lookup { table, key, approach, candidate } = *lookup;
-        let Some(approach) = approach else { return Err(Error::UnknownTablet { table }) };
+    fn end_lookup(&self, read: &PendingRead<'_, '_>) -> Result<Option<Object<'_>>, Error> {
+        let PendingRead { table, key, lookup, candidate } = *read;
+        let Some(lookup) = lookup else { return Err(Error::UnknownTablet { table }) };
         let memory = &*self.memory;
         match candidate {
             Candidate::Absent => return Ok(None),
@@ -221,7 +221,7 @@ impl Log {
             }
             Candidate::Behind => {}
         }
-        Ok(self.read_in(approach, key))
+        Ok(self.read_in(lookup, key))
     }
 
     /// Reads many objects. `found` is called for every key in order, with `None` for a key that
@@ -236,7 +236,7 @@ impl Log {
     ) {
         let mut keys = keys.into_iter().fuse();
         let none =
-            Lookup { table: TableId(0), key: &[], approach: None, candidate: Candidate::Absent };
+            PendingRead { table: TableId(0), key: &[], lookup: None, candidate: Candidate::Absent };
         let mut ring = [none; RING];
         let (mut count, mut step) = (0, 0);
         loop {
@@ -246,25 +246,25 @@ impl Log {
             }
             let began = |steps_ago: usize| step.checked_sub(steps_ago).filter(|at| *at < count);
             if let Some(at) = began(AHEAD) {
-                let Lookup { approach, candidate, .. } = &mut ring[at % RING];
-                if let Some(approach) = approach.filter(|it| it.may_have()) {
-                    approach.prefetch_bucket();
+                let PendingRead { lookup, candidate, .. } = &mut ring[at % RING];
+                if let Some(lookup) = lookup.filter(|it| it.may_have()) {
+                    lookup.prefetch_bucket();
                     *candidate = Candidate::Behind;
                 }
             }
             if let Some(at) = began(2 * AHEAD) {
-                let Lookup { approach, candidate, .. } = &mut ring[at % RING];
-                if let (Some(approach), Candidate::Behind) = (approach, *candidate) {
-                    *candidate = approach.candidate();
+                let PendingRead { lookup, candidate, .. } = &mut ring[at % RING];
+                if let (Some(lookup), Candidate::Behind) = (lookup, *candidate) {
+                    *candidate = lookup.candidate();
                     if let Candidate::At(reference) = *candidate {
                         self.prefetch_entry(reference, Purpose::Read);
                     }
                 }
             }
             if let Some(at) = began(3 * AHEAD) {
-                let Lookup { approach, candidate, .. } = &mut ring[at % RING];
-                if let (Some(approach), Candidate::Behind) = (approach, *candidate)
-                    && let Some(reference) = approach.candidate_behind()
+                let PendingRead { lookup, candidate, .. } = &mut ring[at % RING];
+                if let (Some(lookup), Candidate::Behind) = (lookup, *candidate)
+                    && let Some(reference) = lookup.candidate_behind()
                 {
                     *candidate = Candidate::At(reference);
                     self.prefetch_entry(reference, Purpose::Read);
@@ -289,7 +289,7 @@ impl Log {
     ) {
         for (chunk, batch) in puts.chunks(BATCH).enumerate() {
             let keys = batch.iter().map(|put| (put.table, put.key));
-            let places = self.approach(keys);
+            let places = self.prefetch_places(keys);
             for (at, put) in batch.iter().enumerate() {
                 let written = self.check_sizes(put.key, put.value).and_then(|()| {
                     let Place { hash, tablet, .. } = places[at];

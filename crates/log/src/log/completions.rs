@@ -12,13 +12,13 @@
 //! The outcomes of several updates of one message are recorded in one entry: see
 //! [`groups`](super::groups).
 //!
-//! **Indexed late.** The records that were appended last are not in the index yet ([`Late`]). Most
-//! are forgotten before they are looked up, because their client goes on with its next update. They
-//! enter the index when there are too many, and when their head ends: from then on cleaners may
-//! look for them in the index. Each has a promise of memory in the index.
+//! **Indexed late.** The records that were appended last are not in the index yet
+//! ([`UnindexedRecord`]). Most are forgotten before they are looked up, because their client goes
+//! on with its next update. They enter the index when there are too many, and when their head ends:
+//! from then on cleaners may look for them in the index. Each has a promise of memory in the index.
 
 use super::Log;
-use super::write::{Hashed, NewVersion, Written, check};
+use super::write::{HashedKey, NewVersion, Written, check};
 use crate::entry::{CompletionFields, Kind, LINKED};
 use crate::error::Error;
 use crate::index::{Candidate, Cursor, Entries};
@@ -30,8 +30,8 @@ use crate::segment;
 use crate::varint::Reader;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
 
-/// The most records that may be late. A lookup of a record goes through all of them.
-const LATE_MAX: usize = 32;
+/// The most records that may be unindexed. A lookup of a record goes through all of them.
+const UNINDEXED_MAX: usize = 32;
 
 /// Names an update of a client, and holds its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Log {
     ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
         self.check_completion(completion)?;
-        let (Completion { lease, sequence, result }, key) = (completion, Hashed::of(key));
+        let (Completion { lease, sequence, result }, key) = (completion, HashedKey::of(key));
         self.write_fresh(table, key, value, condition, (lease, sequence), |_| result)
     }
 
@@ -85,7 +85,7 @@ impl Log {
     pub fn write_recorded<R: AsRef<[u8]>>(
         &mut self,
         table: TableId,
-        key: Hashed<'_>,
+        key: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
         (lease, sequence): (u64, u64),
@@ -101,7 +101,7 @@ impl Log {
     fn write_fresh<R: AsRef<[u8]>>(
         &mut self,
         table: TableId,
-        Hashed { key, hash }: Hashed<'_>,
+        HashedKey { key, hash }: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
         (lease, sequence): (u64, u64),
@@ -116,7 +116,7 @@ impl Log {
         let result = result(version);
         let completion = Completion { lease, sequence, result: result.as_ref() };
         self.check_sizes(&[0], completion.result)?;
-        if self.is_grouped(completion.result, Log::grouped_bytes(key.len(), value.len()))? {
+        if self.make_room_in_group(completion.result, Log::grouped_bytes(key.len(), value.len()))? {
             let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
             let most = key.len() + value.len() + 64 + OUTCOME_BYTES_MAX;
             self.admit(most as u64, old_bytes as u64)?;
@@ -174,7 +174,7 @@ impl Log {
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.old.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
-        if self.is_grouped(completion.result, Log::grouped_bytes(key.len(), 0))? {
+        if self.make_room_in_group(completion.result, Log::grouped_bytes(key.len(), 0))? {
             let from = self.head.position();
             let deleted = current.map(|current| self.delete_placed(tablet, table, key, &current));
             let Completion { sequence, result, .. } = completion;
@@ -226,7 +226,7 @@ impl Log {
     ) -> Result<LogPosition, Error> {
         self.check_completion(completion)?;
         self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        if self.is_grouped(completion.result, OUTCOME_BYTES_MAX)? {
+        if self.make_room_in_group(completion.result, OUTCOME_BYTES_MAX)? {
             let (from, Completion { sequence, result, .. }) = (self.head.position(), completion);
             self.note_outcome(&Outcome { sequence, table, key_hash: hash, result }, from);
             return Ok(from);
@@ -243,11 +243,11 @@ impl Log {
         key_hash: KeyHash,
         completion: Completion<'_>,
         flag: u8,
-    ) -> Result<Record, Error> {
+    ) -> Result<AppendedRecord, Error> {
         let Completion { lease, sequence, result } = completion;
         let birth = self.head.born;
-        if self.late.len() >= LATE_MAX {
-            self.enter_late();
+        if self.unindexed.len() >= UNINDEXED_MAX {
+            self.index_records();
         }
         let fields = CompletionFields { lease, sequence, table, birth, key_hash };
         let mut header = fields.header(result.len());
@@ -259,75 +259,75 @@ impl Log {
         } else {
             self.head.appender.write(at, &mut header, [result, &[]], self.seal);
         }
-        let record = Late { lease, sequence, at };
-        let is_late = self.completions.promise();
-        if is_late {
-            self.late.push(record);
+        let record = UnindexedRecord { lease, sequence, at };
+        let is_unindexed = self.completions.promise();
+        if is_unindexed {
+            self.unindexed.push(record);
         } else {
             // Memory is short, but the insert may need none; nor may the promised ones.
-            self.enter_late();
-            self.enter(&record)?;
+            self.index_records();
+            self.index_record(&record)?;
         }
         self.head.appender.advance(bytes);
         self.live_bytes += bytes as u64;
-        Ok(Record { lease, sequence, bytes, is_late })
+        Ok(AppendedRecord { lease, sequence, bytes, is_unindexed })
     }
 
     /// Removes a record that was just appended; the head is about to be rewound.
     #[cold]
-    fn forget_appended(&mut self, record: Record) {
-        let Record { lease, sequence, bytes, is_late } = record;
-        if is_late {
-            self.late.pop();
+    fn forget_appended(&mut self, record: AppendedRecord) {
+        let AppendedRecord { lease, sequence, bytes, is_unindexed } = record;
+        if is_unindexed {
+            self.unindexed.pop();
             self.completions.redeem();
         } else {
             let removed = self.unlink_completion(lease, sequence);
             debug_assert!(removed.is_some());
         }
-        debug_assert_eq!(self.completions.promised(), self.late.len());
+        debug_assert_eq!(self.completions.promised(), self.unindexed.len());
         self.live_bytes -= bytes as u64;
     }
 
-    fn enter(&mut self, record: &Late) -> Result<(), Error> {
+    fn index_record(&mut self, record: &UnindexedRecord) -> Result<(), Error> {
         let hash = CompletionFields::hash(record.lease, record.sequence);
         let inserted = self.completions.insert(hash, record.at, &Records(&self.memory));
         inserted.map_err(|_| Error::CleanerBehind)
     }
 
-    /// Puts the records that are [`Late`] into the index.
+    /// Puts every [`UnindexedRecord`] into the index.
     #[inline]
-    pub(super) fn enter_late(&mut self) {
-        if !self.late.is_empty() {
-            self.enter_all();
+    pub(super) fn index_records(&mut self) {
+        if !self.unindexed.is_empty() {
+            self.index_all_records();
         }
     }
 
     #[inline(never)]
-    fn enter_all(&mut self) {
-        debug_assert_eq!(self.completions.promised(), self.late.len());
-        while let Some(record) = self.late.pop() {
+    fn index_all_records(&mut self) {
+        debug_assert_eq!(self.completions.promised(), self.unindexed.len());
+        while let Some(record) = self.unindexed.pop() {
             self.completions.redeem();
-            let entered = self.enter(&record);
+            let entered = self.index_record(&record);
             assert!(entered.is_ok(), "memory for it was promised");
         }
     }
 
-    /// Forgets the late records of the set bits: bit `i` stands for the sequence `base + i`.
+    /// Forgets the unindexed records of the set bits: bit `i` stands for the sequence `base + i`.
     /// Returns the bits of the other records.
     #[inline]
-    pub fn forget_late(&mut self, lease: u64, base: u64, bits: u64) -> u64 {
+    pub fn forget_unindexed(&mut self, lease: u64, base: u64, bits: u64) -> u64 {
         let mut left = bits;
         let mut place = 0;
-        while let Some(late) = self.late.get(place) {
-            let at = late.sequence.wrapping_sub(base);
-            if late.lease != lease || at >= SPAN || left >> at & 1 == 0 {
+        while let Some(record) = self.unindexed.get(place) {
+            let at = record.sequence.wrapping_sub(base);
+            if record.lease != lease || at >= SPAN || left >> at & 1 == 0 {
                 place += 1;
                 continue;
             }
             left &= !(1 << at);
-            let late = self.late.swap_remove(place);
+            let record = self.unindexed.swap_remove(place);
             self.completions.redeem();
-            self.bury_record(late.at);
+            self.bury_record(record.at);
         }
         left
     }
@@ -340,7 +340,7 @@ impl Log {
         lease: u64,
         sequence: u64,
     ) -> Result<bool, Error> {
-        self.enter_late();
+        self.index_records();
         let (hash, memory) = (CompletionFields::hash(lease, sequence), &*self.memory);
         let mut known = None;
         self.completions.find(hash, |other| {
@@ -365,10 +365,12 @@ impl Log {
     pub fn completion(&self, lease: u64, sequence: u64) -> Option<Bytes<'_>> {
         let memory = &*self.memory;
         let mut found = None;
-        if let Some(late) =
-            self.late.iter().find(|late| (late.lease, late.sequence) == (lease, sequence))
+        if let Some(record) = self
+            .unindexed
+            .iter()
+            .find(|record| (record.lease, record.sequence) == (lease, sequence))
         {
-            each_outcome(memory, late.at, |_, _, result| found = Some(result));
+            each_outcome(memory, record.at, |_, _, result| found = Some(result));
             return found;
         }
         if let Some(at) = self.group_of(lease, sequence) {
@@ -397,7 +399,7 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, u64, Bytes<'_>),
     ) -> Option<Cursor> {
-        self.enter_late();
+        self.index_records();
         self.scan_outcomes(cursor, |lease, outcome, result| visit(lease, outcome.sequence, result))
     }
 
@@ -408,7 +410,7 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, u64, KeyHash, Bytes<'_>),
     ) -> Option<Cursor> {
-        self.enter_late();
+        self.index_records();
         self.scan_outcomes(cursor, |lease, outcome, result| {
             if range.contains(outcome.table, outcome.key_hash) {
                 visit(lease, outcome.sequence, outcome.key_hash, result);
@@ -422,7 +424,7 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, Outcome<'_>, Bytes<'_>),
     ) -> Option<Cursor> {
-        debug_assert!(self.late.is_empty(), "callers enter it before");
+        debug_assert!(self.unindexed.is_empty(), "callers index it before");
         let (memory, groups) = (&*self.memory, &self.groups);
         self.completions.scan(cursor, &Records(memory), |at| {
             each_outcome(memory, at, |(lease, first), outcome, result| {
@@ -441,7 +443,7 @@ impl Log {
         cursor: Cursor,
         mut forgotten: impl FnMut(u64, u64),
     ) -> Option<Cursor> {
-        self.enter_late();
+        self.index_records();
         let tablets = &self.tablets;
         let mut homeless = Vec::new();
         let next = self.scan_outcomes(cursor, |lease, outcome, _| {
@@ -461,7 +463,7 @@ impl Log {
     /// one.
     pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
         self.end_noted_group();
-        let forgotten = self.forget_late(lease, sequence, 1) == 0
+        let forgotten = self.forget_unindexed(lease, sequence, 1) == 0
             || self.forget_of_group(lease, sequence, 1) != 0
             || self.forget_single(lease, sequence);
         if forgotten {
@@ -496,7 +498,7 @@ impl Log {
         for batch in sequences.chunks(BATCH) {
             let mut count = 0;
             for sequence in batch {
-                if self.forget_late(lease, *sequence, 1) == 0
+                if self.forget_unindexed(lease, *sequence, 1) == 0
                     || self.forget_of_group(lease, *sequence, 1) != 0
                 {
                     forgotten += 1;
@@ -515,7 +517,7 @@ impl Log {
     /// many entries of the log that took: fewer than records if some were recorded together.
     pub fn forget_some(&mut self, lease: u64, base: u64, bits: u64) -> usize {
         self.end_noted_group();
-        let mut left = self.forget_late(lease, base, bits);
+        let mut left = self.forget_unindexed(lease, base, bits);
         let mut entries = (bits ^ left).count_ones() as usize;
         let mut singles = [0; u64::BITS as usize];
         let mut count = 0;
@@ -540,7 +542,7 @@ impl Log {
     fn forget_singles(&mut self, lease: u64, sequences: &[u64]) -> usize {
         for sequence in sequences {
             let hash = CompletionFields::hash(lease, *sequence);
-            if let Candidate::At(at) = self.completions.place(hash).candidate() {
+            if let Candidate::At(at) = self.completions.lookup(hash).candidate() {
                 crate::prefetch::read(self.memory.at(at));
             }
         }
@@ -560,15 +562,15 @@ impl Log {
 }
 
 /// A record that was just appended.
-pub(crate) struct Record {
+pub(crate) struct AppendedRecord {
     lease: u64,
     sequence: u64,
     bytes: usize,
-    is_late: bool,
+    is_unindexed: bool,
 }
 
 /// A completion record that is in the log and not yet in the index of records.
-pub(super) struct Late {
+pub(super) struct UnindexedRecord {
     lease: u64,
     sequence: u64,
     at: Reference,

@@ -44,7 +44,7 @@ const UPDATE_BYTES: usize = 2 * crate::limits::HEADER_BYTES_MAX + OUTCOME_BYTES_
 pub(super) struct Groups {
     /// By lease and first sequence: the sequences from there on whose outcomes are wanted, as bits.
     wanted: BTreeMap<(u64, u64), u64>,
-    open: Option<Open>,
+    open: Option<OpenGroup>,
     /// The flags of entries that are appended now: [`LINKED`] while a group is open.
     links: u8,
     /// The positions where groups that are not durable yet begin and end, in their order.
@@ -56,7 +56,7 @@ pub(super) struct Groups {
 }
 
 /// The group to which updates are being added.
-struct Open {
+struct OpenGroup {
     lease: u64,
     first: u64,
     /// The last sequence that the group may have.
@@ -170,8 +170,15 @@ impl Log {
             return false;
         }
         let from = self.head.position();
-        self.groups.open =
-            Some(Open { lease, first: sequence, last, from, room: bytes, wanted: 0, effects: 0 });
+        self.groups.open = Some(OpenGroup {
+            lease,
+            first: sequence,
+            last,
+            from,
+            room: bytes,
+            wanted: 0,
+            effects: 0,
+        });
         self.groups.links = LINKED;
         true
     }
@@ -199,7 +206,11 @@ impl Log {
     /// Whether the open group can take an update that appends `bytes`, and its outcome; ends the
     /// group if not.
     #[inline]
-    pub(super) fn is_grouped(&mut self, result: &[u8], bytes: usize) -> Result<bool, Error> {
+    pub(super) fn make_room_in_group(
+        &mut self,
+        result: &[u8],
+        bytes: usize,
+    ) -> Result<bool, Error> {
         let Some(open) = &self.groups.open else { return Ok(false) };
         if result.len() > RESULT_BYTES_MAX || bytes > open.room {
             self.close_group();
@@ -241,7 +252,7 @@ impl Log {
     pub(super) fn close_group(&mut self) {
         let Some(open) = self.groups.open.take() else { return };
         self.groups.links = 0;
-        let Open { lease, first, from, wanted, effects, .. } = open;
+        let OpenGroup { lease, first, from, wanted, effects, .. } = open;
         assert!(wanted != 0 || effects == 0, "every effect in a group has an outcome");
         if wanted == 0 {
             return;
@@ -279,7 +290,7 @@ impl Log {
             if !self.group_takes(sequence, OUTCOME_BYTES_MAX) {
                 self.begin_group(lease, sequence, outcomes.len() * OUTCOME_BYTES_MAX);
             }
-            if self.is_grouped(result, OUTCOME_BYTES_MAX)? {
+            if self.make_room_in_group(result, OUTCOME_BYTES_MAX)? {
                 let from = self.head.position();
                 self.note_outcome(outcome, from);
             } else {

@@ -1,5 +1,5 @@
 //! Hands closed segments that were filled beside the head to the replicator: survivors of cleaning,
-//! and side segments ([`super::beside`]).
+//! and side segments ([`super::side_log`]).
 //!
 //! The replicator copies all bytes that it is given. A survivor has up to 8 MiB, and a pass has
 //! many survivors, so the log hands over one piece a turn. The ledger learns of a pass when the
@@ -7,7 +7,7 @@
 //! stay.
 
 use super::Log;
-use super::beside::Given;
+use super::side_log::SideHandover;
 use crate::metadata::SegmentKind;
 use crate::replicator::SegmentBytes;
 use crate::segment::Segment;
@@ -57,14 +57,14 @@ impl Allowance {
 }
 
 /// A finished pass whose survivors are being handed to the replicator.
-pub(super) struct Coming {
+pub(super) struct PassHandover {
     pass: Pass,
     /// The current survivor, and its bytes that the replicator has.
     survivor: usize,
     bytes: usize,
 }
 
-impl Coming {
+impl PassHandover {
     /// Returns a survivor of the pass, and how many of its bytes the replicator has. `None` if the
     /// handover of it has not begun.
     pub(super) fn handed_over(&self, id: SegmentId) -> Option<(&Segment, usize)> {
@@ -83,15 +83,15 @@ impl Log {
     /// [turn](Log#turns) gives it more of them.
     #[must_use]
     pub fn has_to_hand_over(&self) -> bool {
-        !self.given.is_empty() || self.coming.is_some()
+        !self.side_handovers.is_empty() || self.pass_handover.is_some()
     }
 
     /// Gives the replicator a piece of the full side segments.
     #[inline(never)]
-    pub(super) fn give_some(&mut self, is_urgent: bool) {
+    pub(super) fn hand_over_side_segments(&mut self, is_urgent: bool) {
         let mut left = self.allowance.bytes(is_urgent);
         while left > 0
-            && let Some(Given { id, bytes }) = self.given.front_mut()
+            && let Some(SideHandover { id, bytes }) = self.side_handovers.front_mut()
         {
             if let Some(segment) = self.ledger.segment(*id) {
                 let piece = left.min(segment.length - *bytes);
@@ -106,7 +106,7 @@ impl Log {
                 }
                 self.replicator.closed(*id, segment.length as u32);
             }
-            self.given.pop_front();
+            self.side_handovers.pop_front();
         }
     }
 
@@ -116,38 +116,38 @@ impl Log {
     pub(super) fn receive_passes(&mut self, is_urgent: bool) {
         let mut left = self.allowance.bytes(is_urgent);
         while left > 0 {
-            let coming = self.coming.take().or_else(|| {
+            let handover = self.pass_handover.take().or_else(|| {
                 let pass = self.shared.passes.pop()?;
-                Some(Coming { pass, survivor: 0, bytes: 0 })
+                Some(PassHandover { pass, survivor: 0, bytes: 0 })
             });
-            let Some(mut coming) = coming else { break };
-            let Some(survivor) = coming.pass.survivors.get(coming.survivor) else {
-                self.pass_handed_over(coming.pass);
+            let Some(mut handover) = handover else { break };
+            let Some(survivor) = handover.pass.survivors.get(handover.survivor) else {
+                self.pass_handed_over(handover.pass);
                 continue;
             };
-            if coming.bytes == 0 {
+            if handover.bytes == 0 {
                 self.replicator.opened(survivor.id, SegmentKind::Survivor);
             }
-            let piece = left.min(survivor.length - coming.bytes);
-            let at = survivor.reference_at(&self.memory, coming.bytes);
+            let piece = left.min(survivor.length - handover.bytes);
+            let at = survivor.reference_at(&self.memory, handover.bytes);
             let lent = SegmentBytes::new(&self.memory, at, piece);
-            self.replicator.appended(survivor.id, coming.bytes as u32, lent);
-            coming.bytes += piece;
+            self.replicator.appended(survivor.id, handover.bytes as u32, lent);
+            handover.bytes += piece;
             self.allowance.spend(piece, is_urgent);
             left -= piece;
-            if coming.bytes == survivor.length {
+            if handover.bytes == survivor.length {
                 self.replicator.closed(survivor.id, survivor.length as u32);
                 self.count_disk(survivor.disk_bytes as i64);
-                (coming.survivor, coming.bytes) = (coming.survivor + 1, 0);
+                (handover.survivor, handover.bytes) = (handover.survivor + 1, 0);
             }
-            self.coming = Some(coming);
+            self.pass_handover = Some(handover);
         }
         // A pass without survivors, or with all of them just handed over, need not wait for another
         // turn.
-        if self.coming.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
-            && let Some(coming) = self.coming.take()
+        if self.pass_handover.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
+            && let Some(handover) = self.pass_handover.take()
         {
-            self.pass_handed_over(coming.pass);
+            self.pass_handed_over(handover.pass);
         }
     }
 

@@ -52,9 +52,10 @@ impl Head {
     ) -> Option<Head> {
         let id = shared.next_segment_id();
         ledger.add_head(id);
-        let about = About { log, seal, safe_version: Version::NONE, statistics: Vec::new() };
+        let recorded =
+            RecordedState { log, seal, safe_version: Version::NONE, statistics: Vec::new() };
         let keep = shared.reserves.for_writes();
-        let mut head = Head::open(shared, id, SegmentKind::Head, keep, ledger, about)?;
+        let mut head = Head::open(shared, id, SegmentKind::Head, keep, ledger, recorded)?;
         replicator.opened(id, SegmentKind::Head);
         head.send(shared, replicator);
         ledger.digest_written(PendingDigest::at(head.position()));
@@ -62,7 +63,12 @@ impl Head {
     }
 
     /// Opens a side segment, or takes no memory at all.
-    pub(super) fn beside(shared: &Shared, log: LogId, seal: Seal, keep: usize) -> Option<Head> {
+    pub(super) fn of_side_log(
+        shared: &Shared,
+        log: LogId,
+        seal: Seal,
+        keep: usize,
+    ) -> Option<Head> {
         let id = shared.next_segment_id();
         let memory = &shared.memory;
         let segment_bytes = shared.options.segment_bytes;
@@ -98,12 +104,12 @@ impl Head {
         kind: SegmentKind,
         keep: usize,
         ledger: &Ledger,
-        about: About,
+        recorded: RecordedState,
     ) -> Option<Head> {
         let memory = &shared.memory;
         let segment_bytes = shared.options.segment_bytes;
         let header = SegmentHeader {
-            log: about.log,
+            log: recorded.log,
             segment: id,
             segment_bytes: segment_bytes as u32,
             seglet_bytes: memory.seglet_bytes() as u32,
@@ -112,18 +118,18 @@ impl Head {
         let mut entries = vec![
             (Kind::SegmentHeader, header.encode()),
             (Kind::Digest, metadata::encode_digest(ledger.digest(), &ledger.unnamed(shared))),
-            (Kind::SafeVersion, metadata::encode_safe_version(about.safe_version)),
+            (Kind::SafeVersion, metadata::encode_safe_version(recorded.safe_version)),
         ];
         if kind == SegmentKind::Head {
             let statistics_max = (segment_bytes / 16).min(BODY_BYTES_MAX / 2);
-            let statistics = metadata::encode_statistics(about.statistics, statistics_max);
+            let statistics = metadata::encode_statistics(recorded.statistics, statistics_max);
             entries.push((Kind::TabletStatistics, statistics));
         }
         let mut appender = Appender::open(memory, id, segment_bytes, keep)?;
         for (kind, body) in entries {
             let mut header = entry::plain(kind, body.len());
             match appender.reserve(header.entry_bytes, keep) {
-                Room::At(at) => appender.write(at, &mut header, [&body, &[]], about.seal),
+                Room::At(at) => appender.write(at, &mut header, [&body, &[]], recorded.seal),
                 Room::NoMemory | Room::SegmentFull => {
                     appender.abandon();
                     return None;
@@ -179,7 +185,7 @@ impl Head {
 }
 
 /// The log's state that a new head records beside the digest.
-struct About {
+struct RecordedState {
     log: LogId,
     seal: Seal,
     safe_version: Version,
@@ -200,8 +206,8 @@ impl Log {
     #[cold]
     fn make_more_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
         debug_assert!(bytes <= self.shared.options.segment_bytes * 3 / 4, "sizes were checked");
-        if self.aside.is_some() {
-            return self.make_room_beside(bytes, keep);
+        if self.main_head.is_some() {
+            return self.make_room_in_side_log(bytes, keep);
         }
         let mut waited = false;
         loop {
@@ -251,18 +257,19 @@ impl Log {
             return false;
         }
         // Cleaners may take the old head from now on.
-        self.enter_late();
+        self.index_records();
         let id = self.shared.next_segment_id();
         let old = self.head.id();
         self.ledger.add_head(id);
         let integration = self.ledger.integrate(self.head.emergency.then_some(old));
-        let about = About {
+        let recorded = RecordedState {
             log: self.id,
             seal: self.seal,
             safe_version: self.safe_version,
             statistics: self.statistics().collect(),
         };
-        let Some(mut head) = Head::open(&self.shared, id, kind, keep, &self.ledger, about) else {
+        let Some(mut head) = Head::open(&self.shared, id, kind, keep, &self.ledger, recorded)
+        else {
             self.ledger.remove_head(id);
             self.ledger.undo(integration);
             return false;
@@ -357,7 +364,7 @@ impl Log {
         let (segment, end) = match self.ledger.segment(id).map(|segment| (segment, segment.length))
         {
             Some(known) => known,
-            None => match self.coming.as_ref().and_then(|coming| coming.handed_over(id)) {
+            None => match self.pass_handover.as_ref().and_then(|it| it.handed_over(id)) {
                 Some(known) => known,
                 None => {
                     let segment = pinned.into_iter().find(|segment| segment.id == id)?;
@@ -426,9 +433,9 @@ impl Log {
             self.close_group();
         }
         self.mutations = 0;
-        if !self.is_quiet() {
-            if !self.given.is_empty() {
-                self.give_some(false);
+        if !self.check_quiet() {
+            if !self.side_handovers.is_empty() {
+                self.hand_over_side_segments(false);
             }
             self.complete_cleaning(false);
             self.head.send(&self.shared, &mut *self.replicator);
@@ -446,7 +453,7 @@ impl Log {
 
     /// Whether nothing was appended, became durable or came from a cleaner since the last turn.
     #[inline]
-    fn is_quiet(&mut self) -> bool {
+    fn check_quiet(&mut self) -> bool {
         self.head.sent == self.head.appender.length()
             && self.shared.passes.is_empty()
             && !self.has_to_hand_over()
@@ -462,7 +469,7 @@ impl Log {
             self.settle();
             self.take_in_full();
         }
-        if self.coming.is_some() || !self.shared.passes.is_empty() {
+        if self.pass_handover.is_some() || !self.shared.passes.is_empty() {
             self.receive_passes(urgent);
         }
         self.ledger.update_ready(&mut *self.replicator);

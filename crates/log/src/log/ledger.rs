@@ -17,8 +17,8 @@
 
 use crate::replicator::Replicator;
 use crate::segment::Segment;
-use crate::shared::{Pass, Present, Shared};
-use crate::unnamed::Unnamed;
+use crate::shared::{Pass, PresentSegments, Shared};
+use crate::unnamed_survivors::UnnamedSurvivors;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{LogPosition, SegmentId};
@@ -42,13 +42,13 @@ pub(super) struct Ledger {
     adopted: Vec<Segment>,
     adopted_named: bool,
     /// Full side segments, and the number of open ones.
-    beside: Vec<Segment>,
-    beside_open: usize,
+    side_segments: Vec<Segment>,
+    side_segments_open: usize,
     /// Full side segments that are not known to be durable, with their bytes.
-    beside_behind: Vec<(SegmentId, u64)>,
+    undurable_side_segments: Vec<(SegmentId, u64)>,
     /// Ids of former generations among which there may be survivors that no digest named, and the
     /// open head whose digest says so.
-    unnamed: Unnamed,
+    unnamed: UnnamedSurvivors,
     unnamed_says: Option<SegmentId>,
     /// The progress of passes since the log began.
     pub(super) progress: Progress,
@@ -108,7 +108,7 @@ pub(super) struct Integration {
 
 /// The consequences of newly durable bytes.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct Settlement {
     pub(super) removed: Vec<Segment>,
     pub(super) closed: Vec<Segment>,
     /// Seglets of the removed segments that were announced as coming.
@@ -131,7 +131,7 @@ impl Ledger {
         let in_both: usize = self.digests.iter().map(|it| it.added.len()).sum();
         let taken = self.in_digest.len() + self.also_present.len();
         let (mut staying, adopted) = (self.in_digest.len(), self.adopted.len());
-        staying += self.beside.len() + self.beside_open;
+        staying += self.side_segments.len() + self.side_segments_open;
         for pass in self.received.iter().map(|(_, pass)| pass).chain(&self.ready) {
             staying = (staying + pass.survivors.len()).saturating_sub(pass.cleaned.len());
         }
@@ -152,7 +152,7 @@ impl Ledger {
     /// The ids among which there may be survivors that a digest written now does not name. These
     /// are the ids that cleaners may have taken or will take. As long as a segment of a former
     /// generation is here, they include the ids of that generation.
-    pub(super) fn unnamed(&self, shared: &Shared) -> Unnamed {
+    pub(super) fn unnamed(&self, shared: &Shared) -> UnnamedSurvivors {
         let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
         let survivors = passes.flat_map(|pass| &pass.survivors).map(|survivor| survivor.id.0);
         let from = survivors.min().unwrap_or(u64::MAX).min(horizon(shared));
@@ -165,13 +165,13 @@ impl Ledger {
     }
 
     /// The unnamed ids of former generations, as long as a segment of these generations is here.
-    fn unnamed_before(&self, lowest: Option<SegmentId>) -> Option<&Unnamed> {
+    fn unnamed_before(&self, lowest: Option<SegmentId>) -> Option<&UnnamedSurvivors> {
         (lowest?.0 < self.unnamed.end()).then_some(&self.unnamed)
     }
 
     /// Prepares for adoption: nothing is known yet of the segments that will be adopted.
     pub(super) fn will_adopt(&mut self, first: SegmentId) {
-        (self.unnamed, self.unnamed_says) = (Unnamed::default(), None);
+        (self.unnamed, self.unnamed_says) = (UnnamedSurvivors::default(), None);
         self.unnamed.add(0..first.0);
         self.present_changed = true;
     }
@@ -179,12 +179,17 @@ impl Ledger {
     /// Notes the unnamed ids that a digest in an open head of a former generation lists. The newest
     /// head counts, and all of its digests: the ledger does not know which of them made the log
     /// complete.
-    pub(super) fn learn_unnamed(&mut self, says: SegmentId, unnamed: &Unnamed, first: SegmentId) {
+    pub(super) fn learn_unnamed(
+        &mut self,
+        says: SegmentId,
+        unnamed: &UnnamedSurvivors,
+        first: SegmentId,
+    ) {
         if self.unnamed_says.is_some_and(|newer| newer > says) {
             return;
         }
         if self.unnamed_says.replace(says) != Some(says) {
-            self.unnamed = Unnamed::default();
+            self.unnamed = UnnamedSurvivors::default();
         }
         let below = unnamed.below(first.0, [].into_iter());
         below.ranges().iter().for_each(|range| self.unnamed.add(range.clone()));
@@ -286,8 +291,8 @@ impl Ledger {
     }
 
     /// Learns how far the heads are durable.
-    pub(super) fn settle(&mut self, durable: LogPosition) -> Settled {
-        let mut settled = Settled::default();
+    pub(super) fn settle(&mut self, durable: LogPosition) -> Settlement {
+        let mut settled = Settlement::default();
         debug_assert!(durable >= self.durable, "the durable position never goes back");
         self.durable = durable;
         while self.closing.front().is_some_and(|(end, _)| self.covers(*end)) {
@@ -328,48 +333,48 @@ impl Ledger {
             .iter()
             .flat_map(|it| it.added.iter().chain(&it.removed).chain(&it.emergency));
         let closing = self.closing.iter().map(|(_, segment)| segment);
-        let others = self.adopted.iter().chain(&self.beside);
+        let others = self.adopted.iter().chain(&self.side_segments);
         let all = closing.chain(of_passes).chain(of_digests).chain(others);
         all.into_iter().find(|segment| segment.id == id)
     }
 
     /// Counts a new side segment as present from now on.
-    pub(super) fn beside_opened(&mut self, id: SegmentId) {
+    pub(super) fn on_side_segment_opened(&mut self, id: SegmentId) {
         self.also_present.insert(id, ());
-        self.beside_open += 1;
+        self.side_segments_open += 1;
         self.present_changed = true;
     }
 
-    pub(super) fn beside_closed(&mut self, segment: Segment) {
-        self.beside_behind.push((segment.id, segment.length as u64));
-        self.beside.push(segment);
-        self.beside_open -= 1;
+    pub(super) fn on_side_segment_closed(&mut self, segment: Segment) {
+        self.undurable_side_segments.push((segment.id, segment.length as u64));
+        self.side_segments.push(segment);
+        self.side_segments_open -= 1;
         self.present_changed = true;
     }
 
     /// Bytes of side segments that are full and not durable.
-    pub(super) fn behind_beside(&mut self, replicator: &mut dyn Replicator) -> u64 {
-        self.beside_behind.retain(|(id, _)| !replicator.is_durable(*id));
-        self.beside_behind.iter().map(|(_, bytes)| bytes).sum()
+    pub(super) fn undurable_side_bytes(&mut self, replicator: &mut dyn Replicator) -> u64 {
+        self.undurable_side_segments.retain(|(id, _)| !replicator.is_durable(*id));
+        self.undurable_side_segments.iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// The ids of full side segments.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn beside_ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
-        self.beside.iter().map(|segment| segment.id)
+    pub(super) fn side_segment_ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.side_segments.iter().map(|segment| segment.id)
     }
 
     /// Removes some full side segments from the account, to take them in or to free them.
-    pub(super) fn take_beside(&mut self, which: impl Fn(SegmentId) -> bool) -> Vec<Segment> {
+    pub(super) fn take_side_segments(&mut self, which: impl Fn(SegmentId) -> bool) -> Vec<Segment> {
         self.present_changed = true;
-        self.beside.extract_if(.., |segment| which(segment.id)).collect()
+        self.side_segments.extract_if(.., |segment| which(segment.id)).collect()
     }
 
     /// Forgets a side segment that is freed; it may not have been full.
-    pub(super) fn beside_gone(&mut self, id: SegmentId, was_open: bool) {
+    pub(super) fn on_side_segment_freed(&mut self, id: SegmentId, was_open: bool) {
         self.also_present.remove(&id);
-        self.beside_behind.retain(|(other, _)| *other != id);
-        self.beside_open -= usize::from(was_open);
+        self.undurable_side_segments.retain(|(other, _)| *other != id);
+        self.side_segments_open -= usize::from(was_open);
         self.present_changed = true;
     }
 
@@ -448,11 +453,11 @@ impl Ledger {
         self.present_changed = false;
     }
 
-    fn present(&self, shared: &Shared) -> Present {
+    fn present(&self, shared: &Shared) -> PresentSegments {
         let horizon = horizon(shared);
         let ids = self.in_digest.iter().chain(self.also_present.keys()).map(|id| id.0);
         let lowest = ids.clone().min().map(SegmentId);
-        Present::new(horizon, ids, self.unnamed_before(lowest).cloned().unwrap_or_default())
+        PresentSegments::new(horizon, ids, self.unnamed_before(lowest).cloned().unwrap_or_default())
     }
 }
 

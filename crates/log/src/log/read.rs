@@ -2,25 +2,25 @@
 //!
 //! A read of an object that is in no cache waits twice: for its bucket and for its entry. The
 //! bucket can be prefetched as soon as the key is known ([`Log::expect_read`]). The reader then
-//! does all its other checks and comes back for the object ([`Expected::read`]).
+//! does all its other checks and comes back for the object ([`ExpectedRead::read`]).
 
 use super::Log;
 use super::batch::Purpose;
 use crate::error::Error;
-use crate::index::Approach;
+use crate::index::Lookup;
 use crate::memory::Reference;
 use crate::object::{Located, Object};
 use thunderhead_wire::{KeyHash, LogPosition, TableId};
 
 /// A key whose bucket is being prefetched.
 #[derive(Clone, Copy)]
-pub struct Expected<'log, 'key> {
+pub struct ExpectedRead<'log, 'key> {
     log: &'log Log,
-    at: Approach<'log>,
+    at: Lookup<'log>,
     key: &'key [u8],
 }
 
-impl<'log> Expected<'log, '_> {
+impl<'log> ExpectedRead<'log, '_> {
     /// Finds the object.
     #[inline]
     #[must_use]
@@ -29,9 +29,9 @@ impl<'log> Expected<'log, '_> {
     }
 }
 
-impl std::fmt::Debug for Expected<'_, '_> {
+impl std::fmt::Debug for ExpectedRead<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Expected").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("ExpectedRead").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -55,21 +55,25 @@ impl Log {
         &self,
         table: TableId,
         key: &'key [u8],
-    ) -> Result<Expected<'_, 'key>, Error> {
+    ) -> Result<ExpectedRead<'_, 'key>, Error> {
         let hash = KeyHash::of(key);
         let at = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        Ok(Expected { log: self, at: self.tablets.list[at].index.approach(hash.0), key })
+        Ok(ExpectedRead {
+            log: self,
+            at: self.tablets.list[at].index.lookup_prefetched(hash.0),
+            key,
+        })
     }
 
     #[inline]
     pub(super) fn read_in<'log>(
         &'log self,
-        place: Approach<'_>,
+        lookup: Lookup<'_>,
         key: &[u8],
     ) -> Option<Object<'log>> {
         let mut found = None;
         let memory = &*self.memory;
-        place.find(|at| {
+        lookup.find(|at| {
             found = self.entry_of(at, key, Purpose::Read);
             found.is_some()
         })?;

@@ -77,7 +77,7 @@ fn alive_in(log: &Log, segment: &Segment) -> usize {
         }
         let prior = Located::of(&log.memory, at, &frame).and_then(|located| located.fields.prior);
         if let Some(prior) = prior.filter(|prior| !present.is_gone(*prior)) {
-            let (lowest, highest) = segment.named.span().expect("something is named");
+            let (lowest, highest) = segment.prior_span.bounds().expect("something is named");
             assert!((lowest..=highest).contains(&prior.0), "{prior} in {segment:?}");
         }
     }
@@ -349,7 +349,7 @@ fn two_passes_never_take_the_same_segment_nor_a_side_segment() {
     log.create_tablet(TabletRange::whole(other)).unwrap();
     let mut cleaners = [log.cleaner().unwrap(), log.cleaner().unwrap()];
     let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
-    let mut rebuild = Rebuild::begin_beside(&mut log, tablets).unwrap();
+    let mut rebuild = Rebuild::begin_in_side_log(&mut log, tablets).unwrap();
     let replicas = former.replicas(usize::MAX);
     let mut left: Vec<(&[u8], u32)> = replicas.values().map(|it| (&*it.bytes, 0)).collect();
     let (mut cleaned, mut beside, mut together) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -378,7 +378,7 @@ fn two_passes_never_take_the_same_segment_nor_a_side_segment() {
             });
             let both = passes(&log);
             together += usize::from(both.len() == 2);
-            beside.extend(log.ledger.beside_ids());
+            beside.extend(log.ledger.side_segment_ids());
             for id in both.into_iter().flatten() {
                 assert!(cleaned.insert(id), "{id} is cleaned twice");
                 assert!(!beside.contains(&id), "{id} is a side segment");

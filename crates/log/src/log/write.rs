@@ -33,41 +33,41 @@ pub struct Written {
 
 /// A key, with the hash that decides its tablet and its bucket.
 #[derive(Clone, Copy, Debug)]
-pub struct Hashed<'a> {
+pub struct HashedKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: KeyHash,
 }
 
-impl<'a> Hashed<'a> {
+impl<'a> HashedKey<'a> {
     /// Hashes a key.
     #[inline]
     #[must_use]
-    pub fn of(key: &'a [u8]) -> Hashed<'a> {
-        Hashed { key, hash: KeyHash::of(key) }
+    pub fn of(key: &'a [u8]) -> HashedKey<'a> {
+        HashedKey { key, hash: KeyHash::of(key) }
     }
 }
 
 /// The entry that an update found in the index.
-pub(crate) struct Current {
+pub(crate) struct ExistingEntry {
     pub(crate) found: Found,
-    pub(crate) old: Old,
+    pub(crate) old: ReplacedEntry,
 }
 
 /// The facts that an update needs of the entry that it replaces. Fewer than [`Located`] has, which
 /// would be copied several times on the way.
 #[derive(Clone, Copy)]
-pub(crate) struct Old {
+pub(crate) struct ReplacedEntry {
     pub(crate) at: Reference,
     pub(crate) version: Version,
     bytes: usize,
     guarded_bytes: usize,
 }
 
-impl Old {
+impl ReplacedEntry {
     #[inline]
-    pub(crate) fn of(entry: &Located) -> Old {
+    pub(crate) fn of(entry: &Located) -> ReplacedEntry {
         let (bytes, guarded_bytes) = (entry.entry_bytes(), entry.guarded_bytes());
-        Old { at: entry.at, version: entry.fields.version, bytes, guarded_bytes }
+        ReplacedEntry { at: entry.at, version: entry.fields.version, bytes, guarded_bytes }
     }
 
     #[inline]
@@ -92,10 +92,10 @@ impl Log {
     /// it.
     #[inline]
     #[must_use]
-    pub fn expect_update<'key>(&self, table: TableId, key: &'key [u8]) -> Hashed<'key> {
-        let hashed = Hashed::of(key);
+    pub fn expect_update<'key>(&self, table: TableId, key: &'key [u8]) -> HashedKey<'key> {
+        let hashed = HashedKey::of(key);
         if let Some(tablet) = self.tablets.find(table, hashed.hash) {
-            self.tablets.list[tablet].index.approach(hashed.hash.0);
+            self.tablets.list[tablet].index.lookup_prefetched(hashed.hash.0);
         }
         hashed
     }
@@ -136,7 +136,7 @@ impl Log {
         value: &[u8],
         condition: Condition,
     ) -> Result<Written, Error> {
-        self.write_expected(table, Hashed::of(key), value, condition)
+        self.write_expected(table, HashedKey::of(key), value, condition)
     }
 
     /// Writes an object whose place in the index may have been [prefetched](Log::expect_update).
@@ -147,7 +147,7 @@ impl Log {
     pub fn write_expected(
         &mut self,
         table: TableId,
-        Hashed { key, hash }: Hashed<'_>,
+        HashedKey { key, hash }: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
     ) -> Result<Written, Error> {
@@ -193,7 +193,7 @@ impl Log {
     pub(crate) fn put(
         &mut self,
         new: NewVersion<'_>,
-        current: Option<Current>,
+        current: Option<ExistingEntry>,
     ) -> Result<LogPosition, Error> {
         let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
         self.admit((new.key.len() + new.value.len() + 64) as u64, old_bytes as u64)?;
@@ -206,7 +206,7 @@ impl Log {
     pub(crate) fn put_admitted(
         &mut self,
         new: NewVersion<'_>,
-        current: Option<Current>,
+        current: Option<ExistingEntry>,
     ) -> Result<LogPosition, Error> {
         let folded = self.shared.options.tombstones == Tombstones::Folded;
         // Room for the largest header. In the classic scheme also for the tombstone after it, so
@@ -222,7 +222,7 @@ impl Log {
     pub(super) fn put_placed(
         &mut self,
         new: NewVersion<'_>,
-        current: Option<Current>,
+        current: Option<ExistingEntry>,
     ) -> Result<LogPosition, Error> {
         let NewVersion { tablet, table, hash, key, value, version } = new;
         let folded = self.shared.options.tombstones == Tombstones::Folded;
@@ -269,7 +269,7 @@ impl Log {
         let mut header = fields.object(key.len(), value.len());
         header.add_flag(self.groups.links());
         header.change_flags(self.kind_bits);
-        self.head.appender.named.add(fields.prior);
+        self.head.appender.prior_span.add(fields.prior);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);
         (at, header.entry_bytes)
@@ -315,20 +315,25 @@ impl Log {
 
     /// Looks up a key's present entry.
     #[inline]
-    pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
+    pub(crate) fn current(
+        &self,
+        tablet: usize,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> Option<ExistingEntry> {
         let mut old = None;
         let index = &self.tablets.list[tablet].index;
         let found = index.find(hash.0, |at| {
-            old = self.entry_of(at, key, Purpose::Update).map(|entry| Old::of(&entry));
+            old = self.entry_of(at, key, Purpose::Update).map(|entry| ReplacedEntry::of(&entry));
             old.is_some()
         })?;
-        Some(Current { found, old: old? })
+        Some(ExistingEntry { found, old: old? })
     }
 
     /// Counts a live entry of a tablet as dead, at the place where it was when the index dropped
     /// its reference.
     #[inline]
-    pub(super) fn bury(&mut self, tablet: usize, at: Reference, old: &Old) {
+    pub(super) fn bury(&mut self, tablet: usize, at: Reference, old: &ReplacedEntry) {
         let bytes = old.bytes();
         segment::mark_dead(&self.memory, at);
         self.memory.count_dead(at, bytes, old.guarded_bytes);
@@ -342,7 +347,7 @@ impl Log {
         header.add_flag(self.groups.links());
         let bytes = header.entry_bytes;
         let at = self.head.place(bytes);
-        self.head.appender.named.add(fields.prior);
+        self.head.appender.prior_span.add(fields.prior);
         self.head.appender.write(at, &mut header, [key, &[]], self.seal);
         self.head.appender.advance_idle(bytes);
         self.groups.count_effect();
@@ -392,7 +397,7 @@ impl Log {
         tablet: usize,
         table: TableId,
         key: &[u8],
-        current: &Current,
+        current: &ExistingEntry,
     ) -> Version {
         let version = current.old.version;
         let index = &mut self.tablets.list[tablet].index;
@@ -404,7 +409,7 @@ impl Log {
         self.append_tombstone(fields, key);
         // A side segment has a position of its own, but its tablets are served only once it is
         // durable.
-        if self.aside.is_none() {
+        if self.main_head.is_none() {
             self.removed = self.head.position();
         }
         version

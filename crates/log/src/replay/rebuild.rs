@@ -2,15 +2,15 @@
 
 mod adopt;
 
-pub use adopt::{Abandoned, Adopted};
+pub use adopt::{AbandonedAdoption, FinishedAdoption};
 
-use super::remembered::Remembered;
+use super::remembered_tombstones::RememberedTombstones;
 use super::{ReplayError, Report};
 use crate::error::{Damage, Error};
-use crate::frames::Rebuilding;
+use crate::frames::RebuildLimit;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Beside, Completion, Log, NewVersion, TakeIn};
+use crate::log::{Completion, Log, NewVersion, SideLog, TakeIn};
 use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
 use std::collections::BTreeMap;
@@ -56,13 +56,13 @@ pub enum Incoming<'a> {
 
 /// Completion records that were taken in, with their results, so that no lookup is needed.
 #[derive(Clone, Debug, Default)]
-pub struct Arrived {
+pub struct ArrivedRecords {
     /// Lease, sequence, and where the result ends.
     records: Vec<(u64, u64, usize)>,
     results: Vec<u8>,
 }
 
-impl Arrived {
+impl ArrivedRecords {
     fn push(&mut self, lease: u64, sequence: u64, result: &[u8]) {
         self.results.extend_from_slice(result);
         self.records.push((lease, sequence, self.results.len()));
@@ -120,16 +120,16 @@ pub struct Rebuild {
     tablets: Vec<(TabletRange, SegmentId)>,
     /// The log that the segments belong to.
     from: Option<LogId>,
-    remembered: Remembered,
+    remembered: RememberedTombstones,
     report: Report,
     /// Completion records that were taken in since [`Rebuild::take_completions`] was last called.
-    completions: Arrived,
+    completions: ArrivedRecords,
     /// For each client, its first update whose answer it may not have.
     acknowledged: BTreeMap<u64, u64>,
     adoption: adopt::Adoption,
     /// The side segments for replayed entries, if these do not go to the head.
-    beside: Option<Beside>,
-    _rebuilding: Rebuilding,
+    side_log: Option<SideLog>,
+    _rebuilding: RebuildLimit,
 }
 
 impl Rebuild {
@@ -153,18 +153,18 @@ impl Rebuild {
                 return Err(error);
             }
         }
-        match Remembered::new(log) {
+        match RememberedTombstones::new(log) {
             Ok(remembered) => Ok(Rebuild {
                 memory: Arc::clone(&log.memory),
                 tablets,
                 from: None,
                 remembered,
                 report: Report::default(),
-                completions: Arrived::default(),
+                completions: ArrivedRecords::default(),
                 acknowledged: BTreeMap::new(),
                 adoption: adopt::Adoption::default(),
-                beside: None,
-                _rebuilding: Rebuilding::begin(&log.shared),
+                side_log: None,
+                _rebuilding: RebuildLimit::begin(&log.shared),
             }),
             Err(error) => {
                 for (range, _) in &tablets {
@@ -182,12 +182,12 @@ impl Rebuild {
     ///
     /// # Errors
     /// As [`Rebuild::begin`].
-    pub fn begin_beside(
+    pub fn begin_in_side_log(
         log: &mut Log,
         tablets: impl IntoIterator<Item = (TabletRange, SegmentId)>,
     ) -> Result<Rebuild, Error> {
         let rebuild = Rebuild::begin(log, tablets)?;
-        Ok(Rebuild { beside: Some(Beside::default()), ..rebuild })
+        Ok(Rebuild { side_log: Some(SideLog::default()), ..rebuild })
     }
 
     /// Takes the side segments into the log, after the last [`Rebuild::step`] and before
@@ -198,13 +198,13 @@ impl Rebuild {
     /// When it is given another log than it began with.
     pub fn take_in(&mut self, log: &mut Log) -> TakeIn {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
-        self.beside.as_mut().map_or(TakeIn::Done, |beside| log.take_in(beside))
+        self.side_log.as_mut().map_or(TakeIn::Done, |side_log| log.take_in(side_log))
     }
 
     /// Frees the side segments; the caller has dropped the tablets.
     pub fn give_up(self, log: &mut Log) {
-        if let Some(beside) = self.beside {
-            log.give_up_beside(beside);
+        if let Some(side_log) = self.side_log {
+            log.abandon_side_log(side_log);
         }
     }
 
@@ -416,7 +416,7 @@ impl Rebuild {
     }
 
     /// Returns the completion records that were taken in since the last call.
-    pub fn take_completions(&mut self) -> Arrived {
+    pub fn take_completions(&mut self) -> ArrivedRecords {
         std::mem::take(&mut self.completions)
     }
 
@@ -425,23 +425,23 @@ impl Rebuild {
             log.turn_again();
             return Ok(());
         }
-        let Some(mut beside) = self.beside.take() else {
+        let Some(mut side_log) = self.side_log.take() else {
             self.append(log, batch)?;
             log.turn_again();
             return Ok(());
         };
-        let appended = log.beside(&mut beside, |log| self.append(log, batch));
+        let appended = log.in_side_log(&mut side_log, |log| self.append(log, batch));
         if let Err(Error::CleanerBehind) = appended {
             log.make_haste();
         }
-        self.beside = Some(beside);
+        self.side_log = Some(side_log);
         log.turn_again();
         appended
     }
 
     fn append(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
         let keys = batch.iter().map(|(record, _)| (record.table, record.key));
-        let places = log.approach(keys);
+        let places = log.prefetch_places(keys);
         for ((record, is_object), place) in batch.iter().zip(places) {
             let hash = place.hash;
             let counts = self.counts(record.table, hash, record.birth);

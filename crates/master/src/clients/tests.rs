@@ -221,7 +221,7 @@ impl World {
             return self.learn(user);
         }
         let (lease, sequence) = (identity.lease(), identity.sequence());
-        let met = clients.meet(log, &identity, (table, Hashed::of(KEY)));
+        let met = clients.meet(log, &identity, (table, HashedKey::of(KEY)));
         let is_done = match met {
             Met::New => {
                 let count = self.done.entry((lease, sequence)).or_default();

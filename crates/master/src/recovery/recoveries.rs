@@ -218,7 +218,7 @@ impl Recoveries {
         let takes_back = self.running.iter().any(|recovery| recovery.task().take_back);
         let bytes_max = if takes_back { TAKEN_BACK_BYTES_MAX } else { FETCHED_BYTES_MAX };
         let memory_bytes = bytes_max / count.max(1);
-        let beside = log.behind_beside();
+        let beside = log.undurable_side_bytes();
         let ahead = self.ahead.settle(log.durable(), beside, context.now());
         let may_replay = ahead < AHEAD_BYTES_MAX && beside < BESIDE_BYTES_MAX;
         let durable_moved = self.ahead.moved_at;

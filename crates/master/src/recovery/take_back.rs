@@ -24,7 +24,7 @@
 
 use crate::clients::Clients;
 use crate::replication::Home;
-use thunderhead_log::{Adopted, Damage, Log, Rebuild, ReplayError};
+use thunderhead_log::{Damage, FinishedAdoption, Log, Rebuild, ReplayError};
 use thunderhead_wire::SegmentId;
 use thunderhead_wire::control::{Recover, Replicas};
 
@@ -37,7 +37,7 @@ pub(super) struct TakeBack {
     pub(super) adopts: bool,
     /// The begun segment: it is completed before another begins.
     pub(super) current: Option<SegmentId>,
-    adopted: Option<Adopted>,
+    adopted: Option<FinishedAdoption>,
     /// Something of that log was rebuilt here before.
     was_rebuilt: bool,
 }

@@ -29,7 +29,7 @@ impl Replicator for Half {
         self.0.state().durable
     }
 
-    fn is_durable(&mut self, survivor: SegmentId) -> bool {
+    fn is_durable(&self, survivor: SegmentId) -> bool {
         self.0.state().segments.get(&survivor).is_none_or(|segment| segment.is_whole)
     }
 }

@@ -5,7 +5,7 @@ use crate::world::*;
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    CleanerOptions, Completion, Condition as When, Hashed, Log, LogId, Memory,
+    CleanerOptions, Completion, Condition as When, HashedKey, Log, LogId, Memory,
     Options as LogOptions, Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
 };
 use thunderhead_runtime::Random;
@@ -81,7 +81,7 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                     let name = (8, sequence);
                     if let Ok(written) = log.write_recorded(
                         OLD,
-                        Hashed::of(&key(which)),
+                        HashedKey::of(&key(which)),
                         &value,
                         When::Always,
                         name,

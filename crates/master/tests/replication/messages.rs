@@ -130,7 +130,7 @@ fn a_turn_sends_few_bytes_of_many_survivors() {
         (turns, all) = (turns + usize::from(sent > 0), all + sent);
     }
     assert!((2 * SURVIVORS * u64::from(BYTES)..).contains(&(all as u64)), "{all}: all was sent");
-    // But for what earlier turns left, a turn sends 64 KiB for each of the two replicas.
+    // A turn sends 64 KiB for each of the two replicas, and the unused part of earlier turns.
     let more = MESSAGE_BYTES as usize;
     assert!(all < turns * ((128 << 10) + 4096) + more, "{all} bytes in {turns} turns");
     let is_whole = |survivor| replicator.is_durable(SegmentId(survivor));

@@ -34,12 +34,12 @@ impl OsTransport {
                         tracing::warn!("cannot accept connections, will try again: {error}");
                     }
                     self.poller.remove(listener);
-                    self.deaf = true;
+                    self.not_listening = true;
                     return;
                 }
             };
             let room = room_for(&socket, limit)
-                .min(Room::beside(self.connections.count(), &self.options.limits));
+                .min(Room::for_connections(self.connections.count(), &self.options.limits));
             if room < Room::Everyone && !self.counters.has_closed(Cause::TooMany) {
                 let connections = self.counters.open;
                 tracing::warn!(connections, limit, "no room for more clients: {}", Cause::TooMany);
@@ -48,12 +48,12 @@ impl OsTransport {
                 self.counters.count_closed(Cause::TooMany);
                 continue;
             }
-            self.accepted(socket, address, room < Room::Everyone);
+            self.on_accepted(socket, address, room < Room::Everyone);
         }
     }
 
     /// Greets an accepted connection.
-    fn accepted(&mut self, socket: OwnedFd, address: SocketAddr, is_provisional: bool) {
+    fn on_accepted(&mut self, socket: OwnedFd, address: SocketAddr, is_provisional: bool) {
         let open_by = self.now + self.options.limits.greeting;
         let id = self.connections.insert(Connection::accepted(socket, address, open_by));
         self.timed.insert(id);

@@ -6,7 +6,7 @@
 
 use super::connection::Stage;
 use super::{OsTransport, READ_BYTES, SPARE_BYTES_MAX};
-use crate::budget::{half, share, those_that_hold_most};
+use crate::budget::{half, largest_holders, share};
 use crate::peer::{Cause, ConnectionId};
 use thunderhead_wire::frame::{HEAD_BYTES, Head};
 
@@ -17,7 +17,7 @@ impl OsTransport {
 
     /// Enforces the limits: one connection exceeds its own, or all together reached a mark.
     #[cold]
-    pub(super) fn holds_much(&mut self, id: ConnectionId) {
+    pub(super) fn enforce_budget(&mut self, id: ConnectionId) {
         let limits = self.options.limits;
         let waiting = self.connections.get(id).map_or(0, |it| it.waiting_bytes());
         if waiting > limits.waiting_bytes_max {
@@ -32,7 +32,7 @@ impl OsTransport {
         }
         if self.counters.held_bytes > limits.held_bytes_max as u64 {
             let holders = self.connections.iter().map(|(id, it)| (it.held_bytes(), id));
-            for id in those_that_hold_most(limits.held_bytes_max, holders) {
+            for id in largest_holders(limits.held_bytes_max, holders) {
                 self.doom(id, Cause::HoldsMost);
             }
         }
@@ -43,7 +43,7 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage != Stage::Doomed {
             self.counters.held_bytes -= connection.held_bytes() as u64;
-            self.remains.extend(connection.close_rings());
+            self.retired.extend(connection.close_rings());
             connection.doom();
             if self.hot == Some(id) {
                 self.hot = None;
@@ -54,7 +54,7 @@ impl OsTransport {
 
     /// Accounts for a partial message that is kept, `behind` other messages or alone.
     #[cold]
-    pub(super) fn came_in_part(&mut self, id: ConnectionId, behind: bool) {
+    pub(super) fn on_partial_input(&mut self, id: ConnectionId, behind: bool) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage == Stage::Doomed {
             // The connection was doomed while its messages were handled.
@@ -69,7 +69,7 @@ impl OsTransport {
         let (length, capacity) = (connection.input.len(), connection.input.capacity());
         let outgrows = (capacity..=SPARE_BYTES_MAX).contains(&frame_bytes);
         if outgrows && length >= READ_BYTES && capacity <= 2 * READ_BYTES {
-            self.spares.lengthen(&mut connection.input);
+            self.buffer_pool.lengthen(&mut connection.input);
         }
         let (before, after) = connection.count_input();
         self.counters.held_bytes += after as u64;
@@ -79,7 +79,7 @@ impl OsTransport {
         let may_wait = connection.stage == Stage::Open && !connection.is_ours;
         let waits = self.tight && begins && is_long && may_wait && !connection.paused;
         if self.counters.held_bytes > self.held_bytes_mark {
-            self.holds_much(id);
+            self.enforce_budget(id);
         }
         if waits {
             self.queue(id);

@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::Time;
-use thunderhead_runtime::spares::Spares;
+use thunderhead_runtime::buffer_pool::BufferPool;
 use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
 use zerocopy::IntoBytes;
@@ -39,7 +39,7 @@ pub(super) enum Stage {
 
 /// Why nothing more can be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum StreamEnd {
     /// The peer has closed.
     Ended,
     /// An error.
@@ -223,23 +223,23 @@ impl Connection {
     /// Moves the arrived part of a long message into a spare buffer, if there is one, because a
     /// buffer that grows is copied each time. This waits until much has arrived: the peer's claim
     /// of a length alone does not count.
-    pub(super) fn lengthen_input(&mut self, spares: &mut Spares<Vec<u8>>) {
+    pub(super) fn lengthen_input(&mut self, pool: &mut BufferPool<Vec<u8>>) {
         let is_short = || {
             let head = Head::read(&self.input);
             head.is_some_and(|head| HEAD_BYTES + head.payload_bytes > self.input.capacity())
         };
         if (SPARE_FROM_BYTES..2 * SPARE_FROM_BYTES).contains(&self.input.len()) && is_short() {
-            spares.lengthen(&mut self.input);
+            pool.lengthen(&mut self.input);
         }
     }
 
     /// Closes its rings, if it has some, and returns their memory to be unmapped in pieces.
-    pub(super) fn close_rings(&mut self) -> Option<shm::Remains> {
+    pub(super) fn close_rings(&mut self) -> Option<shm::RetiredMapping> {
         if let Some(channel) = self.admitted.take() {
-            return Some(channel.into_remains());
+            return Some(channel.retire());
         }
         match std::mem::replace(&mut self.carrier, Carrier::None) {
-            Carrier::Rings(channel) => Some(channel.into_remains()),
+            Carrier::Rings(channel) => Some(channel.retire()),
             carrier => {
                 self.carrier = carrier;
                 None
@@ -269,7 +269,7 @@ impl Connection {
         &mut self,
         parts: &[&[u8]],
         long: usize,
-        spares: &mut Spares<Vec<u8>>,
+        pool: &mut BufferPool<Vec<u8>>,
     ) -> usize {
         let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let head = Head { kind: Kind::MESSAGE, payload_bytes }.to_bytes();
@@ -277,7 +277,7 @@ impl Connection {
         let mut gone = 0;
         if self.stage == Stage::Open {
             if payload_bytes >= long {
-                gone = self.write_long(&head, parts, spares);
+                gone = self.write_long(&head, parts, pool);
             } else if let Carrier::Rings(channel) = &mut self.carrier
                 && self.output.is_empty()
                 && !std::mem::replace(&mut self.has_sent, true)
@@ -291,7 +291,7 @@ impl Connection {
         }
         // Allocate once for the whole rest, otherwise it is copied as the buffer grows.
         if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES {
-            spares.lengthen(&mut self.output);
+            pool.lengthen(&mut self.output);
         }
         self.output.reserve(left);
         if gone > 0 {
@@ -319,7 +319,12 @@ impl Connection {
     /// Writes the waiting bytes and then a long message; returns how many bytes of the message have
     /// left.
     #[cold]
-    fn write_long(&mut self, head: &[u8], parts: &[&[u8]], spares: &mut Spares<Vec<u8>>) -> usize {
+    fn write_long(
+        &mut self,
+        head: &[u8],
+        parts: &[&[u8]],
+        pool: &mut BufferPool<Vec<u8>>,
+    ) -> usize {
         let waiting = self.waiting_bytes();
         let taken = match &mut self.carrier {
             Carrier::None => 0,
@@ -341,15 +346,15 @@ impl Connection {
         };
         let of_waiting = taken.min(waiting);
         self.written += of_waiting;
-        self.forget_written(spares);
+        self.forget_written(pool);
         taken - of_waiting
     }
 
-    fn forget_written(&mut self, spares: &mut Spares<Vec<u8>>) {
+    fn forget_written(&mut self, pool: &mut BufferPool<Vec<u8>>) {
         if self.written == self.output.len() {
             self.written = 0;
             if self.output.capacity() > KEEP_BYTES {
-                spares.keep(std::mem::take(&mut self.output));
+                pool.keep(std::mem::take(&mut self.output));
             } else {
                 self.output.clear();
             }
@@ -361,7 +366,7 @@ impl Connection {
 
     /// Writes waiting bytes as far as the peer takes them; returns their number.
     #[inline(always)]
-    pub(super) fn write(&mut self, spares: &mut Spares<Vec<u8>>) -> Result<usize, Broken> {
+    pub(super) fn write(&mut self, pool: &mut BufferPool<Vec<u8>>) -> Result<usize, StreamEnd> {
         let waiting = &self.output[self.written..];
         let taken = match &mut self.carrier {
             Carrier::None => 0,
@@ -369,7 +374,7 @@ impl Connection {
             Carrier::Tcp(socket) => match rustix::net::send(socket, waiting, SEND) {
                 Ok(taken) => taken,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
-                Err(_) => return Err(Broken::Reset),
+                Err(_) => return Err(StreamEnd::Reset),
             },
             Carrier::Rings(channel) => {
                 self.has_sent = false;
@@ -379,18 +384,18 @@ impl Connection {
                 };
                 // This also ends the reception of this turn.
                 channel.flush();
-                sent.map_err(|_| Broken::Corrupt)?
+                sent.map_err(|_| StreamEnd::Corrupt)?
             }
         };
         self.written += taken;
-        self.forget_written(spares);
+        self.forget_written(pool);
         Ok(taken)
     }
 
     /// Reads arrived bytes: into `scratch` if there is no partial input, else behind that. Returns
     /// their number; 0 if there are none now.
     #[inline(always)]
-    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, Broken> {
+    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, StreamEnd> {
         match &mut self.carrier {
             Carrier::None => Ok(0),
             Carrier::Tcp(socket) => {
@@ -403,14 +408,14 @@ impl Connection {
                     rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
                 };
                 match result {
-                    Ok(0) => Err(Broken::Ended),
+                    Ok(0) => Err(StreamEnd::Ended),
                     Ok(count) => Ok(count),
                     Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-                    Err(_) => Err(Broken::Reset),
+                    Err(_) => Err(StreamEnd::Reset),
                 }
             }
             Carrier::Rings(channel) => {
-                channel.receive(&mut self.input, most).map_err(|_| Broken::Corrupt)
+                channel.receive(&mut self.input, most).map_err(|_| StreamEnd::Corrupt)
             }
         }
     }

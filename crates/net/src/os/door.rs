@@ -81,7 +81,11 @@ impl Doorway {
 
     /// Reads a client's token and returns its connection, if the token is good. Each token is good
     /// once.
-    pub(super) fn heard(&mut self, number: u32, poller: &Poller) -> Option<(ConnectionId, Knock)> {
+    pub(super) fn redeem_token(
+        &mut self,
+        number: u32,
+        poller: &Poller,
+    ) -> Option<(ConnectionId, Knock)> {
         let (knock, _) = self.knocks.get_mut(&number)?;
         let known = match knock.token() {
             Ok(None) => return None,

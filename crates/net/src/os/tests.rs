@@ -168,7 +168,7 @@ fn a_server_sleeps_while_a_message_in_a_ring_is_queued_and_wakes_when_the_peer_g
     // Simulates another connection that holds much.
     server.connections.insert(Connection::connect("10.0.0.1:1".parse().unwrap(), Time::NEVER));
     server.counters.held_bytes += 200 << 20;
-    server.holds_much(server.rings[0]);
+    server.enforce_budget(server.rings[0]);
     let long = message(1 << 20);
     assert!(client.send(&[&long]).unwrap() > 0);
     client.flush();

@@ -14,14 +14,14 @@
 //! [`OsTransport::poll`]: crate::Transport::poll
 //! [`expect_returns`]: thunderhead_runtime::os::expect_returns
 
-use super::connection::{Broken, Carrier, Stage};
-use super::held::Source;
+use super::connection::{Carrier, Stage, StreamEnd};
+use super::held_input::Source;
 use super::{
     LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, Options, OsTransport, READ_BYTES, STREAK, SWEEP,
     socket,
 };
-use crate::cluster::{Meeting, tell_refused};
-use crate::peer::{Cause, ConnectionId, Peer, Stranger, Via};
+use crate::cluster::{GreetingVerdict, tell_refused};
+use crate::peer::{Cause, ConnectionId, ForeignPeer, Peer, Via};
 use crate::shm;
 use crate::table::Token;
 use crate::{Handler, OwnCluster, Transport};
@@ -42,12 +42,12 @@ const HOT_PAUSES: u32 = 10;
 /// The looks at rings in one turn: a fraction of a microsecond.
 const RING_TRIES: u32 = 8;
 
-impl From<Broken> for Cause {
-    fn from(broken: Broken) -> Cause {
-        match broken {
-            Broken::Ended => Cause::ByPeer,
-            Broken::Reset => Cause::Reset,
-            Broken::Corrupt => Cause::Malformed,
+impl From<StreamEnd> for Cause {
+    fn from(end: StreamEnd) -> Cause {
+        match end {
+            StreamEnd::Ended => Cause::ByPeer,
+            StreamEnd::Reset => Cause::Reset,
+            StreamEnd::Corrupt => Cause::Malformed,
         }
     }
 }
@@ -202,7 +202,7 @@ impl OsTransport {
             if self.holds_input {
                 break;
             }
-            busy |= self.event(*event, handler);
+            busy |= self.on_event(*event, handler);
             handled += 1;
         }
         ready.drain(..handled);
@@ -214,40 +214,40 @@ impl OsTransport {
     }
 
     #[inline(always)]
-    fn event(&mut self, event: Ready, handler: &mut dyn Handler) -> bool {
+    fn on_event(&mut self, event: Ready, handler: &mut dyn Handler) -> bool {
         let token = Token::of(event.token, &self.connections);
         let Some(Token::Connection(id)) = token else {
-            return token.is_some_and(|token| self.other_event(token, handler));
+            return token.is_some_and(|token| self.on_other_event(token, handler));
         };
         let Some(connection) = self.connections.get(id) else { return false };
         let is_plain = matches!(connection.carrier, Carrier::Tcp(_));
         if !is_plain || connection.stage == Stage::Connecting || event.writable {
-            return self.uncommon_event(id, event, handler);
+            return self.on_uncommon_event(id, event, handler);
         }
         event.readable && self.read(id, handler)
     }
 
     /// Handles an event of a descriptor other than a connection.
     #[cold]
-    fn other_event(&mut self, token: Token, handler: &mut dyn Handler) -> bool {
+    fn on_other_event(&mut self, token: Token, handler: &mut dyn Handler) -> bool {
         match token {
             Token::Connection(_) => return false,
             Token::Listener(number) => self.accept(number as usize),
             Token::Door => {
                 let until = self.now + self.options.limits.greeting;
                 if let Some(doorway) = &mut self.doorway {
-                    self.deaf |= !doorway.accept(&self.poller, until);
+                    self.not_listening |= !doorway.accept(&self.poller, until);
                 }
             }
             Token::Knock(number) => self.admit(number),
-            Token::Visit(id) => self.visit(id, handler),
+            Token::Visit(id) => self.on_visit(id, handler),
         }
         true
     }
 
     /// Handles an event other than plain readability of a socket.
     #[inline(never)]
-    fn uncommon_event(
+    fn on_uncommon_event(
         &mut self,
         id: ConnectionId,
         event: Ready,
@@ -256,7 +256,7 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return false };
         if connection.stage == Stage::Connecting {
             if event.writable {
-                self.connected(id, handler);
+                self.on_connected(id, handler);
             }
             return true;
         }
@@ -292,7 +292,7 @@ impl OsTransport {
         event.readable && self.read(id, handler)
     }
 
-    fn connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+    fn on_connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let (preface, said) = (self.preface(None), self.options.cluster.known());
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(error) = connection.fd().map(socket::error) else { return };
@@ -317,7 +317,7 @@ impl OsTransport {
     /// Handles a token presented at the door: if it is good, hands over the rings.
     fn admit(&mut self, number: u32) {
         let Some(doorway) = &mut self.doorway else { return };
-        let Some((id, knock)) = doorway.heard(number, &self.poller) else { return };
+        let Some((id, knock)) = doorway.redeem_token(number, &self.poller) else { return };
         let Some(connection) = self.connections.get_mut(id) else { return };
         // No bytes may be in flight over the socket in either direction.
         let quiet = connection.waiting_bytes() == 0 && connection.input.is_empty();
@@ -344,7 +344,7 @@ impl OsTransport {
     }
 
     /// Handles a client that was given rings: it has used them, or disconnected from them.
-    fn admitted(&mut self, id: ConnectionId, mut channel: Box<shm::Channel>) {
+    fn on_admitted(&mut self, id: ConnectionId, mut channel: Box<shm::Channel>) {
         let gone = channel.awake(true);
         if channel.ready() {
             self.poller.remove(channel.socket());
@@ -358,10 +358,10 @@ impl OsTransport {
     }
 
     /// Handles news of a visit at a server's door.
-    fn visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+    fn on_visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(channel) = connection.admitted.take() {
-            return self.admitted(id, channel);
+            return self.on_admitted(id, channel);
         }
         let Some(visit) = connection.visit.take() else { return };
         match visit.answer() {
@@ -438,7 +438,7 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.listed = false;
         self.entered |= matches!(connection.carrier, Carrier::Tcp(_));
-        match connection.write(&mut self.spares) {
+        match connection.write(&mut self.buffer_pool) {
             Ok(taken) => {
                 if taken > 0 {
                     self.sent = true;
@@ -447,7 +447,7 @@ impl OsTransport {
                 }
                 let holds_back = connection.waits_for_room || connection.paused;
                 if connection.waiting_bytes() > 0 || holds_back {
-                    self.written_in_part(id);
+                    self.on_partial_write(id);
                 }
             }
             Err(broken) => self.failed.push((id, broken.into())),
@@ -456,7 +456,7 @@ impl OsTransport {
 
     /// Updates pause and epoll's interest after a write, as bytes wait on the connection or did.
     #[cold]
-    fn written_in_part(&mut self, id: ConnectionId) {
+    fn on_partial_write(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let waiting = connection.waiting_bytes();
         if waiting > 0 {
@@ -489,27 +489,27 @@ impl OsTransport {
         self.entered |= is_tcp;
         match connection.read(&mut self.scratch, READ_BYTES) {
             Ok(0) => return false,
-            Ok(count) => self.received(id, count, in_scratch, handler),
-            Err(broken) => self.broken(id, broken, handler),
+            Ok(count) => self.on_received(id, count, in_scratch, handler),
+            Err(end) => self.on_stream_end(id, end, handler),
         }
         true
     }
 
     #[cold]
-    fn broken(&mut self, id: ConnectionId, broken: Broken, handler: &mut dyn Handler) {
+    fn on_stream_end(&mut self, id: ConnectionId, end: StreamEnd, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if broken == Broken::Ended
+        if end == StreamEnd::Ended
             && let Some(channel) = connection.admitted.take()
         {
             // The client has moved to the rings and closed the socket afterwards.
             self.poller.remove(channel.socket());
             return self.move_to_rings(id, *channel);
         }
-        self.fail(id, broken.into(), handler);
+        self.fail(id, end.into(), handler);
     }
 
     /// Handles `count` bytes that were read, into the scratch or behind the partial input.
-    fn received(
+    fn on_received(
         &mut self,
         id: ConnectionId,
         count: usize,
@@ -539,8 +539,8 @@ impl OsTransport {
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.input.extend_from_slice(&bytes[used..]);
-            connection.lengthen_input(&mut self.spares);
-            self.came_in_part(id, used > 0);
+            connection.lengthen_input(&mut self.buffer_pool);
+            self.on_partial_input(id, used > 0);
         }
         self.scratch = scratch;
     }
@@ -557,8 +557,8 @@ impl OsTransport {
             }
             input.drain(..used);
             connection.input = input;
-            connection.lengthen_input(&mut self.spares);
-            self.came_in_part(id, used > 0);
+            connection.lengthen_input(&mut self.buffer_pool);
+            self.on_partial_input(id, used > 0);
             return;
         }
         let (counted, _) = connection.count_input();
@@ -569,7 +569,7 @@ impl OsTransport {
             input.clear();
             connection.input = input;
         } else {
-            self.spares.keep(input);
+            self.buffer_pool.keep(input);
         }
     }
 
@@ -621,7 +621,7 @@ impl OsTransport {
                 }
                 handler.message(self, id, payload);
             } else if head.kind == Kind::PREFACE {
-                self.greeted(id, payload, handler);
+                self.on_greeted(id, payload, handler);
             }
         }
         self.connections.get(id).map(|_| at)
@@ -640,7 +640,7 @@ impl OsTransport {
         (kind != Kind::PREFACE || payload_bytes > GREETING_BYTES_MAX).then_some(Cause::NotOurs)
     }
 
-    fn greeted(&mut self, id: ConnectionId, payload: &[u8], handler: &mut dyn Handler) {
+    fn on_greeted(&mut self, id: ConnectionId, payload: &[u8], handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let agreement = match Preface::agree(payload, self.options.features) {
             Ok(agreement) => agreement,
@@ -656,15 +656,15 @@ impl OsTransport {
         }
         let (address, via) = (connection.address, connection.via());
         connection.peer = Some(Peer { address, via, agreement });
-        match self.options.cluster.meet(connection.said, agreement.cluster) {
-            Meeting::Welcome => {}
-            Meeting::Learned(cluster) => self.set_cluster(OwnCluster::Known(cluster)),
-            Meeting::Refused(why) => {
+        match self.options.cluster.judge(connection.said, agreement.cluster) {
+            GreetingVerdict::Welcome => {}
+            GreetingVerdict::Learned(cluster) => self.set_cluster(OwnCluster::Known(cluster)),
+            GreetingVerdict::Refused(why) => {
                 if why == Cause::WrongCluster && self.counters.closed(why) == 0 {
                     tell_refused(address, self.options.cluster.known(), agreement.cluster);
                 }
-                let stranger = Stranger::of(address, agreement.cluster, why);
-                self.counters.stranger = stranger.or(self.counters.stranger);
+                let foreign_peer = ForeignPeer::of(address, agreement.cluster, why);
+                self.counters.foreign_peer = foreign_peer.or(self.counters.foreign_peer);
                 // This end's greeting tells the peer our cluster.
                 self.write(id);
                 return self.fail(id, why, handler);
@@ -692,11 +692,11 @@ impl OsTransport {
     #[cold]
     pub(super) fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
-        self.spares.tidy();
+        self.buffer_pool.tidy();
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);
         }
-        if std::mem::take(&mut self.deaf) {
+        if std::mem::take(&mut self.not_listening) {
             for (number, listener) in self.listeners.iter().enumerate() {
                 // Listeners were removed when descriptors ran out; the others are in epoll already.
                 let token = Token::Listener(number as u32).number();

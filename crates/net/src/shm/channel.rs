@@ -8,7 +8,7 @@
 use super::doorbell::{Doorbell, Events, Until};
 use super::error::Corrupt;
 use super::layout::{End, Layout};
-use super::mapping::{Mapping, Remains, SealedMemory};
+use super::mapping::{Mapping, RetiredMapping, SealedMemory};
 use super::ring::{Consumer, Producer};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -65,9 +65,9 @@ impl Channel {
     /// Closes this end, and returns its memory to be unmapped in pieces. The peer still receives
     /// the bytes that were sent.
     #[must_use]
-    pub fn into_remains(mut self) -> Remains {
-        let is_alone = self.doorbell.has_ended();
-        Remains::new(self.mapping, is_alone)
+    pub fn retire(mut self) -> RetiredMapping {
+        let is_alone = self.doorbell.check_ended();
+        RetiredMapping::new(self.mapping, is_alone)
     }
 
     /// Returns the size of each of the two rings.
@@ -157,7 +157,7 @@ impl Channel {
         self.tell();
         let words = self.mapping.words();
         let stirred = until.arrival() && self.consumer.ready(words)
-            || until.room() && self.producer.has_room(words);
+            || until.room() && self.producer.check_room(words);
         if stirred {
             self.doorbell.withdraw(words);
         }

@@ -178,9 +178,8 @@ impl Doorbell {
         self.gone
     }
 
-    /// Whether the peer has certainly closed its socket: it, and not an error, ends the bytes that
-    /// have come.
-    pub(super) fn has_ended(&mut self) -> bool {
+    /// Returns true if the peer has closed its socket. An error is no proof of that.
+    pub(super) fn check_ended(&mut self) -> bool {
         let mut bytes = [0; 64];
         for _ in 0..DRAINED_READS {
             match rustix::io::retry_on_intr(|| recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT))

@@ -153,13 +153,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        drop(Remains::of(self, false));
+        drop(RetiredMapping::of(self, false));
     }
 }
 
 /// A mapping that is not used any more, to be unmapped in pieces: unmapping long rings at once
 /// takes some tenths of a millisecond. Dropping it unmaps the rest.
-pub struct Remains {
+pub struct RetiredMapping {
     address: NonNull<u8>,
     /// The bytes that are still mapped.
     bytes: usize,
@@ -169,18 +169,18 @@ pub struct Remains {
 }
 
 // SAFETY: the mapping belongs to this value, and unmapping it is possible on any thread.
-unsafe impl Send for Remains {}
+unsafe impl Send for RetiredMapping {}
 
-impl Remains {
+impl RetiredMapping {
     /// Takes over all of a mapping, which must not be accessed any more.
-    fn of(mapping: &Mapping, is_alone: bool) -> Remains {
+    fn of(mapping: &Mapping, is_alone: bool) -> RetiredMapping {
         let bytes = mapping.layout.mapped_bytes();
-        Remains { address: mapping.address.cast(), bytes, is_alone }
+        RetiredMapping { address: mapping.address.cast(), bytes, is_alone }
     }
 
-    /// Returns the remains of a mapping, of which the peer may be gone.
-    pub(super) fn new(mapping: Mapping, is_alone: bool) -> Remains {
-        Remains::of(&std::mem::ManuallyDrop::new(mapping), is_alone)
+    /// Retires a mapping, of which the peer may be gone.
+    pub(super) fn new(mapping: Mapping, is_alone: bool) -> RetiredMapping {
+        RetiredMapping::of(&std::mem::ManuallyDrop::new(mapping), is_alone)
     }
 
     /// Unmaps a piece. Returns whether more remain.
@@ -210,7 +210,7 @@ impl Remains {
     }
 }
 
-impl Drop for Remains {
+impl Drop for RetiredMapping {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // SAFETY: as above; the range is all that is still mapped.

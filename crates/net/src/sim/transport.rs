@@ -7,10 +7,10 @@
 //! then takes the place of the greeting, and the peer refuses the connection as one of another
 //! protocol.
 
-use super::{Content, Network, Packet, Wire, far_end};
-use crate::budget::those_that_hold_most;
-use crate::cluster::{Meeting, ends_when_learned};
-use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Stranger, Via};
+use super::{Network, Packet, PacketContent, Wire, far_end};
+use crate::budget::largest_holders;
+use crate::cluster::{GreetingVerdict, ends_when_learned};
+use crate::peer::{Cause, ConnectionId, Counters, ForeignPeer, Limits, Peer, Via};
 use crate::room::{self, Room};
 use crate::table::Table;
 use crate::{Handler, OwnCluster, Transport};
@@ -205,7 +205,7 @@ impl SimTransport {
             && let Some(connection) = self.connections.get(id)
         {
             let (wire, to) = (connection.wire, connection.remote.ip());
-            let reset = Content::Reset { refused: false };
+            let reset = PacketContent::Reset { refused: false };
             self.network.0.borrow_mut().send(wire, self.host, to, reset, None);
         }
         if self.remove(id, why).is_some() {
@@ -214,7 +214,7 @@ impl SimTransport {
     }
 
     /// Sends a packet on a connection.
-    fn put(&mut self, id: ConnectionId, content: Content) {
+    fn put(&mut self, id: ConnectionId, content: PacketContent) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let (wire, to) = (connection.wire, connection.remote.ip());
         let mut state = self.network.0.borrow_mut();
@@ -234,7 +234,7 @@ impl SimTransport {
         let Packet { wire, from, content, sequence, .. } = packet;
         let known = self.by_wire.get(&wire).copied();
         let is_doomed = known.and_then(|id| self.connections.get(id)).is_some_and(|it| it.doomed);
-        let is_frame = matches!(content, Content::Frame { .. });
+        let is_frame = matches!(content, PacketContent::Frame { .. });
         if !is_frame || known.is_none() || is_doomed {
             self.take(wire, content.bytes());
         }
@@ -242,30 +242,30 @@ impl SimTransport {
             return;
         }
         match (content, known) {
-            (Content::Open { port, preface }, None) => {
+            (PacketContent::Open { port, preface }, None) => {
                 self.accept(wire, from, port, preface, handler)
             }
             // A repeated request: this end's greeting may have been lost.
-            (Content::Open { .. }, Some(id)) => {
+            (PacketContent::Open { .. }, Some(id)) => {
                 let payload = self.preface();
-                self.put(id, Content::Frame { kind: Kind::PREFACE, payload });
+                self.put(id, PacketContent::Frame { kind: Kind::PREFACE, payload });
             }
-            (Content::Reset { refused }, Some(id)) => {
+            (PacketContent::Reset { refused }, Some(id)) => {
                 let why = if refused { Cause::Refused } else { Cause::Reset };
                 self.fail(id, why, handler);
             }
-            (Content::Frame { kind, payload }, Some(id)) => {
+            (PacketContent::Frame { kind, payload }, Some(id)) => {
                 self.arrived(id, sequence, Some((kind, payload)), handler)
             }
-            (Content::Close, Some(id)) => match sequence {
+            (PacketContent::Close, Some(id)) => match sequence {
                 None => self.fail(id, Cause::ByPeer, handler),
                 Some(_) => self.arrived(id, sequence, None, handler),
             },
-            (Content::Frame { .. }, None) => {
-                let reset = Content::Reset { refused: false };
+            (PacketContent::Frame { .. }, None) => {
+                let reset = PacketContent::Reset { refused: false };
                 self.network.0.borrow_mut().send(wire, self.host, from, reset, None);
             }
-            (Content::Reset { .. } | Content::Close, None) => {}
+            (PacketContent::Reset { .. } | PacketContent::Close, None) => {}
         }
     }
 
@@ -280,21 +280,21 @@ impl SimTransport {
         let is_member = Preface::agree(&preface, self.features)
             .is_ok_and(|agreement| agreement.features & MEMBER != 0);
         let needed = if is_member { Room::Members } else { Room::Everyone };
-        let is_full = Room::beside(self.connections.count(), &self.limits) < needed;
+        let is_full = Room::for_connections(self.connections.count(), &self.limits) < needed;
         if is_full || !self.ports.contains(&port) {
             if is_full {
                 self.counters.count_closed(Cause::TooMany);
             }
             // A full server accepts and closes; its machine does not report that no process
             // listens.
-            let reset = Content::Reset { refused: !is_full };
+            let reset = PacketContent::Reset { refused: !is_full };
             self.network.0.borrow_mut().send(wire, self.host, from, reset, None);
             return;
         }
         let id = self.add(wire, SocketAddr::new(from, 0));
         self.counters.accepted += 1;
         let ours = self.preface();
-        self.put(id, Content::Frame { kind: Kind::PREFACE, payload: ours });
+        self.put(id, PacketContent::Frame { kind: Kind::PREFACE, payload: ours });
         // The request to open was the first packet of its stream.
         if let Some(connection) = self.connections.get_mut(id) {
             (connection.expected, connection.said) = (1, self.cluster.known());
@@ -409,12 +409,14 @@ impl SimTransport {
             Ok(agreement) => {
                 let (address, via) = (connection.remote, Via::Simulated);
                 connection.peer = Some(Peer { address, via, agreement });
-                match self.cluster.meet(connection.said, agreement.cluster) {
-                    Meeting::Welcome => {}
-                    Meeting::Learned(cluster) => self.set_cluster(OwnCluster::Known(cluster)),
-                    Meeting::Refused(why) => {
-                        let stranger = Stranger::of(address, agreement.cluster, why);
-                        self.counters.stranger = stranger.or(self.counters.stranger);
+                match self.cluster.judge(connection.said, agreement.cluster) {
+                    GreetingVerdict::Welcome => {}
+                    GreetingVerdict::Learned(cluster) => {
+                        self.set_cluster(OwnCluster::Known(cluster));
+                    }
+                    GreetingVerdict::Refused(why) => {
+                        let foreign_peer = ForeignPeer::of(address, agreement.cluster, why);
+                        self.counters.foreign_peer = foreign_peer.or(self.counters.foreign_peer);
                         return self.refuse(id, why, handler);
                     }
                 }
@@ -432,7 +434,7 @@ impl SimTransport {
 
     /// Closes a connection after this end's greeting, which tells the reason.
     fn refuse(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
-        self.put(id, Content::Close);
+        self.put(id, PacketContent::Close);
         if self.remove(id, why).is_some() {
             handler.closed(self, id, why);
         }
@@ -453,7 +455,7 @@ impl SimTransport {
     fn limit_held(&mut self) {
         let most = self.limits.held_bytes_max;
         let holders = self.connections.iter().map(|(id, it)| (self.held_bytes(id, it), id));
-        for id in those_that_hold_most(most, holders) {
+        for id in largest_holders(most, holders) {
             self.doom(id, Cause::HoldsMost);
         }
         let held = self.connections.iter().map(|(id, it)| self.held_bytes(id, it));
@@ -497,7 +499,7 @@ impl SimTransport {
         let Some(connection) = self.connections.get(id) else { return };
         let (is_spoilt, to) = (connection.is_spoilt, connection.remote.ip());
         let preface = if is_spoilt { Vec::new() } else { self.preface() };
-        self.put(id, Content::Open { port, preface });
+        self.put(id, PacketContent::Open { port, preface });
         let streams = self.network.link(self.host, to).streams;
         if let Some(connection) = self.connections.get_mut(id) {
             connection.again_at = if streams { Time::NEVER } else { self.now + AGAIN };
@@ -664,7 +666,7 @@ impl Transport for SimTransport {
             return;
         }
         self.timed.insert(to);
-        self.put(to, Content::Frame { kind: Kind::MESSAGE, payload });
+        self.put(to, PacketContent::Frame { kind: Kind::MESSAGE, payload });
         if self.waiting_bytes(to) > self.limits.waiting_bytes_max {
             self.doom(to, Cause::NotReading);
         }
@@ -676,7 +678,7 @@ impl Transport for SimTransport {
     }
 
     fn close(&mut self, connection: ConnectionId, why: Cause) {
-        self.put(connection, Content::Close);
+        self.put(connection, PacketContent::Close);
         self.remove(connection, why);
     }
 

@@ -38,14 +38,14 @@ pub fn give_start_back() -> usize {
     // If the contents of pages are unknown, none is given back.
     #[allow(clippy::disallowed_methods, reason = "the kernel's view of this process")]
     let Ok(pages) = File::open("/proc/self/pagemap") else { return 0 };
-    let mut giving = Giving { pages, bytes: 0 };
+    let mut walk = PageWalk { pages, bytes: 0 };
     // SAFETY: `each` takes the linker's arguments and our state, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut giving).cast()) };
-    giving.bytes
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut walk).cast()) };
+    walk.bytes
 }
 
 /// The state of the walk through all objects.
-struct Giving {
+struct PageWalk {
     /// The kernel's view of this process's pages, one word for each.
     pages: File,
     bytes: usize,
@@ -72,17 +72,17 @@ fn is_as_its_file(pages: &File, begins: usize, length: usize) -> bool {
 unsafe extern "C" fn each(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
-    giving: *mut c_void,
+    walk: *mut c_void,
 ) -> c_int {
     if info.is_null() || size < size_of::<libc::dl_phdr_info>() {
         return 1;
     }
     // SAFETY: `info` is the linker's and lives during this call. It has as many headers as it says.
     // The state is that of `give_start_back`.
-    let (info, headers, giving) = unsafe {
+    let (info, headers, walk) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
-        (info, headers, &mut *giving.cast::<Giving>())
+        (info, headers, &mut *walk.cast::<PageWalk>())
     };
     let at = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
     let mut dynamic = headers.iter().filter(|it| it.p_type == libc::PT_DYNAMIC);
@@ -99,7 +99,7 @@ unsafe extern "C" fn each(
         let ends = at(header).wrapping_add(header.p_memsz) / page * page;
         let Some(length) = ends.checked_sub(begins).filter(|length| *length > 0) else { continue };
         let (begins, length) = (begins as usize, length as usize);
-        if !is_as_its_file(&giving.pages, begins, length) {
+        if !is_as_its_file(&walk.pages, begins, length) {
             continue;
         }
         // SAFETY: these are pages of a file that this process must not write to, and has not
@@ -107,7 +107,7 @@ unsafe extern "C" fn each(
         // meanwhile, because the linker holds its lock.
         let given = unsafe { madvise(begins as *mut c_void, length, Advice::LinuxDontNeed) };
         if given.is_ok() {
-            giving.bytes += length;
+            walk.bytes += length;
         }
     }
     0

@@ -5,11 +5,11 @@
 //! `/tmp`, in which every user may make names, files of other users are refused. A directory in
 //! which every user may also remove names is itself refused.
 
-use super::lock::Locked;
-use super::together::{Queue, Source};
-use super::trust::{Access, Place, find_trusted, leads_nowhere, open_with, sync_names};
+use super::aio::{Queue, Source};
+use super::lock::LockedFile;
+use super::trust::{Access, OwnDirectory, find_trusted, leads_nowhere, open_with, sync_names};
 use crate::files::{Content, DIRECT_BYTES, FileId, FileLock, Files, Opening, Piece, check_name};
-use crate::lasting::{Lasting, WORD_BYTES};
+use crate::lasting::{LastingMemory, WORD_BYTES};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU64;
 /// A directory and its open files.
 #[derive(Debug)]
 pub struct Directory {
-    place: Place,
+    place: OwnDirectory,
     open: BTreeMap<FileId, File>,
     count: u32,
     queue: Queue,
@@ -55,7 +55,7 @@ impl Directory {
                 sync_names(above)?;
             }
         }
-        Ok(Directory::of(Place::of(path, false)?))
+        Ok(Directory::of(OwnDirectory::of(path, false)?))
     }
 
     /// Opens an existing directory, to inspect the files of a process. Makes nothing.
@@ -63,7 +63,7 @@ impl Directory {
     /// # Errors
     /// If it cannot be read.
     pub fn existing(path: &Path) -> io::Result<Directory> {
-        Ok(Directory::of(Place::of(path, true)?))
+        Ok(Directory::of(OwnDirectory::of(path, true)?))
     }
 
     /// Returns the directory with the files.
@@ -76,10 +76,10 @@ impl Directory {
     #[must_use]
     pub fn nowhere() -> Directory {
         // A path below a file that is not a directory cannot exist.
-        Directory::of(Place::plain(PathBuf::from("/dev/null")))
+        Directory::of(OwnDirectory::plain(PathBuf::from("/dev/null")))
     }
 
-    fn of(place: Place) -> Directory {
+    fn of(place: OwnDirectory) -> Directory {
         Directory { place, open: BTreeMap::new(), count: 0, queue: Queue::default() }
     }
 
@@ -104,7 +104,7 @@ impl Directory {
 /// The mode of directories: other users have no rights.
 const OWN_DIRECTORY: u32 = 0o700;
 
-fn words<'a>(memory: &'a Lasting, range: &Range<usize>) -> io::Result<&'a [AtomicU64]> {
+fn words<'a>(memory: &'a LastingMemory, range: &Range<usize>) -> io::Result<&'a [AtomicU64]> {
     let words = memory.words().get(range.start / WORD_BYTES..range.end / WORD_BYTES);
     Ok(words.ok_or(io::ErrorKind::InvalidInput)?)
 }
@@ -244,7 +244,7 @@ impl Files for Directory {
         &mut self,
         file: FileId,
         offset: u64,
-        memory: &Lasting,
+        memory: &LastingMemory,
         range: Range<usize>,
     ) -> io::Result<()> {
         super::memory::write_at(self.file(file)?, offset, words(memory, &range)?)
@@ -280,13 +280,13 @@ impl Files for Directory {
             }
             opened => opened,
         }?;
-        Ok(FileLock::of(Locked::new(file.into())?))
+        Ok(FileLock::of(LockedFile::new(file.into())?))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::together::AT_ONCE;
+    use super::super::aio::AT_ONCE;
     use super::*;
     use crate::lasting::Memories;
     use crate::os::MemoryDirectory;

@@ -10,23 +10,23 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A file that is locked against other processes until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Locked(OwnedFd);
+pub(crate) struct LockedFile(OwnedFd);
 
-impl Locked {
+impl LockedFile {
     /// Locks a file, without waiting for another process that has the lock.
-    pub(super) fn new(file: OwnedFd) -> rustix::io::Result<Locked> {
+    pub(super) fn new(file: OwnedFd) -> rustix::io::Result<LockedFile> {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Locked(file))
+        Ok(LockedFile(file))
     }
 }
 
-impl AsFd for Locked {
+impl AsFd for LockedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // If it fails, the lock ends with the last descriptor of the file.
         let _ = flock(&self.0, FlockOperation::Unlock);
@@ -44,7 +44,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("thunderhead-locked-{}", std::process::id()));
         let lock = || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-            Locked::new(open(&path, flags, Mode::RUSR | Mode::WUSR).unwrap())
+            LockedFile::new(open(&path, flags, Mode::RUSR | Mode::WUSR).unwrap())
         };
         let locked = lock().unwrap();
         // The shared file of a child between its fork and the program that it runs.

@@ -9,10 +9,10 @@
 
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
-use super::lock::Locked;
-use super::trust::{Place, at, check_directory, refusal};
+use super::lock::LockedFile;
+use super::trust::{OwnDirectory, at, check_directory, refusal};
 use crate::files::check_name;
-use crate::lasting::{Lasting, Memories, OfAnotherUser, WORD_BYTES};
+use crate::lasting::{LastingMemory, Memories, WORD_BYTES, WrongOwner};
 use rustix::fs::{
     Access, FallocateFlags, FileType, Mode, OFlags, Stat, access, fallocate, fstat, ftruncate,
     lstat, open, stat, statvfs, unlink,
@@ -45,7 +45,7 @@ pub struct MemoryDirectory {
     /// Memories of this user are found too.
     also_of: Option<u32>,
     /// Files that this process has locked, by their names.
-    held: BTreeMap<String, Weak<Locked>>,
+    held: BTreeMap<String, Weak<LockedFile>>,
 }
 
 impl Default for MemoryDirectory {
@@ -103,7 +103,7 @@ impl MemoryDirectory {
 
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
-        let place = Place::of(&self.path, self.reads_only)?;
+        let place = OwnDirectory::of(&self.path, self.reads_only)?;
         check_directory(&place.inner, &stat(&place.inner)?)?;
         place.file(name)
     }
@@ -127,7 +127,7 @@ impl MemoryDirectory {
     }
 
     /// Returns the file of a name, locked against other processes, or `None` if there is none.
-    fn locked(&mut self, name: &str) -> io::Result<Option<Arc<Locked>>> {
+    fn locked(&mut self, name: &str) -> io::Result<Option<Arc<LockedFile>>> {
         let path = self.path_of(name)?;
         loop {
             let own = self.held.get(name).and_then(Weak::upgrade);
@@ -158,7 +158,7 @@ fn check_own(file: &Stat, path: &Path, or_of: Option<u32>) -> io::Result<()> {
     }
     let (user, own) = (file.st_uid, geteuid().as_raw());
     if user != own && or_of != Some(user) {
-        let why = OfAnotherUser { path: path.to_string(), user, own };
+        let why = WrongOwner { path: path.to_string(), user, own };
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let rights = file.st_mode & 0o7777;
@@ -172,8 +172,8 @@ fn check_own(file: &Stat, path: &Path, or_of: Option<u32>) -> io::Result<()> {
 }
 
 /// Locks a file for this process.
-fn lock(file: OwnedFd, path: &Path) -> io::Result<Locked> {
-    match Locked::new(file) {
+fn lock(file: OwnedFd, path: &Path) -> io::Result<LockedFile> {
+    match LockedFile::new(file) {
         Ok(locked) => Ok(locked),
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Err(error) => Err(error.into()),
@@ -186,7 +186,7 @@ fn in_use(path: &Path) -> io::Error {
 }
 
 /// Whether a path leads to this file.
-fn is_at(file: &Locked, path: &Path) -> io::Result<bool> {
+fn is_at(file: &LockedFile, path: &Path) -> io::Result<bool> {
     let own = fstat(file)?;
     match lstat(path) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
@@ -196,7 +196,7 @@ fn is_at(file: &Locked, path: &Path) -> io::Result<bool> {
 }
 
 impl Memories for MemoryDirectory {
-    fn find(&mut self, name: &str) -> io::Result<Option<Lasting>> {
+    fn find(&mut self, name: &str) -> io::Result<Option<LastingMemory>> {
         let Some(file) = self.locked(name)? else { return Ok(None) };
         let bytes = fstat(&file)?.st_size as usize / WORD_BYTES * WORD_BYTES;
         if bytes == 0 {
@@ -207,7 +207,7 @@ impl Memories for MemoryDirectory {
         map(&file, bytes, kind).map(Some)
     }
 
-    fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting> {
+    fn make(&mut self, name: &str, bytes: usize) -> io::Result<LastingMemory> {
         self.check_writable()?;
         let path = self.path_of(name)?;
         // The lock of the former file keeps other processes away until the new one is locked.
@@ -246,7 +246,7 @@ impl Memories for MemoryDirectory {
     }
 
     fn check(&mut self, bytes: usize) -> io::Result<()> {
-        let Place { inner, .. } = Place::of(&self.path, self.reads_only)?;
+        let OwnDirectory { inner, .. } = OwnDirectory::of(&self.path, self.reads_only)?;
         let may = Access::WRITE_OK | Access::EXEC_OK;
         access(&inner, may).map_err(|error| at(&inner, error.into()))?;
         self.check_room(bytes as u64)
@@ -282,7 +282,7 @@ impl Memories for MemoryDirectory {
 }
 
 /// Maps so many bytes of a file, a multiple of a word.
-fn map(file: &Arc<Locked>, bytes: usize, kind: MapFlags) -> io::Result<Lasting> {
+fn map(file: &Arc<LockedFile>, bytes: usize, kind: MapFlags) -> io::Result<LastingMemory> {
     // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
     // process has.
     let address = unsafe {
@@ -299,7 +299,7 @@ fn map(file: &Arc<Locked>, bytes: usize, kind: MapFlags) -> io::Result<Lasting> 
     let address = NonNull::new(address.cast::<AtomicU64>())
         .ok_or_else(|| io::Error::other("the system mapped memory at address 0"))?;
     let words = bytes / WORD_BYTES;
-    Ok(Lasting::new(Mapping { address, words, _file: Arc::clone(file) }))
+    Ok(LastingMemory::new(Mapping { address, words, _file: Arc::clone(file) }))
 }
 
 /// A mapped file. It is unmapped when it is dropped.
@@ -307,7 +307,7 @@ struct Mapping {
     address: NonNull<AtomicU64>,
     words: usize,
     /// The lock belongs to the mapping.
-    _file: Arc<Locked>,
+    _file: Arc<LockedFile>,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, on any thread, and is reached as

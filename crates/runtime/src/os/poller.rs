@@ -6,7 +6,7 @@
 //! epoll is itself a descriptor that can be waited for. So `poll`, which is exact to the nanosecond
 //! on all kernels, does a short wait, and epoll then only lists the ready descriptors.
 
-use super::returns::expect_returns;
+use super::return_stack::expect_returns;
 use crate::alarm::Alarm;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io;

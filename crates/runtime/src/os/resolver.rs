@@ -1,6 +1,6 @@
 //! Resolves names with the machine's resolver, on a thread of its own.
 
-use crate::names::{Addresses, Found, Resolve};
+use crate::names::{AddressUpdate, Addresses, Resolve};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,7 +87,7 @@ impl Hosts {
 
 impl Resolve for Resolver {
     #[allow(clippy::disallowed_methods, reason = "this is the runtime")]
-    fn resolve(&self, found: Found) {
+    fn resolve(&self, update: AddressUpdate) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.elapsed() < EVERY {
             return;
@@ -95,7 +95,7 @@ impl Resolve for Resolver {
         *last = Instant::now();
         let hosts = Arc::clone(&self.hosts);
         // If the machine refuses a thread, the next failure asks again.
-        let _ = super::detach("resolver", move || found.tell(hosts.look_up().0));
+        let _ = super::detach("resolver", move || update.tell(hosts.look_up().0));
     }
 }
 

@@ -57,14 +57,14 @@ impl Workers for Threads {
             // The calling thread is the reactor. It lets the worker go first.
             slices::set(Slice::Longer);
         }
-        let watched = EndsProcess { worker: name.to_owned() };
+        let watched = AbortOnPanic { worker: name.to_owned() };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _watched = watched;
             // It has inherited the slice of the thread that started it.
             slices::set(slice);
             while !stop.load(Ordering::SeqCst) {
                 let _ = rings.was_rung();
-                let working = Working::begin();
+                let working = WorkingGuard::begin();
                 while worker.step(&mut files) == Step::Again && !stop.load(Ordering::SeqCst) {}
                 drop(working);
                 rings.wait();
@@ -76,11 +76,11 @@ impl Workers for Threads {
 }
 
 /// Ends the process if the worker's thread panics.
-struct EndsProcess {
+struct AbortOnPanic {
     worker: String,
 }
 
-impl Drop for EndsProcess {
+impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The panic's own message is on the standard error already. This message also reaches
@@ -92,16 +92,16 @@ impl Drop for EndsProcess {
 }
 
 /// Counts a worker while it has work, even if it panics.
-struct Working;
+struct WorkingGuard;
 
-impl Working {
-    fn begin() -> Working {
+impl WorkingGuard {
+    fn begin() -> WorkingGuard {
         WORKING.fetch_add(1, Ordering::Relaxed);
-        Working
+        WorkingGuard
     }
 }
 
-impl Drop for Working {
+impl Drop for WorkingGuard {
     fn drop(&mut self) {
         WORKING.fetch_sub(1, Ordering::Relaxed);
     }

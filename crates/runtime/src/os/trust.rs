@@ -12,7 +12,7 @@
 //! away.
 //!
 //! If every user may replace the files of a directory, as in volumes that Kubernetes mounts, the
-//! files are in a directory within it that belongs to this process alone: a [`Place`].
+//! files are in a directory within it that belongs to this process alone: an [`OwnDirectory`].
 //!
 //! A name may be a link to such a file, unless the file may have to be made. A link is followed
 //! only to files of the user who made the link. A link of this process's user or of root is
@@ -110,7 +110,7 @@ pub(super) fn open_with(path: &Path, access: Access, more: OFlags) -> io::Result
 }
 
 /// A file that may be trusted.
-struct Found {
+struct TrustedFile {
     /// The path without links.
     path: PathBuf,
     stat: Stat,
@@ -119,7 +119,7 @@ struct Found {
 
 /// Looks for a file that may be trusted, without opening it: opening may wait, for example for a
 /// pipe.
-fn find(name: &Path) -> io::Result<Option<Found>> {
+fn find(name: &Path) -> io::Result<Option<TrustedFile>> {
     let own = geteuid().as_raw();
     let mut path = name.to_owned();
     // The users to whose files the links so far may lead.
@@ -157,7 +157,7 @@ fn find(name: &Path) -> io::Result<Option<Found>> {
             return Err(refusal(why));
         }
         if kind == FileType::RegularFile {
-            return Ok(Some(Found { path, stat: found, is_linked: may_lead_to.is_some() }));
+            return Ok(Some(TrustedFile { path, stat: found, is_linked: may_lead_to.is_some() }));
         }
         let target = readlinkat(&file, "", Vec::new())?;
         let leads_to_own = [own, 0].contains(&user) && trusted.contains(&own);
@@ -192,7 +192,7 @@ fn is_member(group: u32) -> io::Result<bool> {
 
 /// A directory for files of this process.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct OwnDirectory {
     /// The named directory.
     given: PathBuf,
     /// The directory with the files.
@@ -201,21 +201,21 @@ pub(super) struct Place {
     user: u32,
 }
 
-impl Place {
+impl OwnDirectory {
     /// Returns a directory without an inner one.
-    pub(super) fn plain(path: PathBuf) -> Place {
-        Place { inner: path.clone(), given: path, user: 0 }
+    pub(super) fn plain(path: PathBuf) -> OwnDirectory {
+        OwnDirectory { inner: path.clone(), given: path, user: 0 }
     }
 
     /// Returns a directory, or the inner one if any user may change the outer one. If the files are
     /// only to be read, nothing is made, and root finds the files of any user.
-    pub(super) fn of(given: &Path, reads_only: bool) -> io::Result<Place> {
+    pub(super) fn of(given: &Path, reads_only: bool) -> io::Result<OwnDirectory> {
         let own = geteuid().as_raw();
         let directory = stat(given).map_err(|error| at(given, error.into()))?;
         if FileType::from_raw_mode(directory.st_mode) != FileType::Directory {
             return Err(at(given, Errno::NOTDIR.into()));
         }
-        let (plain, inner) = (Place::plain(given.to_owned()), given.join(PRIVATE));
+        let (plain, inner) = (OwnDirectory::plain(given.to_owned()), given.join(PRIVATE));
         let is_open = check_directory(given, &directory).is_err();
         let found = loop {
             match lstat(&inner) {
@@ -245,7 +245,7 @@ impl Place {
             // Some systems give volumes to a group whenever they mount them.
             chmod(&inner, Mode::RWXU).map_err(|error| at(&inner, error.into()))?;
         }
-        Ok(Place { given: given.to_owned(), inner, user: found.st_uid })
+        Ok(OwnDirectory { given: given.to_owned(), inner, user: found.st_uid })
     }
 
     /// Returns the path of a file. Refuses it if it is in the outer directory and should be in the

@@ -15,19 +15,19 @@ const STEPS_BITS: u32 = 4;
 const BUCKETS: usize = 64 << STEPS_BITS;
 
 /// A histogram of lengths.
-pub struct Lengths {
+pub struct LengthHistogram {
     counts: Box<[AtomicU64]>,
     longest_ns: AtomicU64,
 }
 
-impl Default for Lengths {
+impl Default for LengthHistogram {
     fn default() -> Self {
         let counts = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
-        Lengths { counts, longest_ns: AtomicU64::new(0) }
+        LengthHistogram { counts, longest_ns: AtomicU64::new(0) }
     }
 }
 
-impl Lengths {
+impl LengthHistogram {
     fn bucket(ns: u64) -> usize {
         let bits = 64 - (ns | 1).leading_zeros();
         if bits <= STEPS_BITS {
@@ -49,7 +49,7 @@ impl Lengths {
 
     fn note(&self, length: Duration) {
         let ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[Lengths::bucket(ns).min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.counts[LengthHistogram::bucket(ns).min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         self.longest_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
@@ -80,7 +80,7 @@ impl Lengths {
             seen += count.load(Ordering::Relaxed);
             seen >= least
         });
-        Duration::from_nanos(reached.map_or(0, Lengths::end_of)).min(self.longest())
+        Duration::from_nanos(reached.map_or(0, LengthHistogram::end_of)).min(self.longest())
     }
 }
 
@@ -88,9 +88,9 @@ impl Lengths {
 #[derive(Default)]
 pub struct Turns {
     /// The lengths of their turns.
-    pub elapsed: Lengths,
+    pub elapsed: LengthHistogram,
     /// The processor time of their turns.
-    pub processor: Lengths,
+    pub processor: LengthHistogram,
 }
 
 impl Turns {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_right_to_a_sixteenth() {
-        let lengths = Lengths::default();
+        let lengths = LengthHistogram::default();
         (1..=10_000u64).for_each(|us| lengths.note(Duration::from_micros(us)));
         assert_eq!((lengths.count(), lengths.longest()), (10_000, Duration::from_millis(10)));
         for (share, us) in [(0.5, 5_000.0), (0.99, 9_900.0), (1.0, 10_000.0)] {
@@ -146,7 +146,7 @@ mod tests {
             assert!((us..us * 1.07).contains(&found), "{share}: {found} us");
         }
         for ns in (0..2_000).chain([1 << 40, u64::MAX >> 1]) {
-            let end = Lengths::end_of(Lengths::bucket(ns));
+            let end = LengthHistogram::end_of(LengthHistogram::bucket(ns));
             assert!(end >= ns && end - ns <= ns / 16, "{ns} {end}");
         }
         lengths.reset();

@@ -307,7 +307,7 @@ impl SimDisk {
 }
 
 impl State {
-    fn is_running(&self) -> io::Result<()> {
+    fn check_running(&self) -> io::Result<()> {
         if self.stops_at.is_some_and(|at| self.operations >= at) {
             return Err(io::Error::other("the machine has stopped"));
         }
@@ -316,9 +316,9 @@ impl State {
 
     /// Counts an operation. Returns whether it goes ahead.
     fn begin(&mut self, bytes: usize, sync: bool) -> io::Result<()> {
-        self.is_running()?;
+        self.check_running()?;
         self.operations += 1;
-        self.is_running()?;
+        self.check_running()?;
         let DiskModel { operation, sync: synced, bytes_per_second, failure, .. } = self.model;
         self.spent += operation;
         self.spent += Duration::from_nanos(bytes as u64 * 1_000_000_000 / bytes_per_second.max(1));
@@ -390,7 +390,7 @@ impl Files for SimFiles {
     fn open(&mut self, name: &str, create: bool) -> io::Result<FileId> {
         check_name(name)?;
         let mut state = self.disk.0.borrow_mut();
-        state.is_running()?;
+        state.check_running()?;
         let begun = state.begin(0, false);
         let found = state.files.get(name).cloned();
         let content = match found {
@@ -427,7 +427,7 @@ impl Files for SimFiles {
         let offset = offset as usize;
         let mut state = self.disk.0.borrow_mut();
         let room_left = state.room();
-        state.is_running()?;
+        state.check_running()?;
         state.note(file, offset as u64, bytes);
         let begun = state.begin(bytes.len(), false);
         let mut content = content.borrow_mut();
@@ -460,7 +460,7 @@ impl Files for SimFiles {
     fn sync(&mut self, file: FileId) -> io::Result<()> {
         let content = self.content(file)?;
         let mut state = self.disk.0.borrow_mut();
-        state.is_running()?;
+        state.check_running()?;
         let begun = state.begin(0, true);
         let mut content = content.borrow_mut();
         if begun.is_ok() {
@@ -486,7 +486,7 @@ impl Files for SimFiles {
     fn set_length(&mut self, file: FileId, length: u64) -> io::Result<()> {
         let content = self.content(file)?;
         let mut state = self.disk.0.borrow_mut();
-        state.is_running()?;
+        state.check_running()?;
         state.note(file, length, &[]);
         let begun = state.begin(0, false);
         let room = state.room();
@@ -503,7 +503,7 @@ impl Files for SimFiles {
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         check_name(to)?;
         let mut state = self.disk.0.borrow_mut();
-        state.is_running()?;
+        state.check_running()?;
         let content = state.files.get(from).cloned().ok_or_else(not_found)?;
         let begun = state.begin(0, false);
         state.change_names(begun, |names| {
@@ -514,7 +514,7 @@ impl Files for SimFiles {
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         let mut state = self.disk.0.borrow_mut();
-        state.is_running()?;
+        state.check_running()?;
         if !state.files.contains_key(name) {
             return Err(not_found());
         }

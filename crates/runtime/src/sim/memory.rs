@@ -1,7 +1,7 @@
 //! The lasting memory of a simulated machine. It outlives processes, but not a power loss.
 
 use crate::files::check_name;
-use crate::lasting::{Lasting, Memories, WORD_BYTES};
+use crate::lasting::{LastingMemory, Memories, WORD_BYTES};
 use crate::random::Random;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct SimMemories(Rc<RefCell<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    memories: BTreeMap<String, Lasting>,
+    memories: BTreeMap<String, LastingMemory>,
     boots: u64,
 }
 
@@ -54,22 +54,22 @@ impl SimMemories {
                     })
                 })
                 .collect();
-            *memory = Lasting::new(words);
+            *memory = LastingMemory::new(words);
         }
     }
 }
 
 impl Memories for SimMemories {
-    fn find(&mut self, name: &str) -> io::Result<Option<Lasting>> {
+    fn find(&mut self, name: &str) -> io::Result<Option<LastingMemory>> {
         check_name(name)?;
         Ok(self.0.borrow().memories.get(name).cloned())
     }
 
-    fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting> {
+    fn make(&mut self, name: &str, bytes: usize) -> io::Result<LastingMemory> {
         check_name(name)?;
         let words = bytes.div_ceil(PAGE_WORDS * WORD_BYTES) * PAGE_WORDS;
         let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let memory = Lasting::new(words);
+        let memory = LastingMemory::new(words);
         self.0.borrow_mut().memories.insert(name.to_owned(), memory.clone());
         Ok(memory)
     }

@@ -1,6 +1,6 @@
 //! A segment that was read becomes parts, in slices.
 
-use super::{Job, Kept, Recoveries};
+use super::{Job, KeptData, Recoveries};
 use crate::error::Unserved;
 use crate::reader::ReplicaBytes;
 use crate::store::Store;
@@ -22,17 +22,17 @@ const KILOBYTE_NS: u64 = 150;
 /// The cost of freeing memory.
 const WASTE_NS: u64 = 30;
 
-pub(super) struct Cutting {
+pub(super) struct CuttingJob {
     pub(super) job: Job,
     replica: ReplicaBytes,
     partitions: Rc<Partitions>,
     filter: Filter,
 }
 
-impl Cutting {
-    pub(super) fn new(job: Job, replica: ReplicaBytes, partitions: Rc<Partitions>) -> Cutting {
+impl CuttingJob {
+    pub(super) fn new(job: Job, replica: ReplicaBytes, partitions: Rc<Partitions>) -> CuttingJob {
         let filter = Filter::new(job.id.segment, &partitions, job.wanted.clone());
-        Cutting { job, replica, partitions, filter }
+        CuttingJob { job, replica, partitions, filter }
     }
 
     /// Cuts one step of the segment. Returns whether there is more, and whether this slice has
@@ -81,7 +81,7 @@ impl Recoveries {
                 }
             };
             if !more && let Some(cutting) = self.cutting.pop_front() {
-                self.is_cut(cutting, now);
+                self.on_segment_cut(cutting, now);
             }
             if !has_time {
                 return !self.cutting.is_empty();
@@ -90,8 +90,8 @@ impl Recoveries {
         false
     }
 
-    fn is_cut(&mut self, cutting: Cutting, now: Time) {
-        let Cutting { job, replica, filter, .. } = cutting;
+    fn on_segment_cut(&mut self, cutting: CuttingJob, now: Time) {
+        let CuttingJob { job, replica, filter, .. } = cutting;
         let cut = filter.finish();
         // Only the end of a segment that was open may be missing.
         if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
@@ -99,7 +99,7 @@ impl Recoveries {
         }
         // Partitions that were not wanted have no part, not even a header.
         let parts = (0..).zip(cut.parts).filter(|(_, part)| !part.is_empty());
-        let parts = parts.map(|(partition, part)| (partition, Kept::Cut(part))).collect();
-        self.is_ready(&job, parts, now);
+        let parts = parts.map(|(partition, part)| (partition, KeptData::Cut(part))).collect();
+        self.keep_parts(&job, parts, now);
     }
 }

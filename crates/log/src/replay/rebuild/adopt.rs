@@ -13,7 +13,7 @@ use super::Rebuild;
 use crate::error::{Damage, Error};
 use crate::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Adopting, Log};
+use crate::log::{Log, SegmentInAdoption};
 use crate::memory::Reference;
 use crate::object::Located;
 use crate::replay::ReplayError;
@@ -25,7 +25,7 @@ use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 pub(super) struct Adoption {
     /// Whether the rebuild takes back the log's former generation.
     pub(super) takes_back: bool,
-    adopting: Option<Adopting>,
+    adopting: Option<SegmentInAdoption>,
     /// All of the segment was verified: it is being indexed.
     is_verified: bool,
     /// The offsets of its entries.
@@ -120,7 +120,7 @@ impl Rebuild {
         let reader = SegmentReader::new(bytes)?;
         let header = *reader.header();
         let id = header.segment;
-        let is_other = |adopting: &Adopting| adopting.id != id;
+        let is_other = |adopting: &SegmentInAdoption| adopting.id != id;
         if self.adoption.is_verified {
             if let Some(other) = self.adoption.adopting.as_ref().filter(|it| is_other(it)) {
                 // Another segment is half indexed: that one must be finished first.
@@ -137,7 +137,7 @@ impl Rebuild {
             self.adoption.offsets.clear();
             self.adoption.adopting = Some(log.begin_to_adopt(id, bytes.len())?);
         }
-        let is_next = |it: &&mut Adopting| !is_other(it) && it.copied() == from as usize;
+        let is_next = |it: &&mut SegmentInAdoption| !is_other(it) && it.copied() == from as usize;
         let Some(adopting) = self.adoption.adopting.as_mut().filter(is_next) else {
             return Err(Damage::OtherSegment { found: id, expected: SegmentId::NONE }.into());
         };
@@ -189,7 +189,7 @@ impl Rebuild {
     fn try_index_piece(
         &mut self,
         log: &mut Log,
-        adopting: &Adopting,
+        adopting: &SegmentInAdoption,
         bytes: &[u8],
         from: u32,
         most: (usize, usize),
@@ -216,14 +216,14 @@ impl Rebuild {
     fn adopt_batch(
         &mut self,
         log: &mut Log,
-        adopting: &Adopting,
+        adopting: &SegmentInAdoption,
         batch: &[Placed<'_>],
     ) -> Result<(), ReplayError> {
         let keys = batch.iter().map(|(_, entry)| match entry {
             Entry::Object(record) | Entry::Tombstone(record) => (record.table, record.key),
             _ => (TableId(0), &[][..]),
         });
-        let places = log.approach(keys);
+        let places = log.prefetch_places(keys);
         for ((offset, entry), place) in batch.iter().zip(places) {
             let Some(at) = adopting.at(log, *offset) else { continue };
             match entry {
@@ -329,7 +329,7 @@ impl Rebuild {
 
     /// Abandons the adoption: drops the tablets, forgets the completion records and throws the
     /// segments away.
-    pub fn abandon(self, log: &mut Log) -> Abandoned {
+    pub fn abandon(self, log: &mut Log) -> AbandonedAdoption {
         let Rebuild { tablets, adoption, remembered, .. } = self;
         drop(remembered);
         tablets.iter().for_each(|(range, _)| _ = log.drop_tablet(*range));
@@ -338,32 +338,32 @@ impl Rebuild {
 
     /// Returns the part that outlives the rebuild: abandon it if the tablets are dropped later.
     #[must_use]
-    pub fn into_adopted(self) -> Adopted {
-        Adopted(self.adoption)
+    pub fn into_adopted(self) -> FinishedAdoption {
+        FinishedAdoption(self.adoption)
     }
 }
 
 /// The segments and records that a [`Rebuild`] has adopted, once it is finished.
-pub struct Adopted(Adoption);
+pub struct FinishedAdoption(Adoption);
 
-impl Adopted {
+impl FinishedAdoption {
     /// Forgets the completion records and throws the segments away; the caller has dropped the
     /// tablets.
-    pub fn abandon(self, log: &mut Log) -> Abandoned {
+    pub fn abandon(self, log: &mut Log) -> AbandonedAdoption {
         abandon(log, self.0)
     }
 }
 
 /// The remains of an abandoned adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Abandoned {
+pub struct AbandonedAdoption {
     /// A digest names adopted segments: their copies must stay as long as this log exists.
     pub keeps: bool,
     /// Lease and sequence of the completion records that were forgotten.
     pub records: Vec<(u64, u64)>,
 }
 
-fn abandon(log: &mut Log, adoption: Adoption) -> Abandoned {
+fn abandon(log: &mut Log, adoption: Adoption) -> AbandonedAdoption {
     let Adoption { adopting, records, .. } = adoption;
     for (lease, sequence) in &records {
         log.forget_completion(*lease, *sequence);
@@ -373,5 +373,5 @@ fn abandon(log: &mut Log, adoption: Adoption) -> Abandoned {
     if let Some(adopting) = adopting {
         log.give_up_adopting(adopting);
     }
-    Abandoned { keeps: log.abandon_adopted(), records }
+    AbandonedAdoption { keeps: log.abandon_adopted(), records }
 }

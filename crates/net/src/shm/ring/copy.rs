@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const _: () = assert!(cfg!(target_endian = "little"), "only little-endian machines are supported");
 
 /// Writes the bytes of several slices into the words of a ring, one after another.
-pub(super) struct Pen<'a> {
+pub(super) struct RingWriter<'a> {
     words: &'a [AtomicU64],
     /// The index of the next word to be stored.
     next: usize,
@@ -21,11 +21,11 @@ pub(super) struct Pen<'a> {
     held_bytes: usize,
 }
 
-impl<'a> Pen<'a> {
-    /// Returns a pen that begins at a word. The number of words is a power of two.
+impl<'a> RingWriter<'a> {
+    /// Returns a writer that begins at a word. The number of words is a power of two.
     #[inline]
-    pub(super) fn new(words: &'a [AtomicU64], next: usize) -> Pen<'a> {
-        Pen { words, next, held: 0, held_bytes: 0 }
+    pub(super) fn new(words: &'a [AtomicU64], next: usize) -> RingWriter<'a> {
+        RingWriter { words, next, held: 0, held_bytes: 0 }
     }
 
     /// Writes bytes after the earlier ones; all together at most as many as the ring has.
@@ -157,9 +157,9 @@ mod tests {
             before in prop::collection::vec(any::<u8>(), 0..9),
         ) {
             let words: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(u64::MAX)).collect();
-            let mut pen = Pen::new(&words, start);
-            parts.iter().for_each(|part| pen.write(part));
-            pen.finish();
+            let mut writer = RingWriter::new(&words, start);
+            parts.iter().for_each(|part| writer.write(part));
+            writer.finish();
             let expected = parts.concat();
             let mut read = before.clone();
             append(&words, start, expected.len(), &mut read);

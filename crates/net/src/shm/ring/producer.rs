@@ -2,7 +2,7 @@
 
 use super::super::error::Corrupt;
 use super::super::layout::{End, LINE_BYTES, Layout, WORD_BYTES};
-use super::copy::Pen;
+use super::copy::RingWriter;
 use super::{Ring, header, produced_payload, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ impl Producer {
         let whole = total as u64;
         if (1..=self.payload_max).contains(&whole) && self.room(words, span(whole))? >= span(whole)
         {
-            self.append(words, whole, |pen| parts.iter().for_each(|part| pen.write(part)));
+            self.append(words, whole, |writer| parts.iter().for_each(|part| writer.write(part)));
             return Ok(total);
         }
         let mut source = Source { parts: parts.iter(), rest: &[] };
@@ -58,7 +58,7 @@ impl Producer {
                 break;
             }
             let payload = wanted.min(room - WORD_BYTES as u64);
-            self.append(words, payload, |pen| source.write(payload as usize, pen));
+            self.append(words, payload, |writer| source.write(payload as usize, writer));
             sent += payload as usize;
         }
         Ok(sent)
@@ -66,7 +66,7 @@ impl Producer {
 
     /// Whether anything can be sent now. A lying peer counts as room, because the next send detects
     /// the lie.
-    pub(in super::super) fn has_room(&mut self, words: &[AtomicU64]) -> bool {
+    pub(in super::super) fn check_room(&mut self, words: &[AtomicU64]) -> bool {
         !matches!(self.room(words, LINE_BYTES), Ok(0))
     }
 
@@ -89,11 +89,16 @@ impl Producer {
 
     /// Writes one record, for which there is room; `fill` writes the payload.
     #[inline]
-    fn append(&mut self, words: &[AtomicU64], payload: u64, fill: impl FnOnce(&mut Pen<'_>)) {
+    fn append(
+        &mut self,
+        words: &[AtomicU64],
+        payload: u64,
+        fill: impl FnOnce(&mut RingWriter<'_>),
+    ) {
         let ring = Ring::new(&words[self.area.clone()]);
-        let mut pen = Pen::new(ring.words, ring.index(self.produced + WORD_BYTES as u64));
-        fill(&mut pen);
-        pen.finish();
+        let mut writer = RingWriter::new(ring.words, ring.index(self.produced + WORD_BYTES as u64));
+        fill(&mut writer);
+        writer.finish();
         ring.word(self.produced).store(header(payload), Ordering::Release);
         self.produced += span(payload);
     }
@@ -107,11 +112,11 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// Writes the next `left` bytes.
-    fn write(&mut self, mut left: usize, pen: &mut Pen<'_>) {
+    fn write(&mut self, mut left: usize, writer: &mut RingWriter<'_>) {
         while left > 0 {
             let piece = self.take(left);
             left -= piece.len();
-            pen.write(piece);
+            writer.write(piece);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The bytes received are the bytes sent.
 
-use super::super::Remains;
+use super::super::RetiredMapping;
 use super::super::channel::Channel;
 use super::super::layout::{RING_BYTES_DEFAULT, RING_BYTES_MIN};
 use super::{Numbers, pattern, pattern_byte, received, send_all};
@@ -46,19 +46,19 @@ fn closed_rings_are_unmapped_in_pieces_and_the_peer_receives_what_was_sent() {
     let (mut here, mut there) = Channel::pair(1 << 20).unwrap();
     let bytes: Vec<u8> = (0..900_000).map(pattern_byte).collect();
     assert_eq!(here.send(&[&bytes]), Ok(bytes.len()));
-    assert!((10..100).contains(&pieces_of(here.into_remains())));
+    assert!((10..100).contains(&pieces_of(here.retire())));
     assert_eq!(received(&mut there), bytes);
     assert!(there.peer_gone());
-    assert!((10..100).contains(&pieces_of(there.into_remains())));
+    assert!((10..100).contains(&pieces_of(there.retire())));
 }
 
 /// Unmaps all, and returns in how many pieces.
-fn pieces_of(mut remains: Remains) -> usize {
+fn pieces_of(mut mapping: RetiredMapping) -> usize {
     let mut pieces = 1;
-    while remains.give_back_some() {
+    while mapping.give_back_some() {
         pieces += 1;
     }
-    assert!(!remains.give_back_some(), "nothing is left");
+    assert!(!mapping.give_back_some(), "nothing is left");
     pieces
 }
 

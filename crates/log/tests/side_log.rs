@@ -133,7 +133,7 @@ proptest! {
         let free = log.usage().free_bytes;
         let mut attempts = given_up;
         let mut rebuild = 'attempt: loop {
-            let mut rebuild = Rebuild::begin_beside(&mut log, [(whole, SegmentId::NONE)]).unwrap();
+            let mut rebuild = Rebuild::begin_in_side_log(&mut log, [(whole, SegmentId::NONE)]).unwrap();
             let mut waits = 0;
             for segment in &segments {
                 let mut at = Some(0);
@@ -226,7 +226,7 @@ fn an_abandoned_recovery_leaves_nothing() {
     let mut log = log_in(600 << 10, 6, &recorder);
     let before = (log.usage().free_bytes, recorder.replicas(usize::MAX).len());
     let whole = TabletRange::whole(TABLE);
-    let mut rebuild = Rebuild::begin_beside(&mut log, [(whole, SegmentId::NONE)]).unwrap();
+    let mut rebuild = Rebuild::begin_in_side_log(&mut log, [(whole, SegmentId::NONE)]).unwrap();
     for segment in &segments {
         let mut at = Some(0);
         while let Some(from) = at {
@@ -256,7 +256,7 @@ fn writers_get_the_memory_of_dead_entries_in_side_segments() {
     log.create_tablet(TabletRange::whole(OTHER)).unwrap();
     let mut cleaner = log.cleaner().unwrap();
     let whole = TabletRange::whole(TABLE);
-    let mut rebuild = Rebuild::begin_beside(&mut log, [(whole, SegmentId::NONE)]).unwrap();
+    let mut rebuild = Rebuild::begin_in_side_log(&mut log, [(whole, SegmentId::NONE)]).unwrap();
     for replica in former.replicas(usize::MAX).values() {
         let mut at = Some(0);
         while let Some(from) = at {

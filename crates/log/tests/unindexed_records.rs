@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Error, Hashed, KeyHash, Log, LogId, Memory,
+    Cleaner, Completion, Condition, Cursor, Error, HashedKey, KeyHash, Log, LogId, Memory,
     NoReplication, Options, Step, TableId, TabletRange, Version,
 };
 
@@ -26,7 +26,8 @@ fn completion(sequence: u64) -> Completion<'static> {
 fn try_update(log: &mut Log, sequence: u64) -> Result<(), Error> {
     let told = |version: Version| version.0.to_le_bytes();
     let name = (LEASE, sequence);
-    log.write_recorded(TABLE, Hashed::of(b"key"), b"value", Condition::Always, name, told).map(drop)
+    log.write_recorded(TABLE, HashedKey::of(b"key"), b"value", Condition::Always, name, told)
+        .map(drop)
 }
 
 fn update(log: &mut Log, sequence: u64) {
@@ -197,7 +198,7 @@ proptest! {
             match what {
                 0..6 => busily(&mut log, &mut cleaner, |log| {
                     let (always, name) = (Condition::Always, (lease, sequence));
-                    let (key, value) = (Hashed::of(&key), vec![1; some as usize / 90 % 700]);
+                    let (key, value) = (HashedKey::of(&key), vec![1; some as usize / 90 % 700]);
                     log.write_recorded(TABLE, key, &value, always, name, |_| result)?;
                     made.push(sequence);
                     Ok(())

@@ -14,15 +14,15 @@ const RANGES_MAX: usize = 8;
 
 /// Ranges of segment ids, ascending, with a gap between any two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unnamed(Vec<Range<u64>>);
+pub struct UnnamedSurvivors(Vec<Range<u64>>);
 
-impl Unnamed {
+impl UnnamedSurvivors {
     /// The most bytes that they take in a digest: their number, and two numbers of each.
     pub(crate) const BYTES_MAX: usize = 1 + RANGES_MAX * 2 * 10;
 
     /// All ids from `first` on.
-    pub(crate) fn from_on(first: u64) -> Unnamed {
-        let mut unnamed = Unnamed::default();
+    pub(crate) fn from_on(first: u64) -> UnnamedSurvivors {
+        let mut unnamed = UnnamedSurvivors::default();
         unnamed.add(first..u64::MAX);
         unnamed
     }
@@ -62,8 +62,12 @@ impl Unnamed {
     }
 
     /// The ids below `end`, except `but`, which ascend.
-    pub(crate) fn below(&self, end: u64, but: impl Iterator<Item = u64> + Clone) -> Unnamed {
-        let mut unnamed = Unnamed::default();
+    pub(crate) fn below(
+        &self,
+        end: u64,
+        but: impl Iterator<Item = u64> + Clone,
+    ) -> UnnamedSurvivors {
+        let mut unnamed = UnnamedSurvivors::default();
         for range in &self.0 {
             let mut from = range.start;
             for id in but.clone().filter(|id| range.contains(id)) {
@@ -86,7 +90,7 @@ mod tests {
         fn added_ids_are_contained_and_ranges_are_few_and_apart(
             all in prop::collection::vec((0..200u64, 0..6u64), 0..30),
         ) {
-            let mut unnamed = Unnamed::default();
+            let mut unnamed = UnnamedSurvivors::default();
             for (start, length) in &all {
                 unnamed.add(*start..start + length);
             }
@@ -109,7 +113,7 @@ mod tests {
             but in prop::collection::btree_set(0..200u64, 0..3),
             end in 0..220u64,
         ) {
-            let mut unnamed = Unnamed::default();
+            let mut unnamed = UnnamedSurvivors::default();
             all.iter().for_each(|(start, length)| unnamed.add(*start..start + length));
             let below = unnamed.below(end, but.iter().copied());
             for id in 0..300 {

@@ -3,18 +3,18 @@
 //! are enough, because no message is in flight for longer than that many frees.
 
 use crate::layout::ReplicaId;
-use crate::limits::GRAVES_MAX;
+use crate::limits::FREED_REPLICAS_MAX;
 use std::collections::{BTreeMap, VecDeque};
 use thunderhead_wire::{Epoch, MasterId};
 
 /// See the module's documentation.
 #[derive(Default)]
-pub(super) struct Graves {
+pub(super) struct FreedReplicas {
     epochs: BTreeMap<ReplicaId, Epoch>,
     order: VecDeque<ReplicaId>,
 }
 
-impl Graves {
+impl FreedReplicas {
     pub(super) fn freed(&mut self, id: ReplicaId, epoch: Epoch) {
         match self.epochs.get_mut(&id) {
             Some(known) => *known = epoch.max(*known),
@@ -23,7 +23,7 @@ impl Graves {
                 self.order.push_back(id);
             }
         }
-        while self.order.len() > GRAVES_MAX {
+        while self.order.len() > FREED_REPLICAS_MAX {
             let oldest = self.order.pop_front();
             oldest.map(|id| self.epochs.remove(&id));
         }

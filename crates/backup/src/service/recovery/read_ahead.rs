@@ -10,7 +10,7 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::{MasterId, SegmentId};
 
 /// The next segment to read.
-struct Next {
+struct NextSegment {
     segment: SegmentId,
     is_demanded: bool,
     /// Partitions have waited for it during [`PATIENCE`].
@@ -159,23 +159,23 @@ impl Recoveries {
 
 impl Recovery {
     /// Chooses the next segment to read: requested ones come first.
-    fn next(&mut self, now: Time) -> Option<Next> {
+    fn next(&mut self, now: Time) -> Option<NextSegment> {
         if let Some(segment) = self.demanded.front() {
             let since = self.segments.get(segment).and_then(|it| it.since);
             let is_urgent = since.is_some_and(|since| now.since(since) >= PATIENCE);
-            return Some(Next { segment: *segment, is_demanded: true, is_urgent });
+            return Some(NextSegment { segment: *segment, is_demanded: true, is_urgent });
         }
         while let Some(segment) = self.named.front().copied() {
             let is_under_way = self.segments.get(&segment).is_some_and(|it| it.under_way);
             if !is_under_way && !self.known.contains(&segment) {
-                return Some(Next { segment, is_demanded: false, is_urgent: false });
+                return Some(NextSegment { segment, is_demanded: false, is_urgent: false });
             }
             self.named.pop_front();
         }
         None
     }
 
-    fn take(&mut self, next: &Next) {
+    fn take(&mut self, next: &NextSegment) {
         if next.is_demanded {
             self.demanded.pop_front()
         } else {

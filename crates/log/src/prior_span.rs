@@ -11,21 +11,21 @@ use thunderhead_wire::SegmentId;
 
 /// The ids between the lowest and the highest, both included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Named {
+pub(crate) struct PriorSpan {
     lowest: u64,
     highest: u64,
 }
 
-impl Default for Named {
+impl Default for PriorSpan {
     /// No id.
     fn default() -> Self {
-        Named { lowest: u64::MAX, highest: 0 }
+        PriorSpan { lowest: u64::MAX, highest: 0 }
     }
 }
 
-impl Named {
+impl PriorSpan {
     /// All ids, for a segment whose entries were not looked at.
-    pub(crate) const ANY: Named = Named { lowest: 0, highest: u64::MAX };
+    pub(crate) const ANY: PriorSpan = PriorSpan { lowest: 0, highest: u64::MAX };
 
     /// Adds the segment that an entry names.
     #[inline]
@@ -37,7 +37,7 @@ impl Named {
     }
 
     /// The lowest and the highest id, if an entry names any.
-    pub(crate) fn span(self) -> Option<(u64, u64)> {
+    pub(crate) fn bounds(self) -> Option<(u64, u64)> {
         (self.lowest <= self.highest).then_some((self.lowest, self.highest))
     }
 }

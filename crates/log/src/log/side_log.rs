@@ -1,4 +1,4 @@
-//! Segments beside the log: *side segments*, as the papers call them.
+//! The *side log* of a recovery, as the papers call it: *side segments*, which are beside the log.
 //!
 //! A recovery does not replay into the head, but into segments of its own. These are no part of the
 //! log until all of them are there. So other writes do not wait behind the recovery, copies of many
@@ -40,7 +40,7 @@ use thunderhead_wire::SegmentId;
 
 /// The side segments of one recovery.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct SideLog {
     open: Option<Head>,
     /// The full segments.
     full: Vec<SegmentId>,
@@ -60,13 +60,13 @@ pub enum TakeIn {
 }
 
 /// A full side segment that is being handed to the replicator.
-pub(super) struct Given {
+pub(super) struct SideHandover {
     pub(super) id: SegmentId,
     pub(super) bytes: usize,
 }
 
 /// The log's own head, while entries go to a side segment.
-pub(super) struct Aside {
+pub(super) struct MainHead {
     head: Head,
     full: Vec<SegmentId>,
 }
@@ -76,39 +76,39 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::CleanerBehind`] when there is no memory for a segment, and any error of the act.
-    pub(crate) fn beside<T>(
+    pub(crate) fn in_side_log<T>(
         &mut self,
-        beside: &mut Beside,
+        side_log: &mut SideLog,
         act: impl FnOnce(&mut Log) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        debug_assert!(self.aside.is_none(), "one at a time");
-        let open = match beside.open.take() {
+        debug_assert!(self.main_head.is_none(), "one at a time");
+        let open = match side_log.open.take() {
             Some(open) => open,
             None => {
                 let keep = self.shared.reserves.for_writes();
-                self.open_beside(keep).ok_or(Error::CleanerBehind)?
+                self.open_side_segment(keep).ok_or(Error::CleanerBehind)?
             }
         };
         let head = std::mem::replace(&mut self.head, open);
         self.head.born = head.born;
-        self.aside = Some(Aside { head, full: std::mem::take(&mut beside.full) });
+        self.main_head = Some(MainHead { head, full: std::mem::take(&mut side_log.full) });
         let result = act(self);
-        if let Some(Aside { head, full }) = self.aside.take() {
-            beside.open = Some(std::mem::replace(&mut self.head, head));
-            beside.full = full;
+        if let Some(MainHead { head, full }) = self.main_head.take() {
+            side_log.open = Some(std::mem::replace(&mut self.head, head));
+            side_log.full = full;
         }
         result
     }
 
     /// Makes room for entries in the side segment, or in a new one.
-    pub(super) fn make_room_beside(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
+    pub(super) fn make_room_in_side_log(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
         loop {
             match self.head.appender.prepare(bytes, keep) {
                 Room::At(_) => {
                     self.shared.sums.is_short.store(false, Ordering::Relaxed);
                     return Ok(());
                 }
-                Room::SegmentFull if self.next_beside(keep) => {}
+                Room::SegmentFull if self.open_next_side_segment(keep) => {}
                 Room::SegmentFull | Room::NoMemory => {
                     self.shared.sums.is_short.store(true, Ordering::Relaxed);
                     return Err(Error::CleanerBehind);
@@ -117,44 +117,44 @@ impl Log {
         }
     }
 
-    fn next_beside(&mut self, keep: usize) -> bool {
-        let Some(mut next) = self.open_beside(keep) else { return false };
+    fn open_next_side_segment(&mut self, keep: usize) -> bool {
+        let Some(mut next) = self.open_side_segment(keep) else { return false };
         next.born = self.head.born;
         let full = std::mem::replace(&mut self.head, next);
-        let id = self.close_beside(full);
-        if let Some(aside) = &mut self.aside {
-            aside.full.push(id);
+        let id = self.close_side_segment(full);
+        if let Some(main_head) = &mut self.main_head {
+            main_head.full.push(id);
         }
         true
     }
 
-    fn open_beside(&mut self, keep: usize) -> Option<Head> {
+    fn open_side_segment(&mut self, keep: usize) -> Option<Head> {
         // Ids are the log's clock, so a try that is bound to fail must not take one.
         if self.memory.free_seglets() <= keep || !self.may_grow() {
             return None;
         }
-        let head = Head::beside(&self.shared, self.id, self.seal, keep)?;
-        self.ledger.beside_opened(head.id());
+        let head = Head::of_side_log(&self.shared, self.id, self.seal, keep)?;
+        self.ledger.on_side_segment_opened(head.id());
         Some(head)
     }
 
     /// Closes a full side segment and queues it for the replicator.
-    fn close_beside(&mut self, full: Head) -> SegmentId {
+    fn close_side_segment(&mut self, full: Head) -> SegmentId {
         let segment = full.close();
         let id = segment.id;
         self.replicator.opened(id, SegmentKind::Survivor);
         self.count_disk(segment.disk_bytes as i64);
-        self.ledger.beside_closed(segment);
-        self.given.push_back(Given { id, bytes: 0 });
+        self.ledger.on_side_segment_closed(segment);
+        self.side_handovers.push_back(SideHandover { id, bytes: 0 });
         id
     }
 
     /// Takes in the full side segments that the replicator has, so that cleaners may have them once
     /// they are durable: memory is short.
     pub(super) fn take_in_full(&mut self) {
-        self.give_some(true);
-        let given = &self.given;
-        let survivors = self.ledger.take_beside(|id| given.iter().all(|it| it.id != id));
+        self.hand_over_side_segments(true);
+        let given = &self.side_handovers;
+        let survivors = self.ledger.take_side_segments(|id| given.iter().all(|it| it.id != id));
         self.take_in_pass(survivors);
     }
 
@@ -169,17 +169,17 @@ impl Log {
     /// Takes all side segments of a recovery into the log, a step a call. Once it returns `Done`, a
     /// digest names them; it is durable when everything appended so far is. No entry may go to the
     /// side segments any more.
-    pub(crate) fn take_in(&mut self, beside: &mut Beside) -> TakeIn {
-        if let Some(open) = beside.open.take() {
-            beside.full.push(self.close_beside(open));
+    pub(crate) fn take_in(&mut self, side_log: &mut SideLog) -> TakeIn {
+        if let Some(open) = side_log.open.take() {
+            side_log.full.push(self.close_side_segment(open));
         }
         self.turn();
-        if !self.given.is_empty() {
+        if !self.side_handovers.is_empty() {
             return TakeIn::Again;
         }
-        if !beside.full.is_empty() {
-            let survivors = self.ledger.take_beside(|id| beside.full.contains(&id));
-            beside.awaited.append(&mut beside.full);
+        if !side_log.full.is_empty() {
+            let survivors = self.ledger.take_side_segments(|id| side_log.full.contains(&id));
+            side_log.awaited.append(&mut side_log.full);
             self.take_in_pass(survivors);
             self.turn_again();
         }
@@ -189,24 +189,24 @@ impl Log {
                 self.turn_again();
             }
         }
-        beside.awaited.retain(|id| self.ledger.awaits(*id));
-        if beside.awaited.is_empty() { TakeIn::Done } else { TakeIn::Waits }
+        side_log.awaited.retain(|id| self.ledger.awaits(*id));
+        if side_log.awaited.is_empty() { TakeIn::Done } else { TakeIn::Waits }
     }
 
     /// Frees the side segments, except any that was taken in early. No index refers to their
     /// entries.
-    pub(crate) fn give_up_beside(&mut self, beside: Beside) {
+    pub(crate) fn abandon_side_log(&mut self, side_log: SideLog) {
         // After a turn no reader has a reference from before.
         self.turn();
-        let Beside { open, full, .. } = beside;
+        let SideLog { open, full, .. } = side_log;
         if let Some(open) = open {
-            self.ledger.beside_gone(open.id(), true);
+            self.ledger.on_side_segment_freed(open.id(), true);
             let segment = open.close();
             self.free(segment);
         }
-        self.given.retain(|given| !full.contains(&given.id));
-        for segment in self.ledger.take_beside(|id| full.contains(&id)) {
-            self.ledger.beside_gone(segment.id, false);
+        self.side_handovers.retain(|given| !full.contains(&given.id));
+        for segment in self.ledger.take_side_segments(|id| full.contains(&id)) {
+            self.ledger.on_side_segment_freed(segment.id, false);
             self.replicator.freed(segment.id);
             self.count_disk(-(segment.disk_bytes as i64));
             self.free(segment);
@@ -215,7 +215,7 @@ impl Log {
 
     /// Bytes of full side segments, of all recoveries, whose copies are not durable.
     #[must_use]
-    pub fn behind_beside(&mut self) -> u64 {
-        self.ledger.behind_beside(&mut *self.replicator)
+    pub fn undurable_side_bytes(&mut self) -> u64 {
+        self.ledger.undurable_side_bytes(&mut *self.replicator)
     }
 }

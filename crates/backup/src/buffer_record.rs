@@ -23,26 +23,26 @@ const BYTES_MAX: usize = 8 << 10;
 
 /// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Whereabouts {
+struct BufferRecord {
     boot: u64,
     directory: String,
 }
 
-impl Whereabouts {
+impl BufferRecord {
     fn encode(&self) -> String {
         format!("boot {:016x}\ndirectory {}\n", self.boot, self.directory)
     }
 
-    fn decode(text: &str) -> Option<Whereabouts> {
+    fn decode(text: &str) -> Option<BufferRecord> {
         let rest = text.strip_prefix("boot ")?.strip_suffix('\n')?;
         let (boot, directory) = rest.split_once("\ndirectory ")?;
         let boot = u64::from_str_radix(boot, 16).ok()?;
-        Some(Whereabouts { boot, directory: directory.to_owned() })
+        Some(BufferRecord { boot, directory: directory.to_owned() })
     }
 
     /// Reads the record beside a storage. Returns `None` if there is none, or if this program did
     /// not write it.
-    fn read(files: &mut dyn Files, storage: &str) -> io::Result<Option<Whereabouts>> {
+    fn read(files: &mut dyn Files, storage: &str) -> io::Result<Option<BufferRecord>> {
         let name = format!("{storage}.buffers");
         if !files.find(&name)? {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Whereabouts {
         let read = files.read_at(file, 0, &mut bytes);
         files.close(file);
         bytes.truncate(read?);
-        let found = std::str::from_utf8(&bytes).ok().and_then(Whereabouts::decode);
+        let found = std::str::from_utf8(&bytes).ok().and_then(BufferRecord::decode);
         if found.is_none() {
             tracing::warn!("{name} is damaged: the former buffer directory is unknown");
         }
@@ -78,7 +78,7 @@ impl Whereabouts {
 /// # Errors
 /// When it cannot be read.
 pub fn buffer_directory(files: &mut dyn Files) -> io::Result<Option<String>> {
-    Ok(Whereabouts::read(files, FILE_NAME)?.map(|it| it.directory))
+    Ok(BufferRecord::read(files, FILE_NAME)?.map(|it| it.directory))
 }
 
 /// Records the buffer directory of this process. Refuses if the last process left replicas in
@@ -90,8 +90,8 @@ pub(crate) fn settle_in(
     storage: &str,
 ) -> Result<(), OpenError> {
     let Some(directory) = memories.place() else { return Ok(()) };
-    let now = Whereabouts { boot: memories.boot()?, directory };
-    let former = Whereabouts::read(files, storage)?;
+    let now = BufferRecord { boot: memories.boot()?, directory };
+    let former = BufferRecord::read(files, storage)?;
     if former.as_ref() == Some(&now) {
         return Ok(());
     }
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn only_a_whole_record_is_decoded() {
-        let it = Whereabouts { boot: 7, directory: "/run/a directory".to_owned() };
+        let it = BufferRecord { boot: 7, directory: "/run/a directory".to_owned() };
         assert_eq!(it.encode(), "boot 0000000000000007\ndirectory /run/a directory\n");
-        assert_eq!(Whereabouts::decode(&it.encode()), Some(it.clone()));
+        assert_eq!(BufferRecord::decode(&it.encode()), Some(it.clone()));
         let text = it.encode();
         for length in 0..text.len() {
-            assert_eq!(Whereabouts::decode(&text[..length]), None, "{length}");
+            assert_eq!(BufferRecord::decode(&text[..length]), None, "{length}");
         }
-        assert_eq!(Whereabouts::decode("boot x\ndirectory /run\n"), None);
+        assert_eq!(BufferRecord::decode("boot x\ndirectory /run\n"), None);
     }
 }

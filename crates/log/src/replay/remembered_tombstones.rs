@@ -14,18 +14,18 @@ use std::sync::Arc;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, Version};
 
 /// The newest tombstone of each key that has one, outside the log.
-pub(super) struct Remembered {
+pub(super) struct RememberedTombstones {
     index: Index<IndexBlocks>,
     full: Vec<Appender>,
     current: Option<Appender>,
     segment_bytes: usize,
 }
 
-impl Remembered {
-    pub(super) fn new(log: &Log) -> Result<Remembered, Error> {
+impl RememberedTombstones {
+    pub(super) fn new(log: &Log) -> Result<RememberedTombstones, Error> {
         let index = log.new_index().ok_or_else(|| log.no_memory(0))?;
         let segment_bytes = log.options().segment_bytes;
-        Ok(Remembered { index, full: Vec::new(), current: None, segment_bytes })
+        Ok(RememberedTombstones { index, full: Vec::new(), current: None, segment_bytes })
     }
 
     /// Bytes of its tombstones' seglets, which no cleaner frees.
@@ -124,7 +124,7 @@ impl Remembered {
     }
 }
 
-impl Drop for Remembered {
+impl Drop for RememberedTombstones {
     fn drop(&mut self) {
         for appender in self.full.drain(..).chain(self.current.take()) {
             appender.abandon();
