@@ -48,8 +48,8 @@ use thunderhead_metastore::{
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Followed, OwnedSince, to_body};
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
 /// The state of one leadership.
@@ -175,9 +175,9 @@ impl Reign {
     }
 
     /// Returns the header of all commands to servers.
-    fn leadership(&self) -> Leadership {
+    fn command_header(&self) -> CommandHeader {
         let record = &self.cluster().record;
-        Leadership::new(record.cluster, self.number(record))
+        CommandHeader::new(record.cluster, self.number(record))
     }
 
     /// Returns the leadership's number. Of two leaderships of a cluster, the later one has the
@@ -266,7 +266,7 @@ impl Reign {
     ) -> Result<Vec<u8>, CallError> {
         let message = to_body(message);
         let is_command = opcode.is_command();
-        let body = if is_command { self.leadership().command(&message) } else { message };
+        let body = if is_command { self.command_header().command(&message) } else { message };
         let answer = self.shared.calling().call(to, opcode, body, Some(timeout)).await;
         if let Err(CallError::Refused { status: Status::OldLeader, detail, .. }) = answer {
             self.is_behind(to, detail);

@@ -25,10 +25,10 @@ use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shar
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
@@ -508,14 +508,14 @@ impl Server {
         context: &Context<'_>,
         request: Request<'r>,
     ) -> Result<Request<'r>, (Status, u64)> {
-        let (leadership, body) = Leadership::split(request.body).ok_or((Status::Malformed, 0))?;
+        let (header, body) = CommandHeader::split(request.body).ok_or((Status::Malformed, 0))?;
         match context.cluster() {
             // The server does not know its cluster yet.
             None => return Err((Status::Busy, 0)),
-            Some(own) if own != leadership.cluster() => return Err((Status::WrongCluster, 0)),
+            Some(own) if own != header.cluster() => return Err((Status::WrongCluster, 0)),
             Some(_) => {}
         }
-        self.life.follow(leadership.token()).map_err(|newest| (Status::OldLeader, newest))?;
+        self.life.follow(header.token()).map_err(|newest| (Status::OldLeader, newest))?;
         Ok(Request { body, ..request })
     }
 

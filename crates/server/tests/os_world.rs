@@ -13,8 +13,8 @@ use thunderhead_server::{
     BackupOptions, Ended, Local, LocalOptions, Machine, Options as ServerOptions, Running,
     RunningCoordinator, Truth,
 };
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Tablets, to_body};
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, Format, Status, TabletRange};
 
 fn options(directory: &std::path::Path) -> LocalOptions {
@@ -134,8 +134,8 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let other = ClusterId(own.0 ^ 1);
     let cases = [
         (b"{}".to_vec(), Status::Malformed),
-        (Leadership::new(own, 0).command(&message), Status::OldLeader),
-        (Leadership::new(other, u64::MAX).command(&message), Status::WrongCluster),
+        (CommandHeader::new(own, 0).command(&message), Status::OldLeader),
+        (CommandHeader::new(other, u64::MAX).command(&message), Status::WrongCluster),
     ];
     let timeout = Some(Duration::from_secs(10));
     let mut of_none = caller(OwnCluster::Unknown);

@@ -18,11 +18,11 @@ use thunderhead_rpc::{CallError, CallId, Calling, Context, Node, Opcode, Request
 use thunderhead_runtime::Random;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{HostId, Options, Simulation, swarm};
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
     self, CreateTable, Empty, Enlist, Enlisted, Followed, Known, Map, MapRequest, MigrateTablet,
     Register, Registered, Settings, ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::{Condition, Format, KeyHash, MasterId, Next, Status};
 use zerocopy::IntoBytes;
@@ -124,7 +124,7 @@ impl Service for Enlisting {
     fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         if request.opcode.is_command() {
             let (_, body) =
-                Leadership::split(request.body).expect("a coordinator sends its leadership");
+                CommandHeader::split(request.body).expect("a coordinator sends its leadership");
             request.body = body;
         }
         if request.opcode == Opcode::ServersChanged {
