@@ -270,7 +270,7 @@ fn measure(arguments: &Arguments, local: &Local, turns: &Turns) -> Result<Vec<Sc
     let coordinator = local.coordinator();
     let mut client = connect(coordinator)?;
     let end = Instant::now() + PATIENCE;
-    while local.servers().iter().any(|it| it.life().identity().is_none()) {
+    while local.servers().iter().any(|it| it.generation().identity().is_none()) {
         ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
         std::thread::sleep(LOOK);
     }
@@ -305,10 +305,10 @@ fn measure(arguments: &Arguments, local: &Local, turns: &Turns) -> Result<Vec<Sc
     let of_table = local
         .servers()
         .iter()
-        .find(|it| here.is_some_and(|here| it.life().addresses().contains(&here)));
+        .find(|it| here.is_some_and(|here| it.generation().addresses().contains(&here)));
     let of_table = of_table.context("no server has the table's address")?;
     scene("recovery", &mut || {
-        of_table.life().end(Ended::Failed("it is to be recovered".to_owned()));
+        of_table.generation().end(Ended::Failed("it is to be recovered".to_owned()));
         tablet(&mut client, |master| master != to).map(drop)
     })?;
     writer.end()?;

@@ -19,8 +19,8 @@ use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::os::{give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
-    RunningCoordinator, Truth,
+    BackupOptions, Ended, GenerationState, Local, LocalOptions, Machine, MetastoreLocation,
+    Options, Probing, Running, RunningCoordinator,
 };
 use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
@@ -28,11 +28,11 @@ use tracing::Level;
 
 /// The servers and coordinators that end when the process is asked to end.
 #[derive(Clone, Default)]
-struct Lives(Arc<Mutex<Asked>>);
+struct EndRequests(Arc<Mutex<Programs>>);
 
 #[derive(Default)]
-struct Asked {
-    lives: Vec<Life>,
+struct Programs {
+    generations: Vec<GenerationState>,
     /// The process was asked to end, perhaps before the first of them started.
     to_end: bool,
 }
@@ -113,17 +113,17 @@ impl Kept {
 /// How long the programs may take to end in order after the input has ended.
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
-impl Lives {
-    fn listening(until: Until, kept: Kept) -> Result<Lives, Failure> {
-        let lives = Lives::default();
-        let own = lives.clone();
+impl EndRequests {
+    fn listening(until: Until, kept: Kept) -> Result<EndRequests, Failure> {
+        let requests = EndRequests::default();
+        let own = requests.clone();
         on_end_asked(move || {
             eprintln!("thunderhead: ending; repeat to end at once ({})", kept.at_once());
             own.leave();
         })
         .map_err(|error| cannot("listen for signals", error))?;
         if until == Until::InputEnds {
-            let own = lives.clone();
+            let own = requests.clone();
             let ends = move || {
                 let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
                 own.leave();
@@ -134,20 +134,20 @@ impl Lives {
             let thread = std::thread::Builder::new().name("input".to_owned()).spawn(ends);
             thread.map_err(|error| cannot("watch the input", error))?;
         }
-        Ok(lives)
+        Ok(requests)
     }
 
     fn leave(&self) {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.to_end = true;
-        asked.lives.iter().for_each(Life::leave);
+        let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.to_end = true;
+        programs.generations.iter().for_each(GenerationState::leave);
     }
 
-    fn set(&self, lives: impl IntoIterator<Item = Life>) {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.lives = lives.into_iter().collect();
-        if asked.to_end {
-            asked.lives.iter().for_each(Life::leave);
+    fn set(&self, generations: impl IntoIterator<Item = GenerationState>) {
+        let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.generations = generations.into_iter().collect();
+        if programs.to_end {
+            programs.generations.iter().for_each(GenerationState::leave);
         }
     }
 }
@@ -185,7 +185,7 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
 /// `thunderhead dev`: a whole cluster in this process.
 pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until, Kept::by_dev(config))?;
+    let requests = EndRequests::listening(until, Kept::by_dev(config))?;
     let options = LocalOptions {
         directory: config.data.clone(),
         in_memory: config.is_ephemeral,
@@ -214,8 +214,9 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     };
     let local =
         Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
-    let all: Vec<Life> = local.servers().iter().map(|it| it.life().clone()).collect();
-    lives.set(all.clone());
+    let all: Vec<GenerationState> =
+        local.servers().iter().map(|it| it.generation().clone()).collect();
+    requests.set(all.clone());
     if let Some(remarks) = wait_until_ready(&local, &all)? {
         remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
@@ -249,7 +250,10 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
 
 /// Waits until all servers serve and their former data is back. Returns remarks for the user, or
 /// `None` if the cluster ends before that.
-fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>, Failure> {
+fn wait_until_ready(
+    local: &Local,
+    generations: &[GenerationState],
+) -> Result<Option<Vec<String>>, Failure> {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -257,10 +261,10 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>
     let mut client = None;
     let mut known_trouble = None;
     let ready = loop {
-        if local.ended().is_some() || lives.iter().any(Life::is_leaving) {
+        if local.ended().is_some() || generations.iter().any(GenerationState::is_leaving) {
             break None;
         }
-        if lives.iter().any(|life| life.identity().is_none()) {
+        if generations.iter().any(|generation| generation.identity().is_none()) {
             bar.set_message("opening the storage");
         } else {
             if client.is_none() {
@@ -314,7 +318,7 @@ fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
 /// `thunderhead server`. A server that was declared crashed begins a new generation.
 pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until, Kept::by_server(config))?;
+    let requests = EndRequests::listening(until, Kept::by_server(config))?;
     let coordinators = connect::resolve(&config.coordinators)?;
     let host = config.host.clone().unwrap_or_else(host_name);
     let advertise = config.advertise.as_deref().map(ip_of).transpose()?;
@@ -354,33 +358,34 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
     };
     let running = Running::start_lasting(options, &machine)
         .map_err(|error| cannot(format!("start in {}", machine.directory.display()), error))?;
-    let life = running.life().clone();
-    lives.set([life.clone()]);
-    tracing::info!(addresses = ?life.addresses(), "listening");
+    let generation = running.generation().clone();
+    requests.set([generation.clone()]);
+    tracing::info!(addresses = ?generation.addresses(), "listening");
     // Opening a storage and finding the cluster belong to the start too.
-    life.wait_until_serving();
+    generation.wait_until_serving();
     serve(|| running.join())
 }
 
 /// `thunderhead coordinator`.
 pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until, Kept::All)?;
+    let requests = EndRequests::listening(until, Kept::All)?;
     let root = Key::new(&config.root)
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {
         Metastore::Embedded(path) => {
-            Truth::File(path.clone().unwrap_or_else(|| config.data.join("metastore")))
+            MetastoreLocation::File(path.clone().unwrap_or_else(|| config.data.join("metastore")))
         }
         Metastore::Etcd(urls) => {
             // The configuration accepts no other URLs.
             let endpoint =
                 |url: &String| url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-            Truth::Etcd { endpoints: urls.iter().map(endpoint).collect(), root }
+            MetastoreLocation::Etcd { endpoints: urls.iter().map(endpoint).collect(), root }
         }
-        Metastore::ZooKeeper(servers) => {
-            Truth::ZooKeeper { servers: servers.iter().map(ToString::to_string).collect(), root }
-        }
+        Metastore::ZooKeeper(servers) => MetastoreLocation::ZooKeeper {
+            servers: servers.iter().map(ToString::to_string).collect(),
+            root,
+        },
     };
     let options = CoordinatorOptions {
         settings: settings(&config.cluster),
@@ -391,13 +396,15 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
         ..CoordinatorOptions::default()
     };
     let directory = match &truth {
-        Truth::File(path) => path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf),
+        MetastoreLocation::File(path) => {
+            path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf)
+        }
         _ => std::env::temp_dir(),
     };
     let machine = Machine { directory, polling: Polling::Never, net: NetOptions::default() };
     let running = RunningCoordinator::start(options, config.listen, truth, &machine)
         .map_err(|error| cannot("start", error))?;
-    lives.set([running.life().clone()]);
+    requests.set([running.generation().clone()]);
     serve(|| running.join())
 }
 

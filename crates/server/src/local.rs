@@ -1,7 +1,7 @@
 //! A whole cluster in one process, for `thunderhead dev` and for benchmarks.
 
-use crate::coordinator::{RunningCoordinator, Truth};
-use crate::life::{Ended, Life};
+use crate::coordinator::{MetastoreLocation, RunningCoordinator};
+use crate::generation::{Ended, GenerationState};
 use crate::options::{BackupOptions, Options};
 use crate::process::{Machine, Running};
 use std::io;
@@ -102,9 +102,9 @@ impl Local {
             net: options.net,
         };
         let of_coordinator = machine("coordinator");
-        let truth = match options.in_memory {
-            true => Truth::Memory,
-            false => Truth::File(of_coordinator.directory.join("metastore")),
+        let metastore = match options.in_memory {
+            true => MetastoreLocation::Memory,
+            false => MetastoreLocation::File(of_coordinator.directory.join("metastore")),
         };
         let settings = options.settings.clone();
         let coordinator = RunningCoordinator::start(
@@ -114,7 +114,7 @@ impl Local {
                 ..CoordinatorOptions::default()
             },
             options.listen,
-            truth,
+            metastore,
             &of_coordinator,
         )?;
         let mut local = Local { coordinator, servers: Vec::new() };
@@ -182,32 +182,34 @@ impl Local {
     /// declared crashed begins a new generation and does not count.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        if let Some(why) = self.coordinator.life().ended() {
+        if let Some(why) = self.coordinator.generation().ended() {
             return Some(why);
         }
-        let mut ended = self.servers.iter().filter_map(|server| server.life().latest().ended());
+        let mut ended =
+            self.servers.iter().filter_map(|server| server.generation().latest().ended());
         ended.find(|why| *why != Ended::Deposed)
     }
 
     /// Asks all servers to complete their work and end.
     pub fn leave(&self) {
-        self.servers.iter().for_each(|server| server.life().leave());
+        self.servers.iter().for_each(|server| server.generation().leave());
     }
 
-    /// Waits until the servers have ended, then ends the coordinator. If the coordinator ends first,
-    /// this asks the servers to end. Returns the reason of the first program that did not end in
-    /// order.
+    /// Waits until the servers have ended, then ends the coordinator. If the coordinator ends
+    /// first, this asks the servers to end. Returns the reason of the first program that did not
+    /// end in order.
     #[must_use]
     pub fn join(self) -> Ended {
         let Local { coordinator, servers } = self;
-        let lives: Vec<Life> = servers.iter().map(|server| server.life().clone()).collect();
-        let of_coordinator = coordinator.life().clone();
+        let generations: Vec<GenerationState> =
+            servers.iter().map(|server| server.generation().clone()).collect();
+        let of_coordinator = coordinator.generation().clone();
         let mut why = Ended::Asked;
         std::thread::scope(|scope| {
             let watched = of_coordinator.clone();
             scope.spawn(move || {
                 if watched.wait_until_over() != Ended::Asked {
-                    lives.iter().for_each(Life::leave);
+                    generations.iter().for_each(GenerationState::leave);
                 }
             });
             for server in servers {
@@ -238,7 +240,7 @@ mod tests {
         let local = Local::start(&LocalOptions::small(directory.clone())).unwrap();
         assert_eq!(local.ended(), None);
         let failed = Ended::Failed("as the test wants".to_owned());
-        local.coordinator.life().end(failed.clone());
+        local.coordinator.generation().end(failed.clone());
         assert_eq!(local.ended(), Some(failed.clone()));
         // The servers were not asked to end, and leave all the same.
         assert_eq!(local.join(), failed);

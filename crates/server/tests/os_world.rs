@@ -10,8 +10,8 @@ use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, Local, LocalOptions, Machine, Options as ServerOptions, Running,
-    RunningCoordinator, Truth,
+    BackupOptions, Ended, GenerationState, Local, LocalOptions, Machine, MetastoreLocation,
+    Options as ServerOptions, Running, RunningCoordinator,
 };
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Tablets, to_body};
@@ -37,18 +37,18 @@ fn a_server_of_two_shards_ends_in_order_and_has_all_data_after_a_restart() {
     let name = format!("thunderhead-server-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     let mut tables: Vec<TableId> = Vec::new();
-    for life in 0..3u64 {
+    for generation in 0..3u64 {
         let local = Local::start(&options(&directory)).unwrap();
         let mut client = client(&local);
-        if life == 0 {
+        if generation == 0 {
             tables.extend(["a", "b"].map(|name| client.create_table(name, 2).unwrap()));
         }
         for table in &tables {
-            for key in 0..100 * life {
+            for key in 0..100 * generation {
                 let (_, value) = client.read(*table, &key.to_be_bytes()).unwrap().unwrap();
-                assert_eq!(value, (key * 7).to_be_bytes(), "life {life}");
+                assert_eq!(value, (key * 7).to_be_bytes(), "generation {generation}");
             }
-            for key in 100 * life..100 * (life + 1) {
+            for key in 100 * generation..100 * (generation + 1) {
                 let (key, value) = (key.to_be_bytes(), (key * 7).to_be_bytes());
                 client.write(*table, &key, &value, Condition::Absent).unwrap();
             }
@@ -98,12 +98,12 @@ fn a_server_declared_crashed_begins_a_new_generation_that_ends_in_order() {
     let mut client = client(&local);
     let table = client.create_table("t", 2).unwrap();
     client.write(table, b"before", b"1", Condition::Absent).unwrap();
-    let first = local.servers()[0].life().clone();
+    let first = local.servers()[0].generation().clone();
     first.end(Ended::Deposed);
     assert_eq!(client.read(table, b"before").unwrap().unwrap().1, b"1");
     client.write(table, b"after", b"2", Condition::Absent).unwrap();
-    let generation = |life: &thunderhead_server::Life| life.identity().unwrap().generation;
-    assert_eq!((generation(&first), generation(&first.latest())), (1, 2));
+    let number = |generation: &GenerationState| generation.identity().unwrap().generation;
+    assert_eq!((number(&first), number(&first.latest())), (1, 2));
     assert_eq!(local.ended(), None);
     drop(client);
     local.leave();
@@ -169,7 +169,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let first = Local::start(&options(&directories[0])).unwrap();
     // Before it serves, the server may have no storage yet, and could begin anew in the other
     // cluster.
-    first.servers()[0].life().wait_until_serving();
+    first.servers()[0].generation().wait_until_serving();
     first.leave();
     assert_eq!(first.join(), Ended::Asked);
     let other = Local::start(&options(&directories[1])).unwrap();
@@ -197,7 +197,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let ended = Running::start(of_server, &machine).unwrap().join();
     let words = ended.to_string();
     assert!(words.contains("another cluster than the server's"), "{words}");
-    other.servers()[0].life().wait_until_serving();
+    other.servers()[0].generation().wait_until_serving();
     assert_eq!(client(&other).status().unwrap().servers.servers.len(), 1, "it is not registered");
     other.leave();
     assert_eq!(other.join(), Ended::Asked);
@@ -209,7 +209,7 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     let directory = directory("vanished");
     let begin = || {
         let local = Local::start(&options(&directory)).unwrap();
-        local.servers()[0].life().wait_until_serving();
+        local.servers()[0].generation().wait_until_serving();
         local
     };
     let end = |local: Local| {
@@ -240,7 +240,7 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     let mut anew = options(&directory);
     anew.backup.as_mut().unwrap().begins_anew = true;
     let local = Local::start(&anew).unwrap();
-    local.servers()[0].life().wait_until_serving();
+    local.servers()[0].generation().wait_until_serving();
     assert_eq!(local.ended(), None);
     end(local);
     end(begin());
@@ -258,15 +258,15 @@ fn a_restored_metastore_is_noticed_though_all_servers_have_restarted() {
     };
     let begin = |servers| {
         let local = Local::start(&LocalOptions { servers, ..options(&directory) }).unwrap();
-        local.servers()[0].life().wait_until_serving();
+        local.servers()[0].generation().wait_until_serving();
         local
     };
     end(begin(1));
     std::fs::copy(&metastore, &copy).unwrap();
     // After the copy there are new masters and a new server.
     let local = begin(2);
-    local.servers()[1].life().wait_until_serving();
-    let masters = local.servers()[0].life().identity().unwrap().masters.clone();
+    local.servers()[1].generation().wait_until_serving();
+    let masters = local.servers()[0].generation().identity().unwrap().masters.clone();
     let record = directory.join("server-1/backup-frames.followed");
     let highest = || {
         let text = std::fs::read_to_string(&record).unwrap_or_default();
@@ -286,11 +286,11 @@ fn a_restored_metastore_is_noticed_though_all_servers_have_restarted() {
     end(local);
     std::fs::copy(&copy, &metastore).unwrap();
     let local = begin(2);
-    local.servers()[1].life().wait_until_serving();
-    let anew = local.servers()[0].life().latest().identity().unwrap().masters.clone();
+    local.servers()[1].generation().wait_until_serving();
+    let anew = local.servers()[0].generation().latest().identity().unwrap().masters.clone();
     assert!(anew.iter().all(|it| it.0 > 1 << 32), "{anew:?}");
     // The second server registered after the copy. Its storage may be needed.
-    let why = local.servers()[1].life().ended().expect("it has ended").to_string();
+    let why = local.servers()[1].generation().ended().expect("it has ended").to_string();
     assert!(why.contains("older copy") && why.contains("keep this storage"), "{why}");
     local.leave();
     let _ = local.join();
@@ -309,15 +309,15 @@ fn a_coordinator_that_ends_gives_its_leadership_back() {
         let settings = of_machine.settings.clone();
         let options =
             CoordinatorOptions { settings, leadership_ttl, ..CoordinatorOptions::default() };
-        let truth = Truth::File(directory.join("metastore"));
+        let metastore = MetastoreLocation::File(directory.join("metastore"));
         let running =
-            RunningCoordinator::start(options, of_machine.listen, truth, &machine).unwrap();
+            RunningCoordinator::start(options, of_machine.listen, metastore, &machine).unwrap();
         let deadline = Some(Duration::from_secs(12));
         let options = Options::new([running.address().unwrap()]).deadline(deadline);
         let mut client = Client::connect(&options).unwrap();
         client.status().unwrap();
         drop(client);
-        running.life().leave();
+        running.generation().leave();
         assert_eq!(running.join(), Ended::Asked);
     }
     std::fs::remove_dir_all(&directory).unwrap();

@@ -166,7 +166,7 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     let options = ClientOptions::new([coordinator]).deadline(Some(PATIENCE));
     let mut client = Client::connect(&options).context("reach the coordinator")?;
     let end = Instant::now() + PATIENCE;
-    while local.servers().iter().any(|it| it.life().identity().is_none()) {
+    while local.servers().iter().any(|it| it.generation().identity().is_none()) {
         ensure!(local.ended().is_none(), "a server ended before it served");
         ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
         std::thread::sleep(LOOK);
@@ -176,7 +176,7 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     let shard = shard_of(&mut client, end)?;
     let now = reactors()?.into_iter().filter(|it| !before.contains(it));
     let mut threads: Vec<Thread> = now.map(|(_, path)| Thread::of(path)).collect();
-    let is_master = |it: &thunderhead_server::Running| it.life().addresses().contains(&shard);
+    let is_master = |it: &thunderhead_server::Running| it.generation().addresses().contains(&shard);
     let master = local.servers().iter().position(is_master);
     let master = master.context("no server has the table's address")?;
     if threads.len() == local.servers().len() {
