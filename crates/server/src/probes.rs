@@ -20,7 +20,7 @@ use crate::generation::{GenerationState, Identity};
 use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_coordinator::{Probing, Rounds};
-use thunderhead_master::asking::{Asking, Heard, QuestionId};
+use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
@@ -38,7 +38,7 @@ const LONELY: u32 = 5;
 pub(crate) struct Probes {
     probing: Probing,
     rounds: Rounds,
-    asking: Asking,
+    coordinator: CoordinatorClient,
     /// The probed servers, by call.
     sent: BTreeMap<CallId, (ServerId, u64)>,
     /// The request for a newer list, if one is in flight.
@@ -69,7 +69,7 @@ impl Probes {
         Probes {
             probing,
             rounds: Rounds::default(),
-            asking: Asking::new(coordinators, Timer::ProbeAskAgain.number()),
+            coordinator: CoordinatorClient::new(coordinators, Timer::ProbeAskAgain.number()),
             sent: BTreeMap::new(),
             fetching: None,
             reports: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl Probes {
         number: u64,
     ) -> bool {
         if number != Timer::Probe.number() {
-            return self.asking.timer(context, number);
+            return self.coordinator.timer(context, number);
         }
         self.set_timer(context);
         if let Some(identity) = generation.identity() {
@@ -187,10 +187,10 @@ impl Probes {
             self.probed(context, generation, whom, outcome);
             return ReplyOutcome::Ours;
         }
-        match self.asking.reply(context, call, outcome) {
-            Heard::NotOurs => return ReplyOutcome::NotOurs,
-            Heard::Later => {}
-            Heard::Answered(question, answer) => {
+        match self.coordinator.reply(context, call, outcome) {
+            CoordinatorReply::NotOurs => return ReplyOutcome::NotOurs,
+            CoordinatorReply::Later => {}
+            CoordinatorReply::Answered(question, answer) => {
                 self.reports.remove(&question);
                 if self.fetching == Some(question) {
                     self.fetching = None;
@@ -268,14 +268,14 @@ impl Probes {
         tracing::debug!(%server, generation, why, "a server does not answer");
         let by = (identity.server, identity.generation);
         let body = to_body(&Suspect { server, generation, by, why });
-        let question = self.asking.ask(context, Opcode::Suspect, body);
+        let question = self.coordinator.ask(context, Opcode::Suspect, body);
         self.reports.insert(question, whom);
     }
 
     /// Fetches the list of servers, because another program knows a newer one.
     pub(crate) fn fetch_list(&mut self, context: &mut Context<'_>) {
         if self.fetching.is_none() {
-            let question = self.asking.ask(context, Opcode::ServerList, to_body(&Empty {}));
+            let question = self.coordinator.ask(context, Opcode::ServerList, to_body(&Empty {}));
             self.fetching = Some(question);
         }
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
-use thunderhead_master::asking::{Asking, Heard, QuestionId};
+use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
@@ -57,7 +57,7 @@ pub struct Server {
     generation: GenerationState,
     /// The number of this node in its process.
     number: usize,
-    asking: Asking,
+    coordinator: CoordinatorClient,
     question: Option<QuestionId>,
     phase: Phase,
     /// Drawn once for each generation: registering and enlisting take effect once for each nonce.
@@ -109,7 +109,10 @@ impl Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
         Server {
             probes: (number == 0).then(probes),
-            asking: Asking::new(options.coordinators.clone(), Timer::AskAgain.number()),
+            coordinator: CoordinatorClient::new(
+                options.coordinators.clone(),
+                Timer::AskAgain.number(),
+            ),
             question: None,
             options,
             generation,
@@ -148,7 +151,7 @@ impl Server {
     /// serves goes on in that case.
     fn is_among_strangers(&self) -> bool {
         let begins = matches!(self.phase, Phase::Registering | Phase::Enlisting);
-        begins && self.asking.meets_only_strangers()
+        begins && self.coordinator.meets_only_strangers()
     }
 
     fn fail(&mut self, why: impl Into<String>) {
@@ -217,7 +220,7 @@ impl Server {
                 let followed = known.map_or_else(Default::default, |_| self.generation.followed());
                 let register = Register { known, nonce, place, address, newest_format, followed };
                 let body = to_body(&register);
-                self.question = Some(self.asking.ask(context, Opcode::Register, body));
+                self.question = Some(self.coordinator.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
         }
@@ -250,7 +253,7 @@ impl Server {
             newest_format: self.options.newest_format,
             followed: self.generation.followed(),
         });
-        self.question = Some(self.asking.ask(context, Opcode::Enlist, body));
+        self.question = Some(self.coordinator.ask(context, Opcode::Enlist, body));
     }
 
     /// Handles a coordinator's answer to the present question.
@@ -676,13 +679,13 @@ impl Service for Server {
                 ReplyOutcome::Deposed => return self.deposed(),
             }
         }
-        match self.asking.reply(context, call, outcome) {
-            Heard::Answered(question, answer) if Some(question) == self.question => {
+        match self.coordinator.reply(context, call, outcome) {
+            CoordinatorReply::Answered(question, answer) if Some(question) == self.question => {
                 self.question = None;
                 self.answered(context, answer);
             }
-            Heard::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
-            Heard::Later if self.warns_from <= context.now() => {
+            CoordinatorReply::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
+            CoordinatorReply::Later if self.warns_from <= context.now() => {
                 self.warns_from = context.now() + WARN_EVERY;
                 tracing::warn!("no coordinator that leads has answered yet; asking again");
             }
@@ -706,7 +709,7 @@ impl Service for Server {
         {
             return;
         }
-        self.asking.timer(context, number);
+        self.coordinator.timer(context, number);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
