@@ -10,7 +10,7 @@ use crate::question::{Question, Reply};
 use crate::session::Session;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::{CallError, CallId, Caller, Done, Opcode};
+use thunderhead_rpc::{CallError, CallId, Caller, Opcode, OutcomeHandler};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::operations::ObjectHead;
@@ -285,7 +285,7 @@ impl<M> Blocking<M> {
 
     /// Waits for answers, first spinning and then asleep, or until the session's next deadline.
     /// Answers to calls that the session did not request go to `others`.
-    fn take(&mut self, others: &mut Done<'_>) {
+    fn take(&mut self, others: &mut OutcomeHandler<'_>) {
         let Blocking { session, caller, clock, calls, .. } = self;
         let until = session.deadline().unwrap_or(Time::NEVER);
         caller.wait_until(until, &mut |id, outcome: Result<&[u8], _>| match calls.remove(&id) {

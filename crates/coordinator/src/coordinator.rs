@@ -18,7 +18,9 @@ use std::time::Duration;
 use thunderhead_metastore::{
     Fence, Holder, Keeper, Key, LeaseName, Metastore, News, Request as Ask, Version,
 };
-use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind, Stranger};
+use thunderhead_rpc::{
+    Context, Opcode, ReplyTo, Request, Service, ServiceKind, Stranger, TaskCaller,
+};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
@@ -59,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) metastore: MetastoreClient,
     pub(crate) random: RefCell<Random>,
-    tools: OnceCell<(Tasks, Calling)>,
+    tools: OnceCell<(Tasks, TaskCaller)>,
     keeper: RefCell<Option<Keeper>>,
     leadership: RefCell<Option<Rc<Leadership>>>,
     /// The answers that tasks have decided.
@@ -235,11 +237,11 @@ impl Shared {
     }
 
     /// Returns the node's calls.
-    pub(crate) fn calling(&self) -> &Calling {
+    pub(crate) fn caller(&self) -> &TaskCaller {
         &self.tools().1
     }
 
-    fn tools(&self) -> &(Tasks, Calling) {
+    fn tools(&self) -> &(Tasks, TaskCaller) {
         self.tools.get().expect("there are no tasks before the first turn")
     }
 
@@ -560,7 +562,7 @@ fn answer(context: &mut Context<'_>, to: ReplyTo, outcome: &Outcome) {
 
 impl Service for Coordinator {
     fn start(&mut self, context: &mut Context<'_>) {
-        let _ = self.shared.tools.set((context.tasks().clone(), context.calling()));
+        let _ = self.shared.tools.set((context.tasks().clone(), context.task_caller()));
         self.shared.random.replace(context.random().split());
         self.shared.renew_keeper();
         formats::announce(&self.shared);

@@ -268,7 +268,7 @@ impl Leadership {
         let message = to_body(message);
         let is_command = opcode.is_command();
         let body = if is_command { self.command_header().command(&message) } else { message };
-        let answer = self.shared.calling().call(to, opcode, body, Some(timeout)).await;
+        let answer = self.shared.caller().call(to, opcode, body, Some(timeout)).await;
         if let Err(CallError::Refused { status: Status::OldLeader, detail, .. }) = answer {
             self.on_later_leadership(to, detail);
         }

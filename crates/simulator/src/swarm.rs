@@ -309,7 +309,7 @@ fn client_node(
     let node = Node::new(boot.world, boot.transport, ());
     // A restarted client machine does not finish the operations of an earlier generation.
     for _ in 0..tasks {
-        let handles = (node.calling(), node.tasks().clone(), clock.clone());
+        let handles = (node.task_caller(), node.tasks().clone(), clock.clone());
         let client = Client::new(handles, random.split(), server, recorder.clone(), &workload);
         let guard = Working::begin(working);
         node.tasks().spawn(client.run(workload, move || drop(guard)));
@@ -436,7 +436,7 @@ fn serves(
         let random = boot.world.random.split();
         let clock = boot.world.clock.clone();
         let node = Node::new(boot.world, boot.transport, ());
-        let handles = (node.calling(), node.tasks().clone(), clock);
+        let handles = (node.task_caller(), node.tasks().clone(), clock);
         let mut client = Client::new(handles, random, to, recorder.clone(), &workload);
         let told = Rc::clone(&told);
         node.tasks().spawn(async move {

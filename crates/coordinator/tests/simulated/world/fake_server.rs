@@ -214,7 +214,7 @@ impl Service for FakeServer {
     fn start(&mut self, context: &mut Context<'_>) {
         let asker = Asker {
             tasks: context.tasks().clone(),
-            calling: context.calling(),
+            caller: context.task_caller(),
             coordinators: Rc::clone(&self.coordinators),
             at: Rc::default(),
         };

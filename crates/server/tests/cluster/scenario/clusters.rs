@@ -323,7 +323,7 @@ impl World {
             boot.transport.set_cluster(demanded);
             let session = Session::new(coordinators.clone(), boot.world.random.split());
             let node = Node::new(boot.world, boot.transport, ());
-            let client = Client::new(session, node.tasks().clone(), node.calling());
+            let client = Client::new(session, node.tasks().clone(), node.task_caller());
             let (work, seen) = (does(client, Rc::clone(&seen)), Rc::clone(&seen));
             node.tasks().spawn(async move {
                 let ended = work.await;

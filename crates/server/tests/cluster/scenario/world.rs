@@ -217,7 +217,7 @@ impl World {
             let random = boot.world.random.split();
             let session = Session::new(coordinators.clone(), boot.world.random.split());
             let node = Node::new(boot.world, boot.transport, ());
-            let client = Client::new(session, node.tasks().clone(), node.calling());
+            let client = Client::new(session, node.tasks().clone(), node.task_caller());
             if !ended.get() {
                 let work = does(User::new(client, random, seeing.clone()));
                 let (ended, seeing) = (Rc::clone(&ended), seeing.clone());
