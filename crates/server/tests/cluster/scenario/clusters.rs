@@ -14,7 +14,7 @@
 //! server is declared crashed, fenced or commanded by the other cluster.
 
 use super::client::Client;
-use super::{Met, Outcomes};
+use super::{Outcomes, RareEvents};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -104,7 +104,7 @@ pub(crate) fn run(seed: u64, keeps_text: bool) -> Outcomes {
         trace: world.simulation.take_trace(),
         virtual_time: world.simulation.now(),
         turns: world.simulation.turns(),
-        met: Met::default(),
+        rare_events: RareEvents::default(),
     }
 }
 
