@@ -48,7 +48,7 @@ pub(crate) enum Until {
 
 /// The data that remain after a process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kept {
+enum RemainingData {
     /// All, on its disk.
     All,
     /// All of it, on the disk, if the process ends in order. Otherwise the newest part is in a
@@ -62,18 +62,18 @@ enum Kept {
     Nothing,
 }
 
-impl Kept {
-    fn by_dev(config: &DevConfig) -> Kept {
+impl RemainingData {
+    fn by_dev(config: &DevConfig) -> RemainingData {
         match config.cluster.replicas {
-            0 => Kept::Nothing,
-            _ => Kept::InBuffers(config.buffer_directory.clone()),
+            0 => RemainingData::Nothing,
+            _ => RemainingData::InBuffers(config.buffer_directory.clone()),
         }
     }
 
-    fn by_server(config: &ServerConfig) -> Kept {
+    fn by_server(config: &ServerConfig) -> RemainingData {
         match config.backup {
-            true => Kept::IfReplicated(config.buffer_directory.clone()),
-            false => Kept::Elsewhere,
+            true => RemainingData::IfReplicated(config.buffer_directory.clone()),
+            false => RemainingData::Elsewhere,
         }
     }
 
@@ -86,25 +86,27 @@ impl Kept {
             )
         };
         match self {
-            Kept::All => "no data is lost".to_owned(),
-            Kept::InBuffers(directory) => format!("no data is lost {}", outlasts(directory)),
-            Kept::IfReplicated(directory) => {
+            RemainingData::All => "no data is lost".to_owned(),
+            RemainingData::InBuffers(directory) => {
+                format!("no data is lost {}", outlasts(directory))
+            }
+            RemainingData::IfReplicated(directory) => {
                 format!(
                     "replicas are kept {}; without replicas all data is lost",
                     outlasts(directory)
                 )
             }
-            Kept::Elsewhere => {
+            RemainingData::Elsewhere => {
                 "it keeps no data here; data without a replica on another server is lost".to_owned()
             }
-            Kept::Nothing => "all its data is lost either way".to_owned(),
+            RemainingData::Nothing => "all its data is lost either way".to_owned(),
         }
     }
 
     /// Returns the fate of the data of `thunderhead dev`, for its user.
     fn in_order(&self) -> &'static str {
         match self {
-            Kept::Nothing => "Ctrl-C ends it, and all its data is lost.",
+            RemainingData::Nothing => "Ctrl-C ends it, and all its data is lost.",
             _ => "Ctrl-C ends it. Acknowledged updates are kept, even if the process is killed.",
         }
     }
@@ -114,7 +116,7 @@ impl Kept {
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
 impl EndRequests {
-    fn listening(until: Until, kept: Kept) -> Result<EndRequests, Failure> {
+    fn listening(until: Until, kept: RemainingData) -> Result<EndRequests, Failure> {
         let requests = EndRequests::default();
         let own = requests.clone();
         on_end_asked(move || {
@@ -185,7 +187,7 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
 /// `thunderhead dev`: a whole cluster in this process.
 pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
-    let requests = EndRequests::listening(until, Kept::by_dev(config))?;
+    let requests = EndRequests::listening(until, RemainingData::by_dev(config))?;
     let options = LocalOptions {
         directory: config.data.clone(),
         in_memory: config.is_ephemeral,
@@ -242,7 +244,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             writeln!(out, "  {program} {command}")?;
         }
         writeln!(out)?;
-        writeln!(out, "{}", Kept::by_dev(config).in_order())?;
+        writeln!(out, "{}", RemainingData::by_dev(config).in_order())?;
         out.flush()?;
     }
     serve(|| local.join())
@@ -318,7 +320,7 @@ fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
 /// `thunderhead server`. A server that was declared crashed begins a new generation.
 pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let requests = EndRequests::listening(until, Kept::by_server(config))?;
+    let requests = EndRequests::listening(until, RemainingData::by_server(config))?;
     let coordinators = connect::resolve(&config.coordinators)?;
     let host = config.host.clone().unwrap_or_else(host_name);
     let advertise = config.advertise.as_deref().map(ip_of).transpose()?;
@@ -369,7 +371,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
 /// `thunderhead coordinator`.
 pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let requests = EndRequests::listening(until, Kept::All)?;
+    let requests = EndRequests::listening(until, RemainingData::All)?;
     let root = Key::new(&config.root)
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {
@@ -470,8 +472,8 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_at_once_reports_the_fate_of_its_data() {
-        let dev = |settings: &[(&str, &str)]| Kept::by_dev(&config(settings).dev);
-        let server = |settings: &[(&str, &str)]| Kept::by_server(&config(settings).server);
+        let dev = |settings: &[(&str, &str)]| RemainingData::by_dev(&config(settings).dev);
+        let server = |settings: &[(&str, &str)]| RemainingData::by_server(&config(settings).server);
         let in_container = "which it may not in a container";
         let cases = [
             (dev(&[]), "no data is lost as long as /dev/shm outlasts it", Some(in_container)),
@@ -484,13 +486,13 @@ mod tests {
                 "without a replica on another server is lost",
                 None,
             ),
-            (Kept::All, "no data is lost", None),
+            (RemainingData::All, "no data is lost", None),
         ];
         for (kept, words, more) in cases {
             let said = kept.at_once();
             assert!(said.contains(words) && more.is_none_or(|it| said.contains(it)), "{said}");
             let is_lost = kept.in_order().contains("lost");
-            assert_eq!(is_lost, kept == Kept::Nothing, "{kept:?}");
+            assert_eq!(is_lost, kept == RemainingData::Nothing, "{kept:?}");
         }
     }
 }
