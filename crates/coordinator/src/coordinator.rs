@@ -263,14 +263,14 @@ impl Shared {
     }
 
     /// Notes that this process has created a cluster in an empty metastore.
-    pub(crate) fn founds(&self, cluster: ClusterId) {
+    pub(crate) fn note_created(&self, cluster: ClusterId) {
         tracing::info!("created a NEW {cluster} in {}", self.options.store);
         self.founded.set(Some(cluster));
     }
 
     /// Notes a peer of another cluster. If this process has created its own cluster, the disk of
     /// the other cluster's metastore may not be mounted.
-    pub(crate) fn meets(&self, peer: &str, cluster: ClusterId) {
+    pub(crate) fn note_foreign_peer(&self, peer: &str, cluster: ClusterId) {
         let Some(founded) = self.founded.get() else { return };
         let store = &self.options.store;
         let text = format!(
@@ -281,11 +281,11 @@ impl Shared {
     }
 
     /// Notes the last peer that was refused because of its cluster.
-    fn meets_stranger(&self, stranger: Option<Stranger>) {
+    fn note_stranger(&self, stranger: Option<Stranger>) {
         if self.stranger.replace(stranger) != stranger
             && let Some(Stranger { address, cluster }) = stranger
         {
-            self.meets(&format!("a server or client at {}", address.ip()), cluster);
+            self.note_foreign_peer(&format!("a server or client at {}", address.ip()), cluster);
         }
     }
 
@@ -346,13 +346,13 @@ impl Shared {
     }
 
     /// Ends a leadership and requests the next one.
-    pub(crate) fn dethrone(&self, leadership: &Leadership) {
-        self.dethrone_until(leadership, Time(0));
+    pub(crate) fn end_leadership(&self, leadership: &Leadership) {
+        self.end_leadership_until(leadership, Time(0));
     }
 
     /// Ends a leadership and does not request the next one before a time: another coordinator may
     /// do better.
-    pub(crate) fn dethrone_until(&self, leadership: &Leadership, time: Time) {
+    pub(crate) fn end_leadership_until(&self, leadership: &Leadership, time: Time) {
         if self
             .leadership
             .borrow()
@@ -621,7 +621,7 @@ impl Service for Coordinator {
         {
             context.set_cluster(leadership.cluster().record.cluster);
         }
-        self.shared.meets_stranger(context.stranger());
+        self.shared.note_stranger(context.stranger());
         let deadline = self.shared.deadline();
         if self.timer.map(|(at, _)| at) == deadline {
             return;

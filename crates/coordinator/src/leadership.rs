@@ -488,7 +488,7 @@ impl Leadership {
             // The next leadership's versions begin above these.
             self.shared
                 .remark_event("leadership", "a leadership reached its highest number of changes");
-            self.shared.dethrone(self);
+            self.shared.end_leadership(self);
         }
     }
 
@@ -523,7 +523,7 @@ impl Leadership {
                 }
                 Ok(Answer::Deposed) => {
                     tracing::warn!("this coordinator no longer leads: another one holds its lease");
-                    self.shared.dethrone(self);
+                    self.shared.end_leadership(self);
                     pending::<()>().await;
                 }
                 Ok(other) => {
@@ -576,7 +576,7 @@ impl Leadership {
     /// Ends the leadership from within: its knowledge may be wrong. Never returns.
     async fn give_up(&self, why: &str) {
         self.shared.remark_event("leadership", why);
-        self.shared.dethrone(self);
+        self.shared.end_leadership(self);
         pending::<()>().await;
     }
 
@@ -591,7 +591,7 @@ impl Leadership {
                 Unread::Incomprehensible(why) => {
                     self.shared
                         .remark("loading", &format!("this coordinator does not lead: {why}"));
-                    self.shared.dethrone_until(self, self.now() + STANDS_BACK);
+                    self.shared.end_leadership_until(self, self.now() + STANDS_BACK);
                     return pending().await;
                 }
             }
@@ -646,7 +646,7 @@ impl Leadership {
         }
         let record = match record {
             Some(record) => record,
-            None => self.found().await?,
+            None => self.create_cluster().await?,
         };
         let newest = self.shared.options.newest_format;
         check_format(&record, newest).map_err(Unread::Incomprehensible)?;
@@ -685,7 +685,7 @@ impl Leadership {
     }
 
     /// Creates the cluster. Its id is not 0, which means "no cluster" in greetings.
-    async fn found(&self) -> Result<ClusterRecord, Unread> {
+    async fn create_cluster(&self) -> Result<ClusterRecord, Unread> {
         let store = &self.shared.options.store;
         if self.shared.options.existing {
             let why =
@@ -699,7 +699,7 @@ impl Leadership {
         let written = self.write(&key, Some(to_value(&record))).await;
         let why = || format!("the cluster cannot be written into {store}");
         written.map_err(|_| Unread::Unavailable(why()))?;
-        self.shared.founds(cluster);
+        self.shared.note_created(cluster);
         Ok(record)
     }
 

@@ -124,7 +124,7 @@ struct Progress {
 }
 
 /// Task: brings a migration to its end.
-pub(crate) async fn see_to(leadership: &Rc<Leadership>, table: TableId, number: u64) {
+pub(crate) async fn finish(leadership: &Rc<Leadership>, table: TableId, number: u64) {
     let mut progress = Progress::default();
     let mut backoff = Backoff::default();
     loop {

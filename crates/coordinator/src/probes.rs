@@ -184,8 +184,8 @@ pub(crate) async fn watch(leadership: &Rc<Leadership>) {
     while probing.is_on() {
         let pause = probing.pause(&mut leadership.shared.random.borrow_mut());
         leadership.sleep(pause).await;
-        let there = there(leadership);
-        let next = rounds.next(&mut leadership.shared.random.borrow_mut(), &there);
+        let up = servers_up(leadership);
+        let next = rounds.next(&mut leadership.shared.random.borrow_mut(), &up);
         let record = next.and_then(|server| leadership.cluster().server(server).cloned());
         let Some(record) = record else {
             // No server is up, and none can fall silent before one starts.
@@ -216,7 +216,7 @@ pub(crate) async fn watch(leadership: &Rc<Leadership>) {
 }
 
 /// Returns the servers that are recorded as up.
-fn there(leadership: &Leadership) -> BTreeSet<ServerId> {
+fn servers_up(leadership: &Leadership) -> BTreeSet<ServerId> {
     let cluster = leadership.cluster();
     let up = cluster.servers().filter(|it| it.state == ServerState::Up);
     up.map(|it| it.server).collect()
@@ -224,7 +224,7 @@ fn there(leadership: &Leadership) -> BTreeSet<ServerId> {
 
 /// Whether no other server is up.
 fn is_alone(leadership: &Leadership, server: ServerId) -> bool {
-    there(leadership).iter().all(|it| *it == server)
+    servers_up(leadership).iter().all(|it| *it == server)
 }
 
 /// Handles a server's report that another one does not answer, or that it ends itself.
@@ -258,14 +258,14 @@ fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: 
     tracing::debug!(%server, generation, why, "a server is suspected");
     let (busy, why) = (Rc::clone(leadership), why.to_owned());
     leadership.spawn(async move {
-        see_to(&busy, server, generation, &why).await;
+        check_suspect(&busy, server, generation, &why).await;
         busy.watch.suspicions.borrow_mut().remove(&server);
     });
 }
 
 /// Checks a server, and declares it crashed if the check says so.
-async fn see_to(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
-    match look_for(leadership, server, generation).await {
+async fn check_suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
+    match check_server(leadership, server, generation).await {
         CheckResult::Here => {
             tracing::debug!(%server, generation, why, "the suspected server answers");
             let until = leadership.now() + RESPITE;
@@ -312,7 +312,11 @@ async fn write_verdicts(leadership: &Rc<Leadership>) {
 }
 
 /// Checks whether a server is up: the second opinion.
-async fn look_for(leadership: &Rc<Leadership>, server: ServerId, generation: u64) -> CheckResult {
+async fn check_server(
+    leadership: &Rc<Leadership>,
+    server: ServerId,
+    generation: u64,
+) -> CheckResult {
     for _ in 0..ATTEMPTS {
         let Some(record) = servers::record_of(leadership, server, generation) else {
             return CheckResult::Here;
@@ -401,7 +405,7 @@ async fn attempt(
 /// Probes other servers too, to see whether they answer. Each gets two probes, unless it answers
 /// the first.
 fn find_witnesses(leadership: &Rc<Leadership>, suspect: ServerId, began: Time) -> Witnesses {
-    let mut others = there(leadership);
+    let mut others = servers_up(leadership);
     others.remove(&suspect);
     let mut rounds = Rounds::default();
     let mut drawn = Vec::new();

@@ -139,7 +139,7 @@ enum Step {
 }
 
 /// Task: finishes a former master.
-pub(crate) async fn see_to(leadership: &Rc<Leadership>, crashed: MasterId) {
+pub(crate) async fn finish(leadership: &Rc<Leadership>, crashed: MasterId) {
     let mut backoff = Backoff::default();
     loop {
         let seen = leadership.changed.seen();

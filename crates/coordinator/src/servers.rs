@@ -27,7 +27,7 @@ pub(crate) async fn register(leadership: &Rc<Leadership>, message: Register) -> 
     formats::admit(leadership, message.newest_format)?;
     if let Some(Known { cluster, server }) = message.known {
         if cluster != leadership.cluster().record.cluster {
-            leadership.shared.meets(&server.to_string(), cluster);
+            leadership.shared.note_foreign_peer(&server.to_string(), cluster);
             return Err(Status::WrongCluster.into());
         }
         leadership.compare_with(server, message.followed)?;

@@ -124,13 +124,13 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     };
     let rooms = rooms::ask(leadership, &masters, &successors).await;
     let lock = leadership.lock_updates().await;
-    let has_tablets = |leadership: &Leadership| {
+    let tablets_left = |leadership: &Leadership| {
         let cluster = leadership.cluster();
         let is_former = cluster.former(crashed).is_some_and(|former| !former.freeing);
         let tablets = cluster.to_recover(crashed);
         if is_former { tablets } else { Vec::new() }
     };
-    let tablets = has_tablets(leadership);
+    let tablets = tablets_left(leadership);
     let successors = leadership.cluster().successors(crashed);
     let mut masters = successors.clone();
     masters
@@ -168,7 +168,7 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     if leadership.put_tables(split_tables.into_values().collect()).await.is_err() {
         return false;
     }
-    let tablets = has_tablets(leadership);
+    let tablets = tablets_left(leadership);
     let parts = pack(&tablets, &loads(&tablets, &log.statistics, log.bytes()), target);
     let refused = match leadership.attempts.borrow().get(&crashed) {
         Some(attempt) => attempt.refused.clone(),
@@ -251,7 +251,7 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
         let generation = log.generations.get(&server).copied();
         let replicas = by_backup.remove(&server).unwrap_or_default();
         let surveyed = SurveyedReplicas { generation, replicas };
-        leadership.spawn(keep_told(
+        leadership.spawn(tell_backup(
             Rc::clone(leadership),
             server,
             surveyed,
@@ -302,7 +302,7 @@ impl SurveyedReplicas {
 }
 
 /// Tells each generation of a backup which segments to read, as long as the round lasts.
-async fn keep_told(
+async fn tell_backup(
     leadership: Rc<Leadership>,
     server: ServerId,
     surveyed: SurveyedReplicas,
