@@ -5,7 +5,7 @@
 //!  records    outcomes of updates are sent, then
 //!  objects    the tablet's objects are sent, in slices, while it is served; updates are noted
 //!  changes    updated objects are sent as they are now, in rounds, until few remain
-//!  rest       requests for the tablet are refused: the last noted changes are sent,
+//!  pause      requests for the tablet are refused: the last noted changes are sent,
 //!             and the shard waits until its own log is durable
 //!  ending     the other master learns that this was all, and answers when it is durable there
 //!  given      requests are refused until the coordinator decides how it ends
@@ -94,7 +94,7 @@ enum Stage {
     Records(Cursor),
     Objects(Cursor),
     Changes,
-    Rest(LogPosition),
+    Pause(LogPosition),
     Ending,
     Given(Taken),
 }
@@ -192,7 +192,7 @@ impl Outgoing {
 
     /// Whether requests for the tablet are refused.
     pub(super) fn is_frozen(&self) -> bool {
-        matches!(self.stage, Stage::Rest(_) | Stage::Ending | Stage::Given(_))
+        matches!(self.stage, Stage::Pause(_) | Stage::Ending | Stage::Given(_))
     }
 
     /// The other master's answer, if it has the whole tablet.
@@ -387,7 +387,7 @@ impl Outgoing {
         if again {
             return Work::Again;
         }
-        if matches!(self.stage, Stage::Rest(_)) {
+        if matches!(self.stage, Stage::Pause(_)) {
             wake = wake.min(now + DURABLE_WAIT);
         }
         Work::At(wake)
@@ -462,7 +462,7 @@ impl Outgoing {
                     Some(sent) => bytes = sent,
                     None => {
                         if self.noted.count() <= FEW || self.rounds >= ROUNDS_MAX {
-                            self.stage = Stage::Rest(log.appended());
+                            self.stage = Stage::Pause(log.appended());
                             // From here on it is the shorter patience that counts.
                             self.got_on = now;
                             continue;
@@ -471,7 +471,7 @@ impl Outgoing {
                         self.round = std::mem::take(&mut self.noted);
                     }
                 },
-                Stage::Rest(position) => {
+                Stage::Pause(position) => {
                     let position = *position;
                     if let Some(sent) = self.put_noted(log, now, false) {
                         bytes = sent;
