@@ -19,8 +19,8 @@ use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::os::{give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, GenerationState, Local, LocalOptions, Machine, MetastoreLocation,
-    Options, Probing, Running, RunningCoordinator,
+    BackupOptions, Ended, GenerationState, LocalCluster, LocalOptions, Machine, MetastoreLocation,
+    Options, Probing, RunningCoordinator, RunningServer,
 };
 use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
@@ -215,7 +215,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         false => options.directory.display().to_string(),
     };
     let local =
-        Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
+        LocalCluster::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
     let all: Vec<GenerationState> =
         local.servers().iter().map(|it| it.generation().clone()).collect();
     requests.set(all.clone());
@@ -253,7 +253,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
 /// Waits until all servers serve and their former data is back. Returns remarks for the user, or
 /// `None` if the cluster ends before that.
 fn wait_until_ready(
-    local: &Local,
+    local: &LocalCluster,
     generations: &[GenerationState],
 ) -> Result<Option<Vec<String>>, Failure> {
     let bar = ProgressBar::new_spinner();
@@ -358,7 +358,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         polling: polling(config.polling),
         net: net(config.shm),
     };
-    let running = Running::start_lasting(options, &machine)
+    let running = RunningServer::start_lasting(options, &machine)
         .map_err(|error| cannot(format!("start in {}", machine.directory.display()), error))?;
     let generation = running.generation().clone();
     requests.set([generation.clone()]);

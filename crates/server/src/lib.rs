@@ -5,7 +5,7 @@
 //! - [`GenerationState`] is the state that the nodes of a process share during one generation: the
 //!   server's identity, the list of servers, and whether the generation is to end. If the cluster
 //!   declares the server crashed, the generation ends, and the server may begin the next one.
-//! - [`Running`] is a server on this machine, with a thread for each shard.
+//! - [`RunningServer`] is a server on this machine, with a thread for each shard.
 //!
 //! # From start to end
 //!
@@ -32,8 +32,8 @@ mod timers;
 
 pub use coordinator::{MetastoreLocation, RunningCoordinator};
 pub use generation::{Ended, GenerationState, Identity};
-pub use local::{Local, LocalOptions};
+pub use local::{LocalCluster, LocalOptions};
 pub use options::{BackupOptions, Options, durability};
-pub use process::{Machine, Running};
+pub use process::{Machine, RunningServer};
 pub use server::Server;
 pub use thunderhead_coordinator::Probing;

@@ -3,7 +3,7 @@
 use crate::coordinator::{MetastoreLocation, RunningCoordinator};
 use crate::generation::{Ended, GenerationState};
 use crate::options::{BackupOptions, Options};
-use crate::process::{Machine, Running};
+use crate::process::{Machine, RunningServer};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,18 +76,18 @@ impl LocalOptions {
 
 /// A cluster in this process.
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalCluster {
     coordinator: RunningCoordinator,
-    servers: Vec<Running>,
+    servers: Vec<RunningServer>,
 }
 
-impl Local {
+impl LocalCluster {
     /// Starts the cluster; it serves a moment later.
     ///
     /// # Errors
     /// If an address is taken, a directory cannot be used, no thread can be started, or the
     /// metastore is in use.
-    pub fn start(options: &LocalOptions) -> io::Result<Local> {
+    pub fn start(options: &LocalOptions) -> io::Result<LocalCluster> {
         let next = format!("server-{}", options.servers.saturating_add(1));
         if !options.in_memory && options.directory.join(&next).exists() {
             return Err(io::Error::other(format!(
@@ -117,7 +117,7 @@ impl Local {
             metastore,
             &of_coordinator,
         )?;
-        let mut local = Local { coordinator, servers: Vec::new() };
+        let mut local = LocalCluster { coordinator, servers: Vec::new() };
         for number in 0..options.servers {
             match local.start_server(options, number, &machine(&format!("server-{}", number + 1))) {
                 Ok(server) => local.servers.push(server),
@@ -136,7 +136,7 @@ impl Local {
         options: &LocalOptions,
         number: u32,
         machine: &Machine,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningServer> {
         let of_coordinator = self.coordinator();
         let listen = (0..options.shards).map(|shard| {
             let mut address = of_coordinator;
@@ -163,7 +163,7 @@ impl Local {
             host: "localhost".to_owned(),
             rack: String::new(),
         };
-        Running::start_lasting(of_server, machine)
+        RunningServer::start_lasting(of_server, machine)
     }
 
     /// Returns the coordinator's address.
@@ -174,7 +174,7 @@ impl Local {
 
     /// Returns the servers.
     #[must_use]
-    pub fn servers(&self) -> &[Running] {
+    pub fn servers(&self) -> &[RunningServer] {
         &self.servers
     }
 
@@ -200,7 +200,7 @@ impl Local {
     /// end in order.
     #[must_use]
     pub fn join(self) -> Ended {
-        let Local { coordinator, servers } = self;
+        let LocalCluster { coordinator, servers } = self;
         let generations: Vec<GenerationState> =
             servers.iter().map(|server| server.generation().clone()).collect();
         let of_coordinator = coordinator.generation().clone();
@@ -237,7 +237,7 @@ mod tests {
     fn a_cluster_ends_for_the_reason_for_which_its_coordinator_ended() {
         let directory = std::env::temp_dir();
         let directory = directory.join(format!("thunderhead-local-{}", std::process::id()));
-        let local = Local::start(&LocalOptions::small(directory.clone())).unwrap();
+        let local = LocalCluster::start(&LocalOptions::small(directory.clone())).unwrap();
         assert_eq!(local.ended(), None);
         let failed = Ended::Failed("as the test wants".to_owned());
         local.coordinator.generation().end(failed.clone());

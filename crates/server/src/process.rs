@@ -35,40 +35,40 @@ pub struct Machine {
     pub net: NetOptions,
 }
 
-/// A running server. Dropping this does not end the server: see [`Running::join`].
+/// A running server. Dropping this does not end the server: see [`RunningServer::join`].
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     generation: GenerationState,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server, with a thread for each shard.
     ///
     /// # Errors
     /// If an address is taken, the directory cannot be used, or no thread can be started.
-    pub fn start(options: Options, machine: &Machine) -> io::Result<Running> {
-        Running::begin(&Arc::new(placed(options, machine)), machine, GenerationState::new())
+    pub fn start(options: Options, machine: &Machine) -> io::Result<RunningServer> {
+        RunningServer::begin(&Arc::new(placed(options, machine)), machine, GenerationState::new())
     }
 
     /// Starts a server that begins a new generation whenever the cluster has declared it crashed.
     ///
     /// # Errors
-    /// As [`Running::start`].
-    pub fn start_lasting(options: Options, machine: &Machine) -> io::Result<Running> {
+    /// As [`RunningServer::start`].
+    pub fn start_lasting(options: Options, machine: &Machine) -> io::Result<RunningServer> {
         let (options, machine) = (Arc::new(placed(options, machine)), machine.clone());
-        let first = Running::begin(&options, &machine, GenerationState::new())?;
+        let first = RunningServer::begin(&options, &machine, GenerationState::new())?;
         let generation = first.generation.clone();
         let minder = move || begin_again(first, &options, &machine);
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(minder)?;
-        Ok(Running { generation, threads: vec![thread] })
+        Ok(RunningServer { generation, threads: vec![thread] })
     }
 
     fn begin(
         options: &Arc<Options>,
         machine: &Machine,
         generation: GenerationState,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningServer> {
         make_room();
         let mut threads = Vec::new();
         // All nodes listen before any begins: the first one sends all addresses to the coordinator.
@@ -90,7 +90,7 @@ impl Running {
             // The shard's thread waits for this.
             let _ = begin.send(());
         }
-        Ok(Running { generation, threads })
+        Ok(RunningServer { generation, threads })
     }
 
     /// Returns the server's first generation. [`GenerationState::latest`] returns the present one.
@@ -130,7 +130,7 @@ fn placed(mut options: Options, machine: &Machine) -> Options {
 
 /// Waits for the end of a server's generation and begins the next one, until the server is asked to
 /// end.
-fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
+fn begin_again(first: RunningServer, options: &Arc<Options>, machine: &Machine) {
     let mut running = first;
     loop {
         let generation = running.generation.clone();
@@ -149,7 +149,7 @@ fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
         if generation.is_leaving() {
             return next.end(Ended::Asked);
         }
-        match Running::begin(options, machine, next.clone()) {
+        match RunningServer::begin(options, machine, next.clone()) {
             Ok(begun) => running = begun,
             Err(error) => {
                 let why = format!("the server cannot begin a new generation: {error}");

@@ -10,8 +10,8 @@ use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, GenerationState, Local, LocalOptions, Machine, MetastoreLocation,
-    Options as ServerOptions, Running, RunningCoordinator,
+    BackupOptions, Ended, GenerationState, LocalCluster, LocalOptions, Machine, MetastoreLocation,
+    Options as ServerOptions, RunningCoordinator, RunningServer,
 };
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Tablets, to_body};
@@ -27,7 +27,7 @@ fn options(directory: &std::path::Path) -> LocalOptions {
     }
 }
 
-fn client(local: &Local) -> Client {
+fn client(local: &LocalCluster) -> Client {
     let options = Options::new([local.coordinator()]).deadline(Some(Duration::from_secs(30)));
     Client::connect(&options).unwrap()
 }
@@ -38,7 +38,7 @@ fn a_server_of_two_shards_ends_in_order_and_has_all_data_after_a_restart() {
     let directory = std::env::temp_dir().join(name);
     let mut tables: Vec<TableId> = Vec::new();
     for generation in 0..3u64 {
-        let local = Local::start(&options(&directory)).unwrap();
+        let local = LocalCluster::start(&options(&directory)).unwrap();
         let mut client = client(&local);
         if generation == 0 {
             tables.extend(["a", "b"].map(|name| client.create_table(name, 2).unwrap()));
@@ -70,12 +70,13 @@ fn a_server_that_cannot_make_its_buffers_fails_before_the_cluster_knows_it() {
         ..BackupOptions::default()
     };
     let unfit = LocalOptions { backup: Some(backup), ..options(&directory) };
-    let error =
-        Local::start(&unfit).expect_err("the directory of the buffers is missing").to_string();
+    let error = LocalCluster::start(&unfit)
+        .expect_err("the directory of the buffers is missing")
+        .to_string();
     assert!(error.contains("buffer_directory"), "{error}");
     assert!(error.contains(missing.to_str().unwrap()), "{error}");
     assert!(!directory.join("server-1/backup-frames").exists());
-    let local = Local::start(&options(&directory)).unwrap();
+    let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     // A table is created only after a server has registered.
     client.create_table("t", 1).unwrap();
@@ -94,7 +95,7 @@ fn directory(name: &str) -> std::path::PathBuf {
 #[test]
 fn a_server_declared_crashed_begins_a_new_generation_that_ends_in_order() {
     let directory = directory("deposed");
-    let local = Local::start(&options(&directory)).unwrap();
+    let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     let table = client.create_table("t", 2).unwrap();
     client.write(table, b"before", b"1", Condition::Absent).unwrap();
@@ -122,7 +123,7 @@ fn caller(cluster: OwnCluster) -> Caller {
 #[test]
 fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let directory = directory("commands");
-    let local = Local::start(&options(&directory)).unwrap();
+    let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     let table = client.create_table("t", 1).unwrap();
     client.write(table, b"key", b"1", Condition::Absent).unwrap();
@@ -166,13 +167,13 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
 #[test]
 fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let directories = ["one-cluster", "other-cluster"].map(directory);
-    let first = Local::start(&options(&directories[0])).unwrap();
+    let first = LocalCluster::start(&options(&directories[0])).unwrap();
     // Before it serves, the server may have no storage yet, and could begin anew in the other
     // cluster.
     first.servers()[0].generation().wait_until_serving();
     first.leave();
     assert_eq!(first.join(), Ended::Asked);
-    let other = Local::start(&options(&directories[1])).unwrap();
+    let other = LocalCluster::start(&options(&directories[1])).unwrap();
     let of_machine = options(&directories[0]);
     let machine = Machine {
         directory: directories[0].join("server-1"),
@@ -194,7 +195,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
         host: "localhost".to_owned(),
         rack: String::new(),
     };
-    let ended = Running::start(of_server, &machine).unwrap().join();
+    let ended = RunningServer::start(of_server, &machine).unwrap().join();
     let words = ended.to_string();
     assert!(words.contains("another cluster than the server's"), "{words}");
     other.servers()[0].generation().wait_until_serving();
@@ -208,11 +209,11 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
 fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unasked() {
     let directory = directory("vanished");
     let begin = || {
-        let local = Local::start(&options(&directory)).unwrap();
+        let local = LocalCluster::start(&options(&directory)).unwrap();
         local.servers()[0].generation().wait_until_serving();
         local
     };
-    let end = |local: Local| {
+    let end = |local: LocalCluster| {
         local.leave();
         assert_eq!(local.join(), Ended::Asked);
     };
@@ -239,7 +240,7 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     std::fs::remove_dir_all(&data).unwrap();
     let mut anew = options(&directory);
     anew.backup.as_mut().unwrap().begins_anew = true;
-    let local = Local::start(&anew).unwrap();
+    let local = LocalCluster::start(&anew).unwrap();
     local.servers()[0].generation().wait_until_serving();
     assert_eq!(local.ended(), None);
     end(local);
@@ -252,12 +253,12 @@ fn a_restored_metastore_is_noticed_though_all_servers_have_restarted() {
     let directory = directory("restored");
     let metastore = directory.join("coordinator/metastore");
     let copy = directory.join("copy");
-    let end = |local: Local| {
+    let end = |local: LocalCluster| {
         local.leave();
         assert_eq!(local.join(), Ended::Asked);
     };
     let begin = |servers| {
-        let local = Local::start(&LocalOptions { servers, ..options(&directory) }).unwrap();
+        let local = LocalCluster::start(&LocalOptions { servers, ..options(&directory) }).unwrap();
         local.servers()[0].generation().wait_until_serving();
         local
     };
