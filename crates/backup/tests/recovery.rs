@@ -11,7 +11,7 @@ use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, S
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::{Log, Memory, Options as LogOptions, Recorder};
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{CallError, Calling, Context, Node, Opcode, Request};
+use thunderhead_rpc::{CallError, Context, Node, Opcode, Request, TaskCaller};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Options, Simulation};
 use thunderhead_wire::control::{
@@ -75,7 +75,7 @@ fn cut(replicas: &Replicas, of: &[Vec<Taken>]) -> BTreeMap<SegmentId, Vec<Vec<u8
 
 #[derive(Clone)]
 struct Caller {
-    calling: Calling,
+    calling: TaskCaller,
     tasks: Tasks,
     to: SocketAddr,
 }
@@ -221,7 +221,7 @@ fn talk<F: Future<Output = ()> + 'static>(
     let ended = Rc::clone(&done);
     simulation.add_host("caller", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let caller = Caller { calling: node.calling(), tasks: node.tasks().clone(), to };
+        let caller = Caller { calling: node.task_caller(), tasks: node.tasks().clone(), to };
         let (told, ended) = (conversation(caller), Rc::clone(&ended));
         node.tasks().spawn(async move {
             told.await;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, Service, Store};
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{self as rpc, CallError, Calling, Context, Node, Opcode, Request};
+use thunderhead_rpc::{self as rpc, CallError, Context, Node, Opcode, Request, TaskCaller};
 use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::workers::{Worker, WorkerBell, Workers};
@@ -103,7 +103,7 @@ fn node(
 /// The caller of a test.
 #[derive(Clone)]
 struct Caller {
-    calling: Calling,
+    calling: TaskCaller,
     tasks: Tasks,
     to: SocketAddr,
 }
@@ -189,7 +189,7 @@ fn talk_noting<F: Future<Output = ()> + 'static>(
     let ended = Rc::clone(&done);
     simulation.add_host("caller", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let caller = Caller { calling: node.calling(), tasks: node.tasks().clone(), to };
+        let caller = Caller { calling: node.task_caller(), tasks: node.tasks().clone(), to };
         let (told, ended) = (conversation(caller), Rc::clone(&ended));
         node.tasks().spawn(async move {
             told.await;

@@ -295,7 +295,7 @@ fn report(arguments: &Arguments, coordinators: &[SocketAddr], table: TableId) ->
 mod tests {
     use super::*;
     use clap::Parser;
-    use thunderhead_server::{Local, LocalOptions};
+    use thunderhead_server::{LocalCluster, LocalOptions};
 
     #[derive(Parser)]
     struct Line {
@@ -307,7 +307,7 @@ mod tests {
     fn the_history_of_a_clusters_clients_is_judged() {
         let name = format!("thunderhead-bench-history-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        let local = Local::start(&LocalOptions::small(directory.clone())).unwrap();
+        let local = LocalCluster::start(&LocalOptions::small(directory.clone())).unwrap();
         let at = local.coordinator().to_string();
         let line = ["history", "--coordinators", &at, "--seconds", "0.3", "--keys", "5"];
         let line = line.into_iter().chain(["--thinks", "0.2"]);

@@ -6,8 +6,9 @@
 //! outside. A recovery master alone is the log's rebuilding, in slices, on one core.
 //!
 //! In the models, disks, networks and processors are numbers, but the cluster's own code decides.
-//! It places replicas ([`Trial`](thunderhead_master::replication::Trial)), and chooses which
-//! backups read and which masters rebuild ([`model`](thunderhead_coordinator::model)).
+//! It places replicas ([`PlacementTrial`](thunderhead_master::replication::PlacementTrial)), and
+//! chooses which backups read and which masters rebuild
+//! ([`model`](thunderhead_coordinator::model)).
 
 mod cluster;
 mod cold;

@@ -31,7 +31,7 @@ use thunderhead_runtime::os::{Turns, run as run_process, watch_turns};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::slice::SLICE;
 use thunderhead_runtime::{Process, Time};
-use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions, Probing};
+use thunderhead_server::{BackupOptions, Ended, LocalCluster, LocalOptions, Probing};
 use thunderhead_wire::control::{Settings, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId, TableId};
 
@@ -267,11 +267,11 @@ fn options(arguments: &Arguments, directory: PathBuf) -> LocalOptions {
     }
 }
 
-fn measure(arguments: &Arguments, local: &Local, turns: &Turns) -> Result<Vec<Scene>> {
+fn measure(arguments: &Arguments, local: &LocalCluster, turns: &Turns) -> Result<Vec<Scene>> {
     let coordinator = local.coordinator();
     let mut client = connect(coordinator)?;
     let end = Instant::now() + PATIENCE;
-    while local.servers().iter().any(|it| it.life().identity().is_none()) {
+    while local.servers().iter().any(|it| it.generation().identity().is_none()) {
         ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
         std::thread::sleep(LOOK);
     }
@@ -306,10 +306,10 @@ fn measure(arguments: &Arguments, local: &Local, turns: &Turns) -> Result<Vec<Sc
     let of_table = local
         .servers()
         .iter()
-        .find(|it| here.is_some_and(|here| it.life().addresses().contains(&here)));
+        .find(|it| here.is_some_and(|here| it.generation().addresses().contains(&here)));
     let of_table = of_table.context("no server has the table's address")?;
     scene("recovery", &mut || {
-        of_table.life().end(Ended::Failed("it is to be recovered".to_owned()));
+        of_table.generation().end(Ended::Failed("it is to be recovered".to_owned()));
         tablet(&mut client, |master| master != to).map(drop)
     })?;
     writer.end()?;
@@ -362,7 +362,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let files = Files(arguments.data.clone().unwrap_or_else(std::env::temp_dir).join(name));
     std::fs::create_dir_all(&files.0).context("make a directory for the servers")?;
     let mut scenes = vec![floor(turns)?];
-    let local = Local::start(&options(arguments, files.0.clone())).context("start the servers")?;
+    let local =
+        LocalCluster::start(&options(arguments, files.0.clone())).context("start the servers")?;
     let measured = measure(arguments, &local, turns);
     local.leave();
     let _ = local.join();

@@ -83,11 +83,11 @@ pub(crate) fn run(
 #[cfg(test)]
 mod tests {
     use crate::exit::Exit;
-    use crate::fake::{Fake, run};
+    use crate::fake::{FakeStore, run};
 
     #[test]
     fn a_setting_changes_or_is_refused() {
-        let mut fake = Fake::default();
+        let mut fake = FakeStore::default();
         let said = run(&mut fake, "cluster set min_replicas 2").unwrap();
         assert_eq!(said, "writes are acknowledged with 2 of 3 replicas or more\n");
         let json = run(&mut fake, "cluster set min_replicas 3 --json").unwrap();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_format_is_switched_on_or_the_programs_without_it_are_named() {
-        let mut fake = Fake::default();
+        let mut fake = FakeStore::default();
         let refused = run(&mut fake, "cluster set format 2").unwrap_err();
         assert_eq!((refused.exit, refused.kind), (Exit::Refused, "format_not_known"));
         for part in ["stays at format 1", "know format 2", "server 2 knows format 1"] {

@@ -80,7 +80,7 @@ pub(crate) fn run(command: Command, session: &mut Session<'_>) -> Result<(), Fai
         patience: arguments.patience,
         ..Plan::new(program)
     };
-    let report = crash::run(&plan, &Live::new(session.progress)).map_err(broken)?;
+    let report = crash::run(&plan, &LiveScreen::new(session.progress)).map_err(broken)?;
     match session.json {
         true => session.put_json(&report)?,
         false => print(&report, &plan, session.out)?,
@@ -92,18 +92,18 @@ pub(crate) fn run(command: Command, session: &mut Session<'_>) -> Result<(), Fai
 }
 
 /// Reports to people on the standard error, with a bar on a terminal.
-struct Live {
+struct LiveScreen {
     is_terminal: bool,
     bar: Mutex<Option<(String, ProgressBar)>>,
 }
 
-impl Live {
-    fn new(is_terminal: bool) -> Live {
-        Live { is_terminal, bar: Mutex::new(None) }
+impl LiveScreen {
+    fn new(is_terminal: bool) -> LiveScreen {
+        LiveScreen { is_terminal, bar: Mutex::new(None) }
     }
 }
 
-impl Screen for Live {
+impl Screen for LiveScreen {
     fn say(&self, at: Option<f64>, what: &str) {
         let line = match at {
             Some(at) => format!("{at:8.3} s  {what}"),

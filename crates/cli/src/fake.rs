@@ -25,7 +25,7 @@ type Content = BTreeMap<Vec<u8>, (Version, ValueKind, Vec<u8>)>;
 
 /// A cluster in memory.
 #[derive(Default)]
-pub(crate) struct Fake {
+pub(crate) struct FakeStore {
     tables: Vec<(TableInfo, Content)>,
     made: u64,
     version: u64,
@@ -56,7 +56,7 @@ fn number_at(version: Version, number: Number) -> (Version, ValueKind, Vec<u8>) 
     }
 }
 
-impl Fake {
+impl FakeStore {
     fn content_mut(&mut self, table: TableId) -> Result<&mut Content, Error> {
         if let Some(error) = self.fails {
             return Err(error);
@@ -137,7 +137,7 @@ impl Fake {
     }
 }
 
-impl Store for Fake {
+impl Store for FakeStore {
     fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
         if self.info(name).is_ok() {
             return Err(Status::TableExists.into());
@@ -392,7 +392,11 @@ impl Store for Fake {
 }
 
 /// Runs a line of words. Returns its output, notes included, as bytes.
-pub(crate) fn run_bytes(fake: &mut Fake, line: &str, mut input: &[u8]) -> Result<Vec<u8>, Failure> {
+pub(crate) fn run_bytes(
+    fake: &mut FakeStore,
+    line: &str,
+    mut input: &[u8],
+) -> Result<Vec<u8>, Failure> {
     let mut words: Vec<OsString> =
         line.split(' ').map(|word| OsString::from_vec(word.as_bytes().to_vec())).collect();
     let json = words.iter().position(|word| word == "--json").map(|at| words.remove(at));
@@ -421,13 +425,13 @@ pub(crate) fn run_bytes(fake: &mut Fake, line: &str, mut input: &[u8]) -> Result
 }
 
 /// As `run_bytes`, with the output as text.
-pub(crate) fn run_with(fake: &mut Fake, line: &str, input: &[u8]) -> Result<String, Failure> {
+pub(crate) fn run_with(fake: &mut FakeStore, line: &str, input: &[u8]) -> Result<String, Failure> {
     let said = run_bytes(fake, line, input)?;
     String::from_utf8(said)
         .map_err(|_| Failure::file("the output", &std::io::ErrorKind::InvalidData.into()))
 }
 
 /// As `run_with`, without input.
-pub(crate) fn run(fake: &mut Fake, line: &str) -> Result<String, Failure> {
+pub(crate) fn run(fake: &mut FakeStore, line: &str) -> Result<String, Failure> {
     run_with(fake, line, b"")
 }

@@ -183,13 +183,13 @@ fn of_version(version: u64) -> Condition {
 }
 
 /// A value to write.
-enum Written {
+enum NewValue {
     Bytes(Vec<u8>),
     Number(Number),
 }
 
 impl Content {
-    fn read(self, place: &Place, session: &mut Session<'_>) -> Result<Written, Failure> {
+    fn read(self, place: &Place, session: &mut Session<'_>) -> Result<NewValue, Failure> {
         let Content { value, file, number, float } = self;
         let is_input = |text: &std::ffi::OsStr| text.as_encoded_bytes() == b"-";
         let is_number = number || float;
@@ -206,13 +206,13 @@ impl Content {
             (None, None) => return Err(Failure::usage("give a value, or a file with it")),
         };
         if !is_number {
-            return Ok(Written::Bytes(bytes));
+            return Ok(NewValue::Bytes(bytes));
         }
         let text = String::from_utf8_lossy(&bytes);
         let what = if float { "number" } else { "whole number of 64 bits" };
         let parsed = number_of_text(text.trim(), float);
         let parsed = parsed.ok_or_else(|| Failure::usage(format!("{text:?} is not a {what}")));
-        parsed.map(Written::Number)
+        parsed.map(NewValue::Number)
     }
 }
 
@@ -345,15 +345,15 @@ pub(crate) fn cas(
 
 fn write(
     place: &Place,
-    value: Written,
+    value: NewValue,
     condition: Condition,
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
     let (table, key) = place.find(store)?;
     let version = match value {
-        Written::Bytes(value) => store.write(table, &key, &value, condition),
-        Written::Number(number) => store.write_number(table, &key, number, condition),
+        NewValue::Bytes(value) => store.write(table, &key, &value, condition),
+        NewValue::Number(number) => store.write_number(table, &key, number, condition),
     };
     let version = version.map_err(failed)?;
     match session.json {
@@ -485,17 +485,17 @@ pub(crate) fn write_line(
 #[cfg(test)]
 mod tests {
     use crate::exit::Exit;
-    use crate::fake::{Fake, run, run_with};
+    use crate::fake::{FakeStore, run, run_with};
     use thunderhead_client::{Error, Obstacle};
 
-    fn fake() -> Fake {
-        let mut fake = Fake::default();
+    fn fake() -> FakeStore {
+        let mut fake = FakeStore::default();
         run(&mut fake, "table create t").unwrap();
         fake
     }
 
     /// Runs lines. Each must print this text, or fail with this kind after a "!".
-    fn check(fake: &mut Fake, cases: &[(&str, &str)]) {
+    fn check(fake: &mut FakeStore, cases: &[(&str, &str)]) {
         for (line, expected) in cases {
             let said = run(fake, line).unwrap_or_else(|failure| format!("!{}", failure.kind));
             assert_eq!(said, *expected, "{line}");

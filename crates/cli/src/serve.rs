@@ -19,8 +19,8 @@ use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::os::{give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
-    RunningCoordinator, Truth,
+    BackupOptions, Ended, GenerationState, LocalCluster, LocalOptions, Machine, MetastoreLocation,
+    Options, Probing, RunningCoordinator, RunningServer,
 };
 use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
@@ -28,11 +28,11 @@ use tracing::Level;
 
 /// The servers and coordinators that end when the process is asked to end.
 #[derive(Clone, Default)]
-struct Lives(Arc<Mutex<Asked>>);
+struct EndRequests(Arc<Mutex<Programs>>);
 
 #[derive(Default)]
-struct Asked {
-    lives: Vec<Life>,
+struct Programs {
+    generations: Vec<GenerationState>,
     /// The process was asked to end, perhaps before the first of them started.
     to_end: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Until {
 
 /// The data that remain after a process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kept {
+enum RemainingData {
     /// All, on its disk.
     All,
     /// All of it, on the disk, if the process ends in order. Otherwise the newest part is in a
@@ -62,18 +62,18 @@ enum Kept {
     Nothing,
 }
 
-impl Kept {
-    fn by_dev(config: &DevConfig) -> Kept {
+impl RemainingData {
+    fn by_dev(config: &DevConfig) -> RemainingData {
         match config.cluster.replicas {
-            0 => Kept::Nothing,
-            _ => Kept::InBuffers(config.buffer_directory.clone()),
+            0 => RemainingData::Nothing,
+            _ => RemainingData::InBuffers(config.buffer_directory.clone()),
         }
     }
 
-    fn by_server(config: &ServerConfig) -> Kept {
+    fn by_server(config: &ServerConfig) -> RemainingData {
         match config.backup {
-            true => Kept::IfReplicated(config.buffer_directory.clone()),
-            false => Kept::Elsewhere,
+            true => RemainingData::IfReplicated(config.buffer_directory.clone()),
+            false => RemainingData::Elsewhere,
         }
     }
 
@@ -86,25 +86,27 @@ impl Kept {
             )
         };
         match self {
-            Kept::All => "no data is lost".to_owned(),
-            Kept::InBuffers(directory) => format!("no data is lost {}", outlasts(directory)),
-            Kept::IfReplicated(directory) => {
+            RemainingData::All => "no data is lost".to_owned(),
+            RemainingData::InBuffers(directory) => {
+                format!("no data is lost {}", outlasts(directory))
+            }
+            RemainingData::IfReplicated(directory) => {
                 format!(
                     "replicas are kept {}; without replicas all data is lost",
                     outlasts(directory)
                 )
             }
-            Kept::Elsewhere => {
+            RemainingData::Elsewhere => {
                 "it keeps no data here; data without a replica on another server is lost".to_owned()
             }
-            Kept::Nothing => "all its data is lost either way".to_owned(),
+            RemainingData::Nothing => "all its data is lost either way".to_owned(),
         }
     }
 
     /// Returns the fate of the data of `thunderhead dev`, for its user.
     fn in_order(&self) -> &'static str {
         match self {
-            Kept::Nothing => "Ctrl-C ends it, and all its data is lost.",
+            RemainingData::Nothing => "Ctrl-C ends it, and all its data is lost.",
             _ => "Ctrl-C ends it. Acknowledged updates are kept, even if the process is killed.",
         }
     }
@@ -113,17 +115,17 @@ impl Kept {
 /// How long the programs may take to end in order after the input has ended.
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
-impl Lives {
-    fn listening(until: Until, kept: Kept) -> Result<Lives, Failure> {
-        let lives = Lives::default();
-        let own = lives.clone();
+impl EndRequests {
+    fn listening(until: Until, kept: RemainingData) -> Result<EndRequests, Failure> {
+        let requests = EndRequests::default();
+        let own = requests.clone();
         on_end_asked(move || {
             eprintln!("thunderhead: ending; repeat to end at once ({})", kept.at_once());
             own.leave();
         })
         .map_err(|error| cannot("listen for signals", error))?;
         if until == Until::InputEnds {
-            let own = lives.clone();
+            let own = requests.clone();
             let ends = move || {
                 let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
                 own.leave();
@@ -134,20 +136,20 @@ impl Lives {
             let thread = std::thread::Builder::new().name("input".to_owned()).spawn(ends);
             thread.map_err(|error| cannot("watch the input", error))?;
         }
-        Ok(lives)
+        Ok(requests)
     }
 
     fn leave(&self) {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.to_end = true;
-        asked.lives.iter().for_each(Life::leave);
+        let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.to_end = true;
+        programs.generations.iter().for_each(GenerationState::leave);
     }
 
-    fn set(&self, lives: impl IntoIterator<Item = Life>) {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.lives = lives.into_iter().collect();
-        if asked.to_end {
-            asked.lives.iter().for_each(Life::leave);
+    fn set(&self, generations: impl IntoIterator<Item = GenerationState>) {
+        let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.generations = generations.into_iter().collect();
+        if programs.to_end {
+            programs.generations.iter().for_each(GenerationState::leave);
         }
     }
 }
@@ -185,7 +187,7 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
 /// `thunderhead dev`: a whole cluster in this process.
 pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until, Kept::by_dev(config))?;
+    let requests = EndRequests::listening(until, RemainingData::by_dev(config))?;
     let options = LocalOptions {
         directory: config.data.clone(),
         in_memory: config.is_ephemeral,
@@ -213,9 +215,10 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         false => options.directory.display().to_string(),
     };
     let local =
-        Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
-    let all: Vec<Life> = local.servers().iter().map(|it| it.life().clone()).collect();
-    lives.set(all.clone());
+        LocalCluster::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
+    let all: Vec<GenerationState> =
+        local.servers().iter().map(|it| it.generation().clone()).collect();
+    requests.set(all.clone());
     if let Some(remarks) = wait_until_ready(&local, &all)? {
         remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
@@ -241,7 +244,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             writeln!(out, "  {program} {command}")?;
         }
         writeln!(out)?;
-        writeln!(out, "{}", Kept::by_dev(config).in_order())?;
+        writeln!(out, "{}", RemainingData::by_dev(config).in_order())?;
         out.flush()?;
     }
     serve(|| local.join())
@@ -249,7 +252,10 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
 
 /// Waits until all servers serve and their former data is back. Returns remarks for the user, or
 /// `None` if the cluster ends before that.
-fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>, Failure> {
+fn wait_until_ready(
+    local: &LocalCluster,
+    generations: &[GenerationState],
+) -> Result<Option<Vec<String>>, Failure> {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -257,10 +263,10 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>
     let mut client = None;
     let mut known_trouble = None;
     let ready = loop {
-        if local.ended().is_some() || lives.iter().any(Life::is_leaving) {
+        if local.ended().is_some() || generations.iter().any(GenerationState::is_leaving) {
             break None;
         }
-        if lives.iter().any(|life| life.identity().is_none()) {
+        if generations.iter().any(|generation| generation.identity().is_none()) {
             bar.set_message("opening the storage");
         } else {
             if client.is_none() {
@@ -314,7 +320,7 @@ fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
 /// `thunderhead server`. A server that was declared crashed begins a new generation.
 pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until, Kept::by_server(config))?;
+    let requests = EndRequests::listening(until, RemainingData::by_server(config))?;
     let coordinators = connect::resolve(&config.coordinators)?;
     let host = config.host.clone().unwrap_or_else(host_name);
     let advertise = config.advertise.as_deref().map(ip_of).transpose()?;
@@ -352,35 +358,36 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         polling: polling(config.polling),
         net: net(config.shm),
     };
-    let running = Running::start_lasting(options, &machine)
+    let running = RunningServer::start_lasting(options, &machine)
         .map_err(|error| cannot(format!("start in {}", machine.directory.display()), error))?;
-    let life = running.life().clone();
-    lives.set([life.clone()]);
-    tracing::info!(addresses = ?life.addresses(), "listening");
+    let generation = running.generation().clone();
+    requests.set([generation.clone()]);
+    tracing::info!(addresses = ?generation.addresses(), "listening");
     // Opening a storage and finding the cluster belong to the start too.
-    life.wait_until_serving();
+    generation.wait_until_serving();
     serve(|| running.join())
 }
 
 /// `thunderhead coordinator`.
 pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until, Kept::All)?;
+    let requests = EndRequests::listening(until, RemainingData::All)?;
     let root = Key::new(&config.root)
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {
         Metastore::Embedded(path) => {
-            Truth::File(path.clone().unwrap_or_else(|| config.data.join("metastore")))
+            MetastoreLocation::File(path.clone().unwrap_or_else(|| config.data.join("metastore")))
         }
         Metastore::Etcd(urls) => {
             // The configuration accepts no other URLs.
             let endpoint =
                 |url: &String| url.trim_start_matches("http://").trim_end_matches('/').to_owned();
-            Truth::Etcd { endpoints: urls.iter().map(endpoint).collect(), root }
+            MetastoreLocation::Etcd { endpoints: urls.iter().map(endpoint).collect(), root }
         }
-        Metastore::ZooKeeper(servers) => {
-            Truth::ZooKeeper { servers: servers.iter().map(ToString::to_string).collect(), root }
-        }
+        Metastore::ZooKeeper(servers) => MetastoreLocation::ZooKeeper {
+            servers: servers.iter().map(ToString::to_string).collect(),
+            root,
+        },
     };
     let options = CoordinatorOptions {
         settings: settings(&config.cluster),
@@ -391,13 +398,15 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
         ..CoordinatorOptions::default()
     };
     let directory = match &truth {
-        Truth::File(path) => path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf),
+        MetastoreLocation::File(path) => {
+            path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf)
+        }
         _ => std::env::temp_dir(),
     };
     let machine = Machine { directory, polling: Polling::Never, net: NetOptions::default() };
     let running = RunningCoordinator::start(options, config.listen, truth, &machine)
         .map_err(|error| cannot("start", error))?;
-    lives.set([running.life().clone()]);
+    requests.set([running.generation().clone()]);
     serve(|| running.join())
 }
 
@@ -463,8 +472,8 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_at_once_reports_the_fate_of_its_data() {
-        let dev = |settings: &[(&str, &str)]| Kept::by_dev(&config(settings).dev);
-        let server = |settings: &[(&str, &str)]| Kept::by_server(&config(settings).server);
+        let dev = |settings: &[(&str, &str)]| RemainingData::by_dev(&config(settings).dev);
+        let server = |settings: &[(&str, &str)]| RemainingData::by_server(&config(settings).server);
         let in_container = "which it may not in a container";
         let cases = [
             (dev(&[]), "no data is lost as long as /dev/shm outlasts it", Some(in_container)),
@@ -477,13 +486,13 @@ mod tests {
                 "without a replica on another server is lost",
                 None,
             ),
-            (Kept::All, "no data is lost", None),
+            (RemainingData::All, "no data is lost", None),
         ];
         for (kept, words, more) in cases {
             let said = kept.at_once();
             assert!(said.contains(words) && more.is_none_or(|it| said.contains(it)), "{said}");
             let is_lost = kept.in_order().contains("lost");
-            assert_eq!(is_lost, kept == Kept::Nothing, "{kept:?}");
+            assert_eq!(is_lost, kept == RemainingData::Nothing, "{kept:?}");
         }
     }
 }

@@ -118,7 +118,7 @@ fn needed_for(server: ServerId, recoveries: &[RecoveryInfo], map: &Map) -> Optio
 mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command, ServerCommand};
-    use crate::fake::Fake;
+    use crate::fake::FakeStore;
     use clap::Parser;
 
     fn forget(line: &str, answer: Option<bool>) -> Result<String, Failure> {
@@ -143,7 +143,7 @@ mod tests {
             json: arguments.common.json,
             progress: false,
         };
-        let mut fake = Fake::default();
+        let mut fake = FakeStore::default();
         fake.create_table("users", 2).expect("a table");
         let done = run(command, &mut fake, &mut session);
         (String::from_utf8(out).expect("text"), done)

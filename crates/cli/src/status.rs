@@ -22,22 +22,22 @@ use thunderhead_wire::control::{
 struct Report {
     cluster: ClusterStatus,
     /// By address.
-    shards: BTreeMap<SocketAddr, Answered<ShardStatus>>,
-    backups: BTreeMap<SocketAddr, Answered<BackupStatus>>,
+    shards: BTreeMap<SocketAddr, StatusOrError<ShardStatus>>,
+    backups: BTreeMap<SocketAddr, StatusOrError<BackupStatus>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Answered<T> {
+enum StatusOrError<T> {
     Status(T),
     Error(String),
 }
 
-impl<T> From<Result<T, Failure>> for Answered<T> {
-    fn from(result: Result<T, Failure>) -> Answered<T> {
+impl<T> From<Result<T, Failure>> for StatusOrError<T> {
+    fn from(result: Result<T, Failure>) -> StatusOrError<T> {
         match result {
-            Ok(status) => Answered::Status(status),
-            Err(failure) => Answered::Error(failure.message),
+            Ok(status) => StatusOrError::Status(status),
+            Err(failure) => StatusOrError::Error(failure.message),
         }
     }
 }
@@ -125,7 +125,9 @@ fn print_formats(cluster: &ClusterStatus, out: &mut dyn Write) -> io::Result<()>
 fn print_risk(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let (mut all, mut blocked) = (AtRisk::default(), 0u64);
     for answered in report.shards.values() {
-        let Answered::Status(ShardStatus { at_risk: Some(risk), .. }) = answered else { continue };
+        let StatusOrError::Status(ShardStatus { at_risk: Some(risk), .. }) = answered else {
+            continue;
+        };
         all.segments = all.segments.saturating_add(risk.segments);
         all.bytes = all.bytes.saturating_add(risk.bytes);
         all.for_ms = all.for_ms.max(risk.for_ms);
@@ -173,7 +175,7 @@ fn recovery_line(recovery: &RecoveryInfo, report: &Report) -> String {
             line_of_it += &format!(", log of {}", amount(*bytes));
         }
         let read = report.shards.values().filter_map(|answered| match answered {
-            Answered::Status(shard) if masters.contains(&shard.master) => shard.recovering,
+            StatusOrError::Status(shard) if masters.contains(&shard.master) => shard.recovering,
             _ => None,
         });
         let read = read.fold(0u64, |sum, (done, _)| sum.saturating_add(done));
@@ -209,11 +211,11 @@ fn print_server(
     for shard in shards {
         let (master, address) = (shard.master, shard.address);
         match report.shards.get(&address) {
-            Some(Answered::Status(status)) => {
+            Some(StatusOrError::Status(status)) => {
                 print_shard(master, address, status, out)?;
                 remarks.extend(status.remarks.iter().map(|it| format!("{master}: {}", line(it))));
             }
-            Some(Answered::Error(why)) => {
+            Some(StatusOrError::Error(why)) => {
                 writeln!(out, "  {master:<12}  {address:21}  NO ANSWER")?;
                 remarks.push(format!("{master}: {}", line(why)));
             }
@@ -223,7 +225,9 @@ fn print_server(
     let Some(backup) = backup else { return Ok(()) };
     let address = backup.address;
     match report.backups.get(&address) {
-        Some(Answered::Status(BackupStatus { frames, frames_free, frames_damaged, .. })) => {
+        Some(StatusOrError::Status(BackupStatus {
+            frames, frames_free, frames_damaged, ..
+        })) => {
             let used = frames.saturating_sub(*frames_free);
             let bar = bar(used, used, *frames);
             let frames = plural(*frames, "frame");
@@ -233,7 +237,7 @@ fn print_server(
                 remarks.push(format!("{id}: {damaged}; `thunderhead backup check` lists them"));
             }
         }
-        Some(Answered::Error(why)) => {
+        Some(StatusOrError::Error(why)) => {
             writeln!(out, "  {:12}  {address:21}  NO ANSWER", "backup")?;
             remarks.push(format!("backup of {id}: {}", line(why)));
         }
@@ -289,7 +293,7 @@ fn print_tables(tables: &[TableInfo], report: &Report, out: &mut dyn Write) -> i
     for table in tables {
         let (mut objects, mut bytes) = (0, 0);
         for answered in report.shards.values() {
-            let Answered::Status(status) = answered else { continue };
+            let StatusOrError::Status(status) = answered else { continue };
             let ours = status.tablets.iter().filter(|tablet| tablet.range.table == table.id);
             for tablet in ours {
                 objects += tablet.objects;
@@ -313,11 +317,11 @@ fn print_tables(tables: &[TableInfo], report: &Report, out: &mut dyn Write) -> i
 #[cfg(test)]
 mod tests {
     use super::bar;
-    use crate::fake::{Fake, run};
+    use crate::fake::{FakeStore, run};
 
     #[test]
     fn the_status_shows_servers_tables_and_problems() {
-        let mut fake = Fake::default();
+        let mut fake = FakeStore::default();
         run(&mut fake, "table create t").unwrap();
         let text = run(&mut fake, "status").unwrap();
         let expected = [
@@ -344,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_json_status_has_all_members() {
-        let text = run(&mut Fake::default(), "status --json").unwrap();
+        let text = run(&mut FakeStore::default(), "status --json").unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["cluster"]["cluster"], 77);
         assert_eq!(value["shards"]["127.0.0.1:7071"]["status"]["objects"], 1_234_567);

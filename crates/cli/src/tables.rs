@@ -213,11 +213,11 @@ fn split_in(store: &mut dyn Store, name: &str, parts: u64) -> Result<TableInfo, 
 #[cfg(test)]
 mod tests {
     use crate::exit::Exit;
-    use crate::fake::{Fake, run};
+    use crate::fake::{FakeStore, run};
 
     #[test]
     fn tables_are_made_listed_divided_moved_and_dropped() {
-        let mut fake = Fake::default();
+        let mut fake = FakeStore::default();
         assert!(run(&mut fake, "table list").unwrap().contains("no tables"));
         let made = run(&mut fake, "table create t --span 2").unwrap();
         assert_eq!(made, "created table \"t\" with 2 tablets\n");
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_person_may_decline() {
-        let mut fake = Fake::default();
+        let mut fake = FakeStore::default();
         run(&mut fake, "table create t").unwrap();
         fake.agrees = Some(false);
         assert_eq!(run(&mut fake, "table drop t").unwrap_err().kind, "declined");

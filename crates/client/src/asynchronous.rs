@@ -426,7 +426,7 @@ impl AsyncClient {
     fn begin<T>(
         &self,
         work: impl FnOnce(Promise<T>) -> driver::Work,
-    ) -> Result<Wait<'_, T>, Error> {
+    ) -> Result<JobFuture<'_, T>, Error> {
         let (promise, done) = promise();
         let number = self.handle.numbers.fetch_add(1, Ordering::Relaxed);
         let now = self.handle.clock.now();
@@ -436,19 +436,19 @@ impl AsyncClient {
             return Err(Error::Closed);
         }
         self.handle.alarm.ring();
-        Ok(Wait { done, number, handle: &self.handle, is_done: false })
+        Ok(JobFuture { done, number, handle: &self.handle, is_done: false })
     }
 }
 
-/// A wait for the driver. Dropping it cancels the job.
-struct Wait<'a, T> {
-    done: promise::Promised<T>,
+/// Waits for a job of the driver. Dropping it cancels the job.
+struct JobFuture<'a, T> {
+    done: promise::PromisedValue<T>,
     number: u64,
     handle: &'a Handle,
     is_done: bool,
 }
 
-impl<T> Future for Wait<'_, T> {
+impl<T> Future for JobFuture<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
@@ -458,7 +458,7 @@ impl<T> Future for Wait<'_, T> {
     }
 }
 
-impl<T> Drop for Wait<'_, T> {
+impl<T> Drop for JobFuture<'_, T> {
     fn drop(&mut self) {
         if !self.is_done {
             self.handle.shared.push(Job::GiveUp(self.number));

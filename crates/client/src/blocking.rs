@@ -10,7 +10,7 @@ use crate::question::{Question, Reply};
 use crate::session::Session;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::{CallError, CallId, Caller, Done, Opcode};
+use thunderhead_rpc::{CallError, CallId, Caller, Opcode, OutcomeHandler};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::operations::ObjectHead;
@@ -92,7 +92,7 @@ impl<M: MapSource> Blocking<M> {
         let operation = Operation { table, key: key.to_vec(), condition, action };
         let now = self.clock.now();
         let ticket = match attempt {
-            Some(Err(Failed(why))) => {
+            Some(Err(FailedRead(why))) => {
                 self.session.begin_behind(now, operation, deadline, why.map_or(Ok(&[]), Err))
             }
             _ => self.session.begin(now, vec![operation], deadline),
@@ -110,14 +110,14 @@ impl<M: MapSource> Blocking<M> {
         key: &[u8],
         now: Time,
         deadline: Time,
-    ) -> Option<Result<Option<Value>, Failed>> {
+    ) -> Option<Result<Option<Value>, FailedRead>> {
         let to = self.session.core().map().find(table, KeyHash::of(key))?;
         let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
         let parts: [&[u8]; 2] = [head.as_bytes(), key];
         let timeout = patience(deadline.since(now));
         let own = match self.caller.begin(to, Opcode::Read, &parts, Some(timeout)) {
             Ok(own) => own,
-            Err(error) => return Some(Err(Failed(Some(error)))),
+            Err(error) => return Some(Err(FailedRead(Some(error)))),
         };
         let mut answer = None;
         while answer.is_none() {
@@ -285,7 +285,7 @@ impl<M> Blocking<M> {
 
     /// Waits for answers, first spinning and then asleep, or until the session's next deadline.
     /// Answers to calls that the session did not request go to `others`.
-    fn take(&mut self, others: &mut Done<'_>) {
+    fn take(&mut self, others: &mut OutcomeHandler<'_>) {
         let Blocking { session, caller, clock, calls, .. } = self;
         let until = session.deadline().unwrap_or(Time::NEVER);
         caller.wait_until(until, &mut |id, outcome: Result<&[u8], _>| match calls.remove(&id) {
@@ -326,17 +326,17 @@ impl<M> Drop for Blocking<M> {
 }
 
 /// A failed read: the error, or `None` if the answer could not be understood.
-struct Failed(Option<CallError>);
+struct FailedRead(Option<CallError>);
 
 /// Decodes the answer to a read: the object, or that it does not exist.
-fn found(outcome: Result<&[u8], CallError>) -> Result<Option<Value>, Failed> {
+fn found(outcome: Result<&[u8], CallError>) -> Result<Option<Value>, FailedRead> {
     match outcome {
         Ok(body) => {
-            let (version, value) = body.split_first_chunk().ok_or(Failed(None))?;
+            let (version, value) = body.split_first_chunk().ok_or(FailedRead(None))?;
             Ok(Some((Version(u64::from_le_bytes(*version)), value.to_vec())))
         }
         Err(CallError::Refused { status: Status::NotFound, .. }) => Ok(None),
-        Err(error) => Err(Failed(Some(error))),
+        Err(error) => Err(FailedRead(Some(error))),
     }
 }
 

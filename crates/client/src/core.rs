@@ -107,13 +107,13 @@ pub struct Core {
     /// The limit of reads in one message. It falls if an answer to many reads is too long.
     reads_max: usize,
     /// Parts that are ready to be sent.
-    ready: Vec<PartOf>,
+    ready: Vec<PartId>,
     /// Parts that wait for a map. Some may have ended since.
-    lost: BTreeSet<PartOf>,
+    lost: BTreeSet<PartId>,
     /// Tables for which the map is wrong or incomplete.
     stale: BTreeSet<TableId>,
     /// Parts that wait for a lease.
-    unleased: BTreeSet<PartOf>,
+    unleased: BTreeSet<PartId>,
     /// When each batch has something to do: send a part again, or end at its deadline.
     due: BTreeSet<(Time, Ticket)>,
     outputs: VecDeque<Output>,
@@ -122,7 +122,7 @@ pub struct Core {
 }
 
 /// One part of a batch: the batch's ticket and the part's index.
-type PartOf = (Ticket, usize);
+type PartId = (Ticket, usize);
 
 /// Operations that were begun together.
 struct Batch {
@@ -167,7 +167,7 @@ enum State {
 
 /// A message in flight.
 struct Call {
-    parts: Vec<PartOf>,
+    parts: Vec<PartId>,
     is_many: bool,
     is_read: bool,
 }
@@ -183,7 +183,7 @@ struct Route {
     /// must be known as of the same version.
     map: u64,
     /// The part, if it must be sent alone.
-    alone: Option<PartOf>,
+    alone: Option<PartId>,
     /// The order of magnitude of the timeout, so that no part gets a timeout much shorter than its
     /// deadline allows.
     haste: u32,

@@ -345,13 +345,13 @@ impl Session {
             Err(error) => self.refused(&mut it, error),
         };
         match ended {
-            Verdict::Ended => {}
-            Verdict::Again(wait) => {
+            NextStep::Ended => {}
+            NextStep::Again(wait) => {
                 (it.tried, it.strangers) = (0, 0);
                 it.state = State::Waiting(now + wait);
                 self.pending.insert(number, it);
             }
-            Verdict::Elsewhere => {
+            NextStep::Elsewhere => {
                 if via == Some(self.leader) && !self.coordinators.list().is_empty() {
                     self.leader = (self.leader + 1) % self.coordinators.list().len();
                 }
@@ -440,45 +440,45 @@ impl Session {
     }
 
     /// Handles the answer to a question.
-    fn understood(&mut self, it: &mut Pending, body: &[u8], sent: Time) -> Verdict {
+    fn understood(&mut self, it: &mut Pending, body: &[u8], sent: Time) -> NextStep {
         let now = self.now;
         match it.purpose.clone() {
             Purpose::Learn => match self.map_of(it, body) {
                 Some(map) => {
                     self.core.told(now, &map);
-                    Verdict::Ended
+                    NextStep::Ended
                 }
-                None => Verdict::Elsewhere,
+                None => NextStep::Elsewhere,
             },
             Purpose::OpenLease => match control::of_body::<LeaseOpened>(body) {
                 Some(opened) if opened.lease != 0 => {
                     if *self.cluster.get_or_insert(opened.cluster) != opened.cluster {
                         self.core.lease_refused(now, Error::Refused(Status::WrongCluster));
-                        return Verdict::Ended;
+                        return NextStep::Ended;
                     }
                     let lasts = Duration::from_millis(opened.ttl_ms.max(1));
                     if now.since(sent) > lasts {
                         // The answer took longer than the lease lasts, so the lease has already
                         // ended.
-                        return Verdict::Again(self.backoff(it));
+                        return NextStep::Again(self.backoff(it));
                     }
                     let (number, renew_at) = (opened.lease, sent + lasts / 3);
                     self.lease = Some(Lease { number, lasts, renew_at });
                     self.core.lease_opened(now, number);
-                    Verdict::Ended
+                    NextStep::Ended
                 }
                 _ => {
                     self.core.lease_refused(now, Error::Incomprehensible);
-                    Verdict::Ended
+                    NextStep::Ended
                 }
             },
             Purpose::RenewLease(number) => {
                 if let Some(lease) = self.lease.as_mut().filter(|lease| lease.number == number) {
                     lease.renew_at = sent + lease.lasts / 3;
                 }
-                Verdict::Ended
+                NextStep::Ended
             }
-            Purpose::CloseLease(_) => Verdict::Ended,
+            Purpose::CloseLease(_) => NextStep::Ended,
             Purpose::User(ticket, question, step) => {
                 self.understood_user(it, (ticket, question, step), body)
             }
@@ -490,7 +490,7 @@ impl Session {
         it: &mut Pending,
         (ticket, question, step): (Ticket, Question, Step),
         body: &[u8],
-    ) -> Verdict {
+    ) -> NextStep {
         let name = question.table().unwrap_or_default().to_owned();
         let result = match step {
             Step::Ask if matches!(question, Question::Map(_) | Question::News) => match self
@@ -503,41 +503,41 @@ impl Session {
                     }
                     Ok(Reply::Map(map))
                 }
-                None => return Verdict::Elsewhere,
+                None => return NextStep::Elsewhere,
             },
             Step::Ask => question.understand(body),
             Step::Page(from) => {
                 let Some(page) = control::of_body::<Map>(body) else {
                     it.error = Error::Incomprehensible;
-                    return Verdict::Elsewhere;
+                    return NextStep::Elsewhere;
                 };
                 join(it.pages.take(), page, from)
             }
             Step::Before => match self.prepared(it, question, body) {
                 Some(Ok(question)) => {
                     it.purpose = Purpose::User(ticket, question, Step::Ask);
-                    return Verdict::Again(Duration::ZERO);
+                    return NextStep::Again(Duration::ZERO);
                 }
                 Some(Err(error)) => {
                     self.answers.push_back((ticket, Err(error)));
-                    return Verdict::Ended;
+                    return NextStep::Ended;
                 }
-                None => return Verdict::Elsewhere,
+                None => return NextStep::Elsewhere,
             },
             Step::Look(gone) => {
-                let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
+                let Some(map) = self.map_of(it, body) else { return NextStep::Elsewhere };
                 match (gone, table_of(map, &name)) {
                     (Some(gone), found) if found.as_ref().is_none_or(|it| it.id != gone) => {
                         Ok(Reply::Done)
                     }
-                    (Some(_), _) => return Verdict::Again(self.backoff(it)),
+                    (Some(_), _) => return NextStep::Again(self.backoff(it)),
                     (None, Some(table)) if is_served(&table) => Ok(Reply::Table(table)),
                     (None, found) => {
                         match found {
                             Some(_) => it.error = Error::Refused(Status::InProgress),
                             None => it.purpose = Purpose::User(ticket, question, Step::Ask),
                         }
-                        return Verdict::Again(self.backoff(it));
+                        return NextStep::Again(self.backoff(it));
                     }
                 }
             }
@@ -547,10 +547,10 @@ impl Session {
         {
             it.pages = result.ok();
             it.purpose = Purpose::User(ticket, question, Step::Page(from));
-            return Verdict::Again(Duration::ZERO);
+            return NextStep::Again(Duration::ZERO);
         }
         self.answers.push_back((ticket, result));
-        Verdict::Ended
+        NextStep::Ended
     }
 
     /// Completes a question with the answer to [`Step::Before`]. `None` if another coordinator must
@@ -598,7 +598,7 @@ impl Session {
     }
 
     /// Handles the error of a call.
-    fn refused(&mut self, it: &mut Pending, error: CallError) -> Verdict {
+    fn refused(&mut self, it: &mut Pending, error: CallError) -> NextStep {
         if matches!(error, CallError::Broken | CallError::Late) {
             it.strangers = 0;
             return self.unanswered(it);
@@ -608,9 +608,9 @@ impl Session {
             error if error.is_of_another_cluster() => return self.met_stranger(it),
             CallError::Unreachable(_) => {
                 it.strangers = 0;
-                return Verdict::Elsewhere;
+                return NextStep::Elsewhere;
             }
-            CallError::Congested => return Verdict::Again(self.backoff(it)),
+            CallError::Congested => return NextStep::Again(self.backoff(it)),
             CallError::TooLong => return self.fail(it, Error::Refused(Status::Malformed)),
             _ => return self.fail(it, Error::Incomprehensible),
         };
@@ -618,7 +618,7 @@ impl Session {
         match (&mut it.purpose, status) {
             (_, Status::NotLeader) => {
                 it.strangers = 0;
-                return Verdict::Elsewhere;
+                return NextStep::Elsewhere;
             }
             (_, Status::LeadershipLost | Status::DeadlineExceeded) => {
                 it.strangers = 0;
@@ -633,7 +633,7 @@ impl Session {
                 if it.may_be_done =>
             {
                 *step = looks;
-                return Verdict::Again(Duration::ZERO);
+                return NextStep::Again(Duration::ZERO);
             }
             (Purpose::User(_, Question::ChangeSettings(changes), step), Status::Outdated)
                 if it.found_version =>
@@ -641,7 +641,7 @@ impl Session {
                 // No copy of the former request can be done any more. The user asked for these
                 // settings, and not for a comparison with the former ones.
                 (changes.version, *step) = (None, Step::Before);
-                return Verdict::Again(self.backoff(it));
+                return NextStep::Again(self.backoff(it));
             }
             (Purpose::User(_, Question::MigrateTablet(_), _), Status::InProgress) => {
                 it.may_move = true;
@@ -651,26 +651,26 @@ impl Session {
         match status.next() {
             Next::Wait => {
                 it.error = Error::Refused(status);
-                Verdict::Again(Duration::from_micros(u64::from(hint)) + self.backoff(it))
+                NextStep::Again(Duration::from_micros(u64::from(hint)) + self.backoff(it))
             }
-            Next::Refresh => Verdict::Elsewhere,
+            Next::Refresh => NextStep::Elsewhere,
             Next::Take | Next::GiveUp => self.fail(it, Error::Refused(status)),
         }
     }
 
     /// Handles an answer from a coordinator or server of another cluster.
-    fn met_stranger(&mut self, it: &mut Pending) -> Verdict {
+    fn met_stranger(&mut self, it: &mut Pending) -> NextStep {
         it.strangers += 1;
         let is_user = matches!(it.purpose, Purpose::User(..));
         if is_user && it.strangers >= self.coordinators.list().len() {
             // No other coordinator is left to try.
             return self.fail(it, Error::Refused(Status::WrongCluster));
         }
-        Verdict::Elsewhere
+        NextStep::Elsewhere
     }
 
     /// Handles a request that may have been done without an answer.
-    fn unanswered(&mut self, it: &mut Pending) -> Verdict {
+    fn unanswered(&mut self, it: &mut Pending) -> NextStep {
         if let Purpose::User(_, question, step) = &mut it.purpose
             && *step == Step::Ask
             && question.is_change()
@@ -683,17 +683,17 @@ impl Session {
                 it.deadline = it.deadline.min(self.now + LOOKING);
             }
         }
-        Verdict::Elsewhere
+        NextStep::Elsewhere
     }
 
     /// Handles a final refusal.
-    fn fail(&mut self, it: &mut Pending, error: Error) -> Verdict {
+    fn fail(&mut self, it: &mut Pending, error: Error) -> NextStep {
         match &it.purpose {
             // Operations wait for the map; they have deadlines.
-            Purpose::Learn => Verdict::Again(self.backoff(it)),
+            Purpose::Learn => NextStep::Again(self.backoff(it)),
             Purpose::OpenLease => {
                 self.core.lease_refused(self.now, error);
-                Verdict::Ended
+                NextStep::Ended
             }
             Purpose::RenewLease(number) => {
                 let number = *number;
@@ -705,16 +705,16 @@ impl Session {
                     // Shards say whether it has ended.
                     lease.renew_at = self.now + lease.lasts / 3;
                 }
-                Verdict::Ended
+                NextStep::Ended
             }
-            Purpose::CloseLease(_) => Verdict::Ended,
+            Purpose::CloseLease(_) => NextStep::Ended,
             Purpose::User(ticket, question, _) => {
                 // *Not migrated* says that the migration in progress has ended, and how.
                 let may_move = it.may_move && error != Error::Refused(Status::NotMigrated);
                 let is_unknown = (it.may_be_done || may_move) && question.is_change();
                 let error = if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { error };
                 self.answers.push_back((*ticket, Err(error)));
-                Verdict::Ended
+                NextStep::Ended
             }
         }
     }
@@ -737,7 +737,7 @@ fn obstacle_of(error: Error) -> Obstacle {
 }
 
 /// The next step for a question after an answer.
-enum Verdict {
+enum NextStep {
     Ended,
     /// Send it again to the same coordinator after a wait.
     Again(Duration),

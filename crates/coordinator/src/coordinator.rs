@@ -1,14 +1,14 @@
 //! The service: the leader answers requests, the other coordinators answer *not leader*.
 
-use crate::desk::Desk;
 use crate::formats;
+use crate::leadership::{Backoff, Leadership};
 use crate::leases;
 use crate::limits::{BUSY_HINT, EVENT_TOLD, REQUESTS_MAX};
+use crate::metastore_client::MetastoreClient;
 use crate::migrations;
 use crate::options::Options;
 use crate::probes;
 use crate::recoveries;
-use crate::reign::{Backoff, Reign};
 use crate::servers;
 use crate::tables;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -19,7 +19,7 @@ use thunderhead_metastore::{
     Fence, Holder, Keeper, Key, LeaseName, Metastore, News, Request as Ask, Version,
 };
 use thunderhead_rpc::{
-    Calling, Context, ForeignPeer, Opcode, ReplyTo, Request, Service, ServiceKind,
+    Context, ForeignPeer, Opcode, ReplyTo, Request, Service, ServiceKind, TaskCaller,
 };
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
@@ -59,13 +59,13 @@ pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
 /// The state that the service, its tasks and its handles share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    pub(crate) desk: Desk,
+    pub(crate) metastore: MetastoreClient,
     pub(crate) random: RefCell<Random>,
-    tools: OnceCell<(Tasks, Calling)>,
+    tools: OnceCell<(Tasks, TaskCaller)>,
     keeper: RefCell<Option<Keeper>>,
-    reign: RefCell<Option<Rc<Reign>>>,
+    leadership: RefCell<Option<Rc<Leadership>>>,
     /// The answers that tasks have decided.
-    answers: RefCell<Vec<Decided>>,
+    answers: RefCell<Vec<DecidedAnswer>>,
     /// The number of requests that wait for tasks.
     waiting: Cell<usize>,
     remarks: RefCell<BTreeMap<&'static str, Remark>>,
@@ -108,12 +108,12 @@ impl Coordinator {
     pub fn new(store: Box<dyn Metastore>, options: Options) -> Coordinator {
         let shared = Shared {
             options,
-            desk: Desk::new(store),
+            metastore: MetastoreClient::new(store),
             // The node provides better random numbers from its first turn on.
             random: RefCell::new(Random::from_seed(0)),
             tools: OnceCell::new(),
             keeper: RefCell::default(),
-            reign: RefCell::default(),
+            leadership: RefCell::default(),
             answers: RefCell::default(),
             waiting: Cell::new(0),
             remarks: RefCell::default(),
@@ -142,9 +142,9 @@ impl Coordinator {
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        // A reign and its shared state hold each other.
-        if let Some(reign) = self.shared.reign.take() {
-            reign.end();
+        // A leadership and its shared state hold each other.
+        if let Some(leadership) = self.shared.leadership.take() {
+            leadership.end();
         }
     }
 }
@@ -153,17 +153,18 @@ impl Handle {
     /// Whether it leads and has read the recorded state.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.0.reign_at(self.0.now()).is_some_and(|reign| reign.is_loaded())
+        self.0.leadership_at(self.0.now()).is_some_and(|leadership| leadership.is_loaded())
     }
 
     /// Declares one generation of a server crashed. The coordinator writes that down, tells all
     /// servers, and recovers the server's tablets. Returns whether that has begun: only a leader
     /// declares verdicts.
     pub fn server_failed(&self, server: ServerId, generation: u64) -> bool {
-        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded());
-        let Some(reign) = reign else { return false };
-        let busy = Rc::clone(&reign);
-        reign.spawn(async move {
+        let leadership =
+            self.0.leadership_at(self.0.now()).filter(|leadership| leadership.is_loaded());
+        let Some(leadership) = leadership else { return false };
+        let busy = Rc::clone(&leadership);
+        leadership.spawn(async move {
             let mut backoff = Backoff::default();
             while servers::failed(&busy, server, generation).await.is_err() {
                 busy.sleep(backoff.next()).await;
@@ -178,10 +179,10 @@ impl Handle {
         self.0.resigned.set(true);
         let now = self.0.now();
         if let Some(keeper) = &mut *self.0.keeper.borrow_mut() {
-            self.0.desk.resign(now, keeper);
+            self.0.metastore.resign(now, keeper);
         }
-        if let Some(reign) = self.0.reign.take() {
-            reign.end();
+        if let Some(leadership) = self.0.leadership.take() {
+            leadership.end();
         }
         formats::withdraw(&self.0);
     }
@@ -204,22 +205,25 @@ impl Handle {
     /// Returns all servers, if it leads.
     #[must_use]
     pub fn servers(&self) -> Option<ServerList> {
-        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
-        Some(reign.cluster().list())
+        let leadership =
+            self.0.leadership_at(self.0.now()).filter(|leadership| leadership.is_loaded())?;
+        Some(leadership.cluster().list())
     }
 
     /// Returns the recoveries in progress, if it leads.
     #[must_use]
     pub fn recoveries(&self) -> Option<Vec<RecoveryInfo>> {
-        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
-        Some(recoveries::status(&reign))
+        let leadership =
+            self.0.leadership_at(self.0.now()).filter(|leadership| leadership.is_loaded())?;
+        Some(recoveries::status(&leadership))
     }
 
     /// Returns the whole map, if it leads. No message carries all of it: see [`MapRequest`].
     #[must_use]
     pub fn map(&self) -> Option<Map> {
-        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
-        let cluster = reign.cluster();
+        let leadership =
+            self.0.leadership_at(self.0.now()).filter(|leadership| leadership.is_loaded())?;
+        let cluster = leadership.cluster();
         let tables = cluster.tables().filter(|table| !table.dropped);
         let tables = tables.map(|table| cluster.table_info(table)).collect();
         Some(Map { version: cluster.map_version(), tables, ..Map::default() })
@@ -233,11 +237,11 @@ impl Shared {
     }
 
     /// Returns the node's calls.
-    pub(crate) fn calling(&self) -> &Calling {
+    pub(crate) fn caller(&self) -> &TaskCaller {
         &self.tools().1
     }
 
-    fn tools(&self) -> &(Tasks, Calling) {
+    fn tools(&self) -> &(Tasks, TaskCaller) {
         self.tools.get().expect("there are no tasks before the first turn")
     }
 
@@ -251,22 +255,22 @@ impl Shared {
         self.tools.get().map_or(Time(0), |(tasks, _)| tasks.now())
     }
 
-    /// Returns the reign, while the keeper may believe in the leadership.
-    fn reign_at(&self, now: Time) -> Option<Rc<Reign>> {
+    /// Returns the present leadership, while the keeper may believe in the leadership.
+    fn leadership_at(&self, now: Time) -> Option<Rc<Leadership>> {
         let keeper = self.keeper.borrow();
         keeper.as_ref()?.fence(now)?;
-        self.reign.borrow().clone()
+        self.leadership.borrow().clone()
     }
 
     /// Notes that this process has created a cluster in an empty metastore.
-    pub(crate) fn founds(&self, cluster: ClusterId) {
+    pub(crate) fn note_created(&self, cluster: ClusterId) {
         tracing::info!("created a NEW {cluster} in {}", self.options.store);
         self.founded.set(Some(cluster));
     }
 
     /// Notes a peer of another cluster. If this process has created its own cluster, the disk of
     /// the other cluster's metastore may not be mounted.
-    pub(crate) fn meets(&self, peer: &str, cluster: ClusterId) {
+    pub(crate) fn note_foreign_peer(&self, peer: &str, cluster: ClusterId) {
         let Some(founded) = self.founded.get() else { return };
         let store = &self.options.store;
         let text = format!(
@@ -281,7 +285,7 @@ impl Shared {
         if self.foreign_peer.replace(foreign_peer) != foreign_peer
             && let Some(ForeignPeer { address, cluster }) = foreign_peer
         {
-            self.meets(&format!("a server or client at {}", address.ip()), cluster);
+            self.note_foreign_peer(&format!("a server or client at {}", address.ip()), cluster);
         }
     }
 
@@ -342,33 +346,38 @@ impl Shared {
     }
 
     /// Ends a leadership and requests the next one.
-    pub(crate) fn dethrone(&self, reign: &Reign) {
-        self.dethrone_until(reign, Time(0));
+    pub(crate) fn end_leadership(&self, leadership: &Leadership) {
+        self.end_leadership_until(leadership, Time(0));
     }
 
     /// Ends a leadership and does not request the next one before a time: another coordinator may
     /// do better.
-    pub(crate) fn dethrone_until(&self, reign: &Reign, time: Time) {
-        if self.reign.borrow().as_ref().is_some_and(|it| std::ptr::eq(&raw const **it, reign)) {
-            self.reign.take();
+    pub(crate) fn end_leadership_until(&self, leadership: &Leadership, time: Time) {
+        if self
+            .leadership
+            .borrow()
+            .as_ref()
+            .is_some_and(|it| std::ptr::eq(&raw const **it, leadership))
+        {
+            self.leadership.take();
         }
-        reign.end();
-        self.release(reign.fence());
+        leadership.end();
+        self.release(leadership.fence());
         self.renew_keeper_at(time);
     }
 
     /// Gives back a lease that the store may still count as held.
     fn release(&self, fence: &Fence) {
-        drop(self.desk.ask(self.now(), Ask::Release { fence: fence.clone() }));
+        drop(self.metastore.ask(self.now(), Ask::Release { fence: fence.clone() }));
     }
 
     fn turn(self: &Rc<Self>, now: Time) {
         let mut news = Vec::new();
         if let Some(keeper) = &mut *self.keeper.borrow_mut() {
-            self.desk.turn(now, keeper);
+            self.metastore.turn(now, keeper);
             news.extend(std::iter::from_fn(|| keeper.news()));
             // A leader notices trouble by its writes.
-            let trouble = keeper.trouble().filter(|_| self.reign.borrow().is_none());
+            let trouble = keeper.trouble().filter(|_| self.leadership.borrow().is_none());
             match trouble.map(ToString::to_string) {
                 Some(trouble) => self.remark("leadership lease", &trouble),
                 None if self.has_remark("leadership lease") => self.unremark("leadership lease"),
@@ -378,13 +387,13 @@ impl Shared {
         for news in news {
             match news {
                 News::Won(fence) => {
-                    let reign = Reign::begin(Rc::clone(self), fence);
-                    self.reign.replace(Some(reign));
+                    let leadership = Leadership::begin(Rc::clone(self), fence);
+                    self.leadership.replace(Some(leadership));
                 }
                 News::Lost(fence) => {
                     tracing::warn!("this coordinator no longer leads: it did not renew its lease");
-                    if let Some(reign) = self.reign.take() {
-                        reign.end();
+                    if let Some(leadership) = self.leadership.take() {
+                        leadership.end();
                     }
                     self.release(&fence);
                     self.renew_keeper();
@@ -396,27 +405,27 @@ impl Shared {
     fn deadline(&self) -> Option<Time> {
         let keeper = self.keeper.borrow();
         let keeper = keeper.as_ref().and_then(Keeper::deadline);
-        [self.desk.deadline(), keeper].into_iter().flatten().min()
+        [self.metastore.deadline(), keeper].into_iter().flatten().min()
     }
 }
 
 /// An answer that a task has decided.
-struct Decided {
+struct DecidedAnswer {
     to: ReplyTo,
     outcome: Outcome,
 }
 
 /// A request in the hands of a task. It is answered even if the task is dropped.
-struct Asked {
+struct PendingRequest {
     shared: Rc<Shared>,
     reply_to: ReplyTo,
     outcome: Option<Outcome>,
 }
 
-impl Asked {
-    fn new(shared: &Rc<Shared>, reply_to: ReplyTo) -> Asked {
+impl PendingRequest {
+    fn new(shared: &Rc<Shared>, reply_to: ReplyTo) -> PendingRequest {
         shared.waiting.set(shared.waiting.get() + 1);
-        Asked { shared: Rc::clone(shared), reply_to, outcome: None }
+        PendingRequest { shared: Rc::clone(shared), reply_to, outcome: None }
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -424,16 +433,16 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.shared.waiting.set(self.shared.waiting.get() - 1);
         let outcome = self.outcome.take().unwrap_or(Err(Status::LeadershipLost.into()));
-        self.shared.answers.borrow_mut().push(Decided { to: self.reply_to, outcome });
+        self.shared.answers.borrow_mut().push(DecidedAnswer { to: self.reply_to, outcome });
     }
 }
 
 /// A request for a change.
-enum Wanted {
+enum ChangeRequest {
     Register(Register),
     Enlist(Enlist),
     CreateTable(CreateTable),
@@ -448,88 +457,96 @@ enum Wanted {
     ForgetServer(ForgetServer),
 }
 
-impl Wanted {
-    async fn done_by(self, reign: &Rc<Reign>) -> Outcome {
+impl ChangeRequest {
+    async fn run(self, leadership: &Rc<Leadership>) -> Outcome {
         match self {
-            Wanted::Register(message) => servers::register(reign, message).await,
-            Wanted::Enlist(message) => servers::enlist(reign, message).await,
-            Wanted::CreateTable(message) => tables::create(reign, message).await,
-            Wanted::DropTable(message) => tables::drop_table(reign, message).await,
-            Wanted::SplitTablet(message) => tables::split(reign, message).await,
-            Wanted::MigrateTablet(message) => migrations::migrate(reign, message).await,
-            Wanted::ChangeSettings(message) => formats::change_settings(reign, message).await,
-            Wanted::OpenLease => leases::open(reign).await,
-            Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
-            Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,
-            Wanted::Recovered(message) => recoveries::recovered(reign, message).await,
-            Wanted::ForgetServer(message) => servers::forget(reign, message.server).await,
+            ChangeRequest::Register(message) => servers::register(leadership, message).await,
+            ChangeRequest::Enlist(message) => servers::enlist(leadership, message).await,
+            ChangeRequest::CreateTable(message) => tables::create(leadership, message).await,
+            ChangeRequest::DropTable(message) => tables::drop_table(leadership, message).await,
+            ChangeRequest::SplitTablet(message) => tables::split(leadership, message).await,
+            ChangeRequest::MigrateTablet(message) => migrations::migrate(leadership, message).await,
+            ChangeRequest::ChangeSettings(message) => {
+                formats::change_settings(leadership, message).await
+            }
+            ChangeRequest::OpenLease => leases::open(leadership).await,
+            ChangeRequest::CloseLease(Lease { lease }) => leases::close(leadership, lease).await,
+            ChangeRequest::RaiseEpoch(message) => servers::raise(leadership, message).await,
+            ChangeRequest::Recovered(message) => recoveries::recovered(leadership, message).await,
+            ChangeRequest::ForgetServer(message) => {
+                servers::forget(leadership, message.server).await
+            }
         }
     }
 }
 
 /// The way in which a request is handled.
-enum Course {
+enum Handling {
     /// It is answered at once.
     Now(Outcome),
     /// A task handles it.
-    Later(Wanted),
+    Later(ChangeRequest),
 }
 
 /// Decodes a request. Returns `None` if it is malformed.
-fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
-    let later = |wanted| Some(Course::Later(wanted));
-    let now = |outcome| Some(Course::Now(outcome));
+fn decode(leadership: &Rc<Leadership>, opcode: Opcode, body: &[u8]) -> Option<Handling> {
+    let later = |change| Some(Handling::Later(change));
+    let now = |outcome| Some(Handling::Now(outcome));
     match opcode {
-        Opcode::Register => later(Wanted::Register(of_body(body)?)),
-        Opcode::Enlist => later(Wanted::Enlist(of_body(body)?)),
-        Opcode::CreateTable => later(Wanted::CreateTable(of_body(body)?)),
-        Opcode::DropTable => later(Wanted::DropTable(of_body(body)?)),
-        Opcode::SplitTablet => later(Wanted::SplitTablet(of_body(body)?)),
-        Opcode::MigrateTablet => later(Wanted::MigrateTablet(of_body(body)?)),
-        Opcode::ChangeSettings => later(Wanted::ChangeSettings(of_body(body)?)),
-        Opcode::CloseLease => later(Wanted::CloseLease(of_body(body)?)),
-        Opcode::RaiseEpoch => later(Wanted::RaiseEpoch(of_body(body)?)),
-        Opcode::Recovered => later(Wanted::Recovered(of_body(body)?)),
-        Opcode::ForgetServer => later(Wanted::ForgetServer(of_body(body)?)),
+        Opcode::Register => later(ChangeRequest::Register(of_body(body)?)),
+        Opcode::Enlist => later(ChangeRequest::Enlist(of_body(body)?)),
+        Opcode::CreateTable => later(ChangeRequest::CreateTable(of_body(body)?)),
+        Opcode::DropTable => later(ChangeRequest::DropTable(of_body(body)?)),
+        Opcode::SplitTablet => later(ChangeRequest::SplitTablet(of_body(body)?)),
+        Opcode::MigrateTablet => later(ChangeRequest::MigrateTablet(of_body(body)?)),
+        Opcode::ChangeSettings => later(ChangeRequest::ChangeSettings(of_body(body)?)),
+        Opcode::CloseLease => later(ChangeRequest::CloseLease(of_body(body)?)),
+        Opcode::RaiseEpoch => later(ChangeRequest::RaiseEpoch(of_body(body)?)),
+        Opcode::Recovered => later(ChangeRequest::Recovered(of_body(body)?)),
+        Opcode::ForgetServer => later(ChangeRequest::ForgetServer(of_body(body)?)),
         Opcode::OpenLease => {
             of_body::<Empty>(body)?;
-            later(Wanted::OpenLease)
+            later(ChangeRequest::OpenLease)
         }
-        Opcode::Map => now(tables::map(reign, &of_body::<MapRequest>(body)?)),
-        Opcode::RenewLease => now(leases::renew(reign, of_body::<Lease>(body)?.lease)),
-        Opcode::CheckLeases => now(leases::check(reign, &of_body::<CheckLeases>(body)?.leases)),
-        Opcode::Suspect => now(probes::suspected(reign, of_body::<Suspect>(body)?)),
-        Opcode::ConfirmMaster => now(servers::confirm(reign, of_body::<OfMaster>(body)?.master)),
+        Opcode::Map => now(tables::map(leadership, &of_body::<MapRequest>(body)?)),
+        Opcode::RenewLease => now(leases::renew(leadership, of_body::<Lease>(body)?.lease)),
+        Opcode::CheckLeases => {
+            now(leases::check(leadership, &of_body::<CheckLeases>(body)?.leases))
+        }
+        Opcode::Suspect => now(probes::suspected(leadership, of_body::<Suspect>(body)?)),
+        Opcode::ConfirmMaster => {
+            now(servers::confirm(leadership, of_body::<OfMaster>(body)?.master))
+        }
         Opcode::ServerList => {
             of_body::<Empty>(body)?;
-            now(Ok(to_body(&reign.cluster().list())))
+            now(Ok(to_body(&leadership.cluster().list())))
         }
         Opcode::ClusterStatus => {
             of_body::<Empty>(body)?;
-            now(Ok(to_body(&status(reign))))
+            now(Ok(to_body(&status(leadership))))
         }
         _ => now(Err(Status::UnknownOpcode.into())),
     }
 }
 
-fn status(reign: &Reign) -> ClusterStatus {
-    let cluster = reign.cluster();
-    let remarks = reign.shared.remarks_at(reign.now());
+fn status(leadership: &Leadership) -> ClusterStatus {
+    let cluster = leadership.cluster();
+    let remarks = leadership.shared.remarks_at(leadership.now());
     ClusterStatus {
         cluster: cluster.record.cluster,
         settings: cluster.record.settings.clone(),
-        settings_version: reign.settings_version(),
+        settings_version: leadership.settings_version(),
         servers: cluster.list(),
         map: cluster.first_page(),
-        leases: reign.leases.count(),
-        recoveries: recoveries::status(reign),
+        leases: leadership.leases.count(),
+        recoveries: recoveries::status(leadership),
         remarks: remarks
             .into_iter()
-            .chain(servers::remarks(reign))
-            .chain(probes::remarks(reign))
+            .chain(servers::remarks(leadership))
+            .chain(probes::remarks(leadership))
             .collect(),
         format: cluster.record.format,
-        programs: formats::programs(reign),
+        programs: formats::programs(leadership),
     }
 }
 
@@ -545,7 +562,7 @@ fn answer(context: &mut Context<'_>, to: ReplyTo, outcome: &Outcome) {
 
 impl Service for Coordinator {
     fn start(&mut self, context: &mut Context<'_>) {
-        let _ = self.shared.tools.set((context.tasks().clone(), context.calling()));
+        let _ = self.shared.tools.set((context.tasks().clone(), context.task_caller()));
         self.shared.random.replace(context.random().split());
         self.shared.renew_keeper();
         formats::announce(&self.shared);
@@ -559,27 +576,27 @@ impl Service for Coordinator {
         // Decide by a time that was read after the request arrived. Otherwise a process that was
         // stopped after the turn's beginning could answer under a leadership that has ended since.
         let now = context.now_or_later();
-        let Some(reign) = self.shared.reign_at(now) else {
+        let Some(leadership) = self.shared.leadership_at(now) else {
             return answer(context, reply_to, &Err(Status::NotLeader.into()));
         };
-        if !reign.is_loaded() {
+        if !leadership.is_loaded() {
             // A leader cannot answer before it has read the recorded state.
             let is_stuck = self.shared.has_remark("loading");
             let refusal = if is_stuck { Refusal::METASTORE } else { Refusal::LOADING };
             return answer(context, reply_to, &Err(refusal));
         }
-        match course(&reign, opcode, body) {
+        match decode(&leadership, opcode, body) {
             None => answer(context, reply_to, &Err(Status::Malformed.into())),
-            Some(Course::Now(outcome)) => answer(context, reply_to, &outcome),
-            Some(Course::Later(_)) if self.shared.waiting.get() >= REQUESTS_MAX => {
+            Some(Handling::Now(outcome)) => answer(context, reply_to, &outcome),
+            Some(Handling::Later(_)) if self.shared.waiting.get() >= REQUESTS_MAX => {
                 answer(context, reply_to, &Err(Status::Busy.into()));
             }
-            Some(Course::Later(wanted)) => {
-                let asked = Asked::new(&self.shared, reply_to);
-                let busy = Rc::clone(&reign);
-                reign.spawn(async move {
-                    let outcome = wanted.done_by(&busy).await;
-                    asked.end(outcome);
+            Some(Handling::Later(change)) => {
+                let pending = PendingRequest::new(&self.shared, reply_to);
+                let busy = Rc::clone(&leadership);
+                leadership.spawn(async move {
+                    let outcome = change.run(&busy).await;
+                    pending.end(outcome);
                 });
             }
         }
@@ -592,17 +609,17 @@ impl Service for Coordinator {
             // Tasks decide by this leader's knowledge, some without a write that would prove that
             // it still leads. So the clock is read after their decisions.
             let now = context.world().clock.now();
-            let leads = self.shared.reign_at(now).is_some();
-            for Decided { to, outcome } in answers {
+            let leads = self.shared.leadership_at(now).is_some();
+            for DecidedAnswer { to, outcome } in answers {
                 let outcome = if leads { outcome } else { Err(Status::LeadershipLost.into()) };
                 answer(context, to, &outcome);
             }
         }
         // Before the next request: a leader answers none before it has named its cluster.
-        if let Some(reign) = &*self.shared.reign.borrow()
-            && reign.is_loaded()
+        if let Some(leadership) = &*self.shared.leadership.borrow()
+            && leadership.is_loaded()
         {
-            context.set_cluster(reign.cluster().record.cluster);
+            context.set_cluster(leadership.cluster().record.cluster);
         }
         self.shared.on_foreign_peer(context.foreign_peer());
         let deadline = self.shared.deadline();

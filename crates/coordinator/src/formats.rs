@@ -17,12 +17,12 @@
 //! it does not know ([`check_format`](crate::stored::check_format)).
 //!
 //! The switch is refused while any program does not know the format: a server of the cluster, even
-//! a server that is down, or a coordinator. The switch holds the pen, and servers enlist under the
-//! pen, so no server enlists during a switch.
+//! a server that is down, or a coordinator. The switch holds the update lock, and servers enlist
+//! under it, so no server enlists during a switch.
 
 use crate::coordinator::{Outcome, Refusal, Shared};
+use crate::leadership::Leadership;
 use crate::limits::{ANNOUNCED_EVERY, COORDINATOR_GONE, COORDINATORS_MAX};
-use crate::reign::Reign;
 use crate::stored::{COORDINATORS, to_value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -79,11 +79,11 @@ pub(crate) fn withdraw(shared: &Rc<Shared>) {
         return;
     };
     let request = Request::Write { key, change: Change::Delete(version), fence: None };
-    let asked = shared.desk.ask(shared.now(), request);
+    let answer = shared.metastore.ask(shared.now(), request);
     shared.withdraws.set(true);
     let weak = Rc::downgrade(shared);
     shared.tasks().spawn(async move {
-        let _ = asked.await;
+        let _ = answer.await;
         if let Some(shared) = weak.upgrade() {
             shared.withdraws.set(false);
         }
@@ -98,24 +98,24 @@ async fn write(
     version: Option<Version>,
 ) -> Option<Result<Answer, Error>> {
     // The task must not keep the state of which it is a part.
-    let asked = {
+    let answer = {
         let shared = shared.upgrade().filter(|shared| !shared.is_resigned())?;
         let change = match version {
             Some(version) => Change::Replace(version, value.to_vec()),
             None => Change::Create(value.to_vec()),
         };
-        shared.desk.ask(shared.now(), Request::Write { key: key.clone(), change, fence: None })
+        shared.metastore.ask(shared.now(), Request::Write { key: key.clone(), change, fence: None })
     };
-    Some(asked.await)
+    Some(answer.await)
 }
 
 /// The coordinators that a leader knows: for each key its record, and when the leader saw it
 /// change.
 #[derive(Debug, Default)]
-pub(crate) struct Coordinators(BTreeMap<Key, Known>);
+pub(crate) struct Coordinators(BTreeMap<Key, KnownCoordinator>);
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownCoordinator {
     version: Version,
     changed: Time,
     record: CoordinatorRecord,
@@ -130,9 +130,9 @@ impl Coordinators {
             let Ok(record) = serde_json::from_slice(&value) else { continue };
             let same = before.get(&key).filter(|known| known.version == version);
             let changed = same.map_or(now, |known| known.changed);
-            self.0.insert(key, Known { version, changed, record });
+            self.0.insert(key, KnownCoordinator { version, changed, record });
         }
-        let is_gone = |known: &&Known| now >= known.changed + COORDINATOR_GONE;
+        let is_gone = |known: &&KnownCoordinator| now >= known.changed + COORDINATOR_GONE;
         let gone = self.0.iter().filter(|(_, known)| is_gone(known));
         let gone: Vec<(Key, Version)> =
             gone.map(|(key, known)| (key.clone(), known.version)).collect();
@@ -141,23 +141,23 @@ impl Coordinators {
     }
 }
 
-/// Duty: keeps the list of coordinators.
-pub(crate) async fn watch(reign: &Rc<Reign>) {
+/// Task: keeps the list of coordinators.
+pub(crate) async fn watch(leadership: &Rc<Leadership>) {
     loop {
         // The leadership meets the same obstacle and reports it.
-        let _ = look(reign).await;
-        reign.sleep(ANNOUNCED_EVERY).await;
+        let _ = look(leadership).await;
+        leadership.sleep(ANNOUNCED_EVERY).await;
     }
 }
 
 /// Reads the coordinators' values. The refusal says that there are too many to read them all: the
 /// leader deletes those of ended coordinators first.
-async fn look(reign: &Rc<Reign>) -> Result<(), Refusal> {
+async fn look(leadership: &Rc<Leadership>) -> Result<(), Refusal> {
     let (prefix, mut entries) = (Prefix::under(COORDINATORS.trim_end_matches('/'))?, Vec::new());
     let is_whole = loop {
         let after = entries.last().map(|entry: &Entry| entry.key.clone());
         let request = Request::List { prefix: prefix.clone(), after };
-        let answer = reign.shared.desk.ask(reign.now(), request).await?;
+        let answer = leadership.shared.metastore.ask(leadership.now(), request).await?;
         let Answer::Page(Page { entries: page, more }) = answer else { return Ok(()) };
         let is_whole = !more || page.is_empty();
         let is_over = is_whole || entries.len() >= COORDINATORS_MAX;
@@ -166,23 +166,27 @@ async fn look(reign: &Rc<Reign>) -> Result<(), Refusal> {
             break is_whole;
         }
     };
-    let gone = reign.coordinators.borrow_mut().learn(entries, reign.now());
+    let gone = leadership.coordinators.borrow_mut().learn(entries, leadership.now());
     for (key, version) in gone {
-        let (change, fence) = (Change::Delete(version), Some(reign.fence().clone()));
-        reign.shared.desk.ask(reign.now(), Request::Write { key, change, fence }).await?;
+        let (change, fence) = (Change::Delete(version), Some(leadership.fence().clone()));
+        leadership
+            .shared
+            .metastore
+            .ask(leadership.now(), Request::Write { key, change, fence })
+            .await?;
     }
     if is_whole { Ok(()) } else { Err(Status::Busy.into()) }
 }
 
 /// Returns the programs of the cluster, and the newest format that each knows.
-pub(crate) fn programs(reign: &Reign) -> Vec<KnownFormat> {
-    let own = reign.shared.name.get().cloned().unwrap_or_default();
-    let newest = reign.shared.options.newest_format;
-    let cluster = reign.cluster();
+pub(crate) fn programs(leadership: &Leadership) -> Vec<KnownFormat> {
+    let own = leadership.shared.name.get().cloned().unwrap_or_default();
+    let newest = leadership.shared.options.newest_format;
+    let cluster = leadership.cluster();
     let servers = cluster.servers().filter(|it| it.generation > 0 && !it.forgotten);
     let servers = servers.map(|it| (Program::Server(it.server), it.newest_format));
-    let coordinators = reign.coordinators.borrow();
-    let own_key = reign.shared.key.get();
+    let coordinators = leadership.coordinators.borrow();
+    let own_key = leadership.shared.key.get();
     let others = coordinators.0.iter().filter(|(key, _)| Some(*key) != own_key);
     let others = others.map(|(_, known)| &known.record);
     let others = others.map(|it| (Program::Coordinator(it.address.clone()), it.newest_format));
@@ -197,8 +201,8 @@ pub(crate) fn programs(reign: &Reign) -> Vec<KnownFormat> {
 }
 
 /// Refuses a server that does not know the cluster's format.
-pub(crate) fn admit(reign: &Reign, newest: Format) -> Result<(), Refusal> {
-    let format = reign.cluster().record.format;
+pub(crate) fn admit(leadership: &Leadership, newest: Format) -> Result<(), Refusal> {
+    let format = leadership.cluster().record.format;
     if newest >= format { Ok(()) } else { Err(Status::OldProgram.into()) }
 }
 
@@ -206,12 +210,15 @@ pub(crate) fn admit(reign: &Reign, newest: Format) -> Result<(), Refusal> {
 ///
 /// A request that names a version always gets a new version written, even if it changes nothing.
 /// So no delayed copy of a request that saw an earlier version is done after this answer.
-pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
-    let _pen = reign.pen().await?;
-    if message.version.is_some_and(|it| Some(it) != reign.settings_version()) {
+pub(crate) async fn change_settings(
+    leadership: &Rc<Leadership>,
+    message: ChangeSettings,
+) -> Outcome {
+    let _lock = leadership.try_lock_updates().await?;
+    if message.version.is_some_and(|it| Some(it) != leadership.settings_version()) {
         return Err(Status::Outdated.into());
     }
-    let present = reign.cluster().record.clone();
+    let present = leadership.cluster().record.clone();
     let mut record = present.clone();
     if let Some(wanted) = message.min_replicas {
         if wanted == 0 || wanted > record.settings.replicas {
@@ -224,8 +231,8 @@ pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) 
         if wanted < record.format {
             return Err(Status::BadSetting.into());
         }
-        look(reign).await?;
-        lacking = programs(reign);
+        look(leadership).await?;
+        lacking = programs(leadership);
         lacking.retain(|it| it.newest < wanted);
         record.format = wanted;
     }
@@ -233,13 +240,13 @@ pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) 
         record = present.clone();
     }
     if record != present {
-        reign.put_cluster(record.clone()).await?;
+        leadership.put_cluster(record.clone()).await?;
         let (min_replicas, format) = (record.settings.min_replicas, record.format);
         tracing::info!(min_replicas, %format, "the cluster's settings are changed");
     } else if message.version.is_some() {
-        reign.put_cluster(record).await?;
+        leadership.put_cluster(record).await?;
     }
-    let record = &reign.cluster().record;
+    let record = &leadership.cluster().record;
     let (settings, format) = (record.settings.clone(), record.format);
     Ok(to_body(&SettingsChanged { settings, format, lacking }))
 }

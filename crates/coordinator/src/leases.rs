@@ -8,8 +8,8 @@
 //! a made-up number, which a server was told is no lease, from becoming a lease later.
 
 use crate::coordinator::{Outcome, Refusal};
+use crate::leadership::Leadership;
 use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
-use crate::reign::Reign;
 use crate::stored::{LEASE_IDS, LEASES, LeaseIds, key_of, to_value};
 use crate::waiting::{Lock, Signal, all, within};
 use std::cell::{Cell, RefCell};
@@ -57,10 +57,14 @@ impl Leases {
     }
 
     /// Skips numbers that a later state of the metastore may have given out.
-    pub(crate) async fn pass_over(&self, reign: &Reign, numbers: u64) -> Result<(), Refusal> {
+    pub(crate) async fn pass_over(
+        &self,
+        leadership: &Leadership,
+        numbers: u64,
+    ) -> Result<(), Refusal> {
         let _extending = self.extending.lock().await;
         let end = self.counts.get().1.saturating_add(numbers).min(u64::MAX >> RANDOM_BITS);
-        reign.write(&Key::new(LEASE_IDS)?, Some(to_value(&LeaseIds { next: end }))).await?;
+        leadership.write(&Key::new(LEASE_IDS)?, Some(to_value(&LeaseIds { next: end }))).await?;
         self.counts.set((end, end));
         Ok(())
     }
@@ -105,11 +109,11 @@ impl Leases {
 }
 
 /// Opens a lease for a client.
-pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
-    let (leases, ttl) = (&reign.leases, reign.shared.options.lease_ttl);
+pub(crate) async fn open(leadership: &Rc<Leadership>) -> Outcome {
+    let (leases, ttl) = (&leadership.leases, leadership.shared.options.lease_ttl);
     if leases.count() >= LEASES_MAX {
         let text = format!("{LEASES_MAX} clients have leases: more wait until some end");
-        reign.shared.remark_event("leases", &text);
+        leadership.shared.remark_event("leases", &text);
         return Err(Refusal { status: Status::Busy, hint: METASTORE_HINT });
     }
     let count = loop {
@@ -122,39 +126,40 @@ pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
         let (next, end) = leases.counts.get();
         if next >= end {
             let further = LeaseIds { next: end + LEASES_AT_ONCE };
-            reign.write(&Key::new(LEASE_IDS)?, Some(to_value(&further))).await?;
+            leadership.write(&Key::new(LEASE_IDS)?, Some(to_value(&further))).await?;
             leases.counts.set((end, further.next));
         }
     };
-    let random = reign.shared.random.borrow_mut().below(1 << RANDOM_BITS);
+    let random = leadership.shared.random.borrow_mut().below(1 << RANDOM_BITS);
     let lease = count << RANDOM_BITS | random;
-    reign.write(&key_of(LEASES, lease)?, Some(to_value(&Empty {}))).await?;
-    leases.add(lease, reign.now() + ttl);
+    leadership.write(&key_of(LEASES, lease)?, Some(to_value(&Empty {}))).await?;
+    leases.add(lease, leadership.now() + ttl);
     let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-    Ok(to_body(&LeaseOpened { lease, ttl_ms, cluster: reign.cluster().record.cluster }))
+    Ok(to_body(&LeaseOpened { lease, ttl_ms, cluster: leadership.cluster().record.cluster }))
 }
 
 /// Renews a client's lease.
-pub(crate) fn renew(reign: &Reign, lease: u64) -> Outcome {
-    reign.leases.extend(lease, reign.now() + reign.shared.options.lease_ttl)?;
+pub(crate) fn renew(leadership: &Leadership, lease: u64) -> Outcome {
+    leadership.leases.extend(lease, leadership.now() + leadership.shared.options.lease_ttl)?;
     Ok(to_body(&Empty {}))
 }
 
 /// Tells a server which leases are over.
-pub(crate) fn check(reign: &Reign, leases: &[u64]) -> Outcome {
-    let (ended, map_version) = (reign.leases.ended(leases), reign.cluster().map_version());
+pub(crate) fn check(leadership: &Leadership, leases: &[u64]) -> Outcome {
+    let (ended, map_version) =
+        (leadership.leases.ended(leases), leadership.cluster().map_version());
     Ok(to_body(&LeasesChecked { ended, map_version }))
 }
 
 /// Closes a client's lease. It may be closed already.
-pub(crate) async fn close(reign: &Rc<Reign>, lease: u64) -> Outcome {
-    end(reign, lease).await?;
+pub(crate) async fn close(leadership: &Rc<Leadership>, lease: u64) -> Outcome {
+    end(leadership, lease).await?;
     Ok(to_body(&Empty {}))
 }
 
 /// Writes that a lease is over, then takes that over.
-async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
-    let leases = &reign.leases;
+async fn end(leadership: &Leadership, lease: u64) -> Result<(), Refusal> {
+    let leases = &leadership.leases;
     match leases.open.borrow_mut().get_mut(&lease) {
         None => return Ok(()),
         Some(known) if known.ending => {
@@ -165,7 +170,7 @@ async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
             leases.due.borrow_mut().remove(&(known.until, lease));
         }
     }
-    let written = reign.write(&key_of(LEASES, lease)?, None).await;
+    let written = leadership.write(&key_of(LEASES, lease)?, None).await;
     let mut open = leases.open.borrow_mut();
     match &written {
         Ok(()) => {
@@ -173,7 +178,7 @@ async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
         }
         Err(_) => {
             if let Some(known) = open.get_mut(&lease) {
-                (known.ending, known.until) = (false, reign.now() + AGAIN);
+                (known.ending, known.until) = (false, leadership.now() + AGAIN);
                 leases.due.borrow_mut().insert((known.until, lease));
                 leases.added.raise();
             }
@@ -182,13 +187,13 @@ async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
     written
 }
 
-/// Duty: ends leases that have expired.
-pub(crate) async fn expire(reign: &Rc<Reign>) {
-    let leases = &reign.leases;
+/// Task: ends leases that have expired.
+pub(crate) async fn expire(leadership: &Rc<Leadership>) {
+    let leases = &leadership.leases;
     loop {
-        let due = leases.due_at(reign.now());
+        let due = leases.due_at(leadership.now());
         if !due.is_empty() {
-            let ends = due.into_iter().map(|lease| end(reign, lease));
+            let ends = due.into_iter().map(|lease| end(leadership, lease));
             // Failed ends are due again later.
             all(ends.collect()).await;
             continue;
@@ -197,7 +202,7 @@ pub(crate) async fn expire(reign: &Rc<Reign>) {
         let first = leases.due.borrow().first().map(|(until, _)| *until);
         match first {
             Some(until) => {
-                let sleep = reign.shared.tasks().sleep_until(until);
+                let sleep = leadership.shared.tasks().sleep_until(until);
                 let _ = within(sleep, leases.added.after(seen)).await;
             }
             None => leases.added.after(seen).await,

@@ -5,21 +5,21 @@
 //! served and only changes wait.
 //!
 //! ```text
-//!   servers, clients ──requests──► Coordinator ──► Reign ──writes, fenced──► metastore
-//!                                  (a Service)      │  ▲
-//!   shards, backups ◄──TakeTablets, Recover, …── duties └─ the cluster as it is written
+//!   servers, clients ──requests──► Coordinator ──► Leadership ──writes, fenced──► metastore
+//!                                  (a Service)        │  ▲
+//!   shards, backups ◄──TakeTablets, Recover, …─── tasks  └─ the cluster as it is written
 //! ```
 //!
 //! - [`Coordinator`] is a service for an `rpc` node, in either world:
 //!   `Node::new(world, transport, Coordinator::new(store, options))`. Any number of them may run
 //!   over one metastore; one leads, the others answer *not leader*.
-//! - A *reign* (module `reign`) is the state of one leadership. It reads the whole record, then
-//!   serves. When the leadership ends, the reign is dropped as a whole.
+//! - A `Leadership` (module `leadership`) is the state of one leadership. It reads the whole
+//!   record, then serves. When the leadership ends, this state is dropped as a whole.
 //! - The coordinator writes every change to the metastore before it answers or sends it (module
 //!   `stored` has the layout). Each write carries the fence of the leadership.
-//! - A *duty* (module `duties`) is a task that looks at the cluster and takes the next step until
-//!   none remains, for example until all servers know a change. A new leader finds all duties in
-//!   the recorded state, which alone remembers them.
+//! - A *task* (module `tasks`) looks at the cluster and takes the next step until none remains, for
+//!   example until all servers know a change. A new leader finds all tasks in the recorded state,
+//!   which alone remembers them.
 //!
 //! # Promises
 //!
@@ -47,21 +47,21 @@
 
 mod cluster;
 mod coordinator;
-mod desk;
-mod duties;
 mod formats;
+mod leadership;
 mod leases;
 pub mod limits;
+mod metastore_client;
 mod migrations;
 mod options;
 mod probes;
 mod probing;
 mod recoveries;
-mod reign;
 mod rooms;
 mod servers;
 mod stored;
 mod tables;
+mod tasks;
 mod waiting;
 
 pub use coordinator::{Coordinator, Handle};

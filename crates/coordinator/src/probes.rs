@@ -42,9 +42,9 @@
 //! crashed, and 0.5 to 0.6 s after a machine fell silent.
 
 use crate::coordinator::Outcome;
+use crate::leadership::Leadership;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
 use crate::probing::Rounds;
-use crate::reign::Reign;
 use crate::servers;
 use crate::stored::ServerRecord;
 use crate::waiting::{Signal, all, within};
@@ -91,13 +91,13 @@ pub(crate) struct Watch {
     /// The servers that have just answered. They are not suspected until the given time.
     cleared: RefCell<BTreeMap<ServerId, (u64, Time)>>,
     /// The verdicts to write.
-    judged: RefCell<Vec<Judged>>,
+    pending_verdicts: RefCell<Vec<PendingVerdict>>,
     /// The servers that were declared crashed, when, and why.
     verdicts: RefCell<BTreeMap<ServerId, (u64, Time, String)>>,
     /// When the latest probe was sent that each server has answered.
-    heard: RefCell<BTreeMap<ServerId, Time>>,
+    last_answered: RefCell<BTreeMap<ServerId, Time>>,
     /// The silent servers that are not declared crashed, with their generations, and why not.
-    unjudged: RefCell<BTreeMap<ServerId, (u64, String)>>,
+    undecided: RefCell<BTreeMap<ServerId, (u64, String)>>,
     /// The number of own probes without an answer.
     probes: Cell<usize>,
 }
@@ -107,12 +107,12 @@ impl Watch {
     pub(crate) fn forget(&self, server: ServerId) {
         self.cleared.borrow_mut().remove(&server);
         self.verdicts.borrow_mut().remove(&server);
-        self.heard.borrow_mut().remove(&server);
-        self.unjudged.borrow_mut().remove(&server);
+        self.last_answered.borrow_mut().remove(&server);
+        self.undecided.borrow_mut().remove(&server);
     }
 }
 
-struct Judged {
+struct PendingVerdict {
     server: ServerId,
     generation: u64,
     why: String,
@@ -120,7 +120,7 @@ struct Judged {
 }
 
 /// The result of one probe.
-enum Answer {
+enum ProbeResult {
     /// The server answers.
     Here,
     /// That generation is over.
@@ -147,7 +147,7 @@ struct Check {
 }
 
 /// The result of a check.
-enum Found {
+enum CheckResult {
     Here,
     Over(String),
     /// The check could not decide, for this reason.
@@ -159,51 +159,53 @@ struct Witnesses(Vec<ServerId>);
 
 impl Witnesses {
     /// Returns how many witnesses have answered a probe that was sent since then.
-    fn heard(&self, reign: &Reign, since: Time) -> usize {
-        let heard = reign.watch.heard.borrow();
-        let answered = |it: &&ServerId| heard.get(it).is_some_and(|asked| *asked >= since);
+    fn answered(&self, leadership: &Leadership, since: Time) -> usize {
+        let last_answered = leadership.watch.last_answered.borrow();
+        let answered = |it: &&ServerId| last_answered.get(it).is_some_and(|asked| *asked >= since);
         self.0.iter().filter(answered).count()
     }
 
     /// Returns why the silence of a server proves nothing, if it does not.
-    fn lack(&self, heard: usize) -> Option<String> {
-        match (heard, self.0.len()) {
+    fn lack(&self, answered: usize) -> Option<String> {
+        match (answered, self.0.len()) {
             (0, _) => Some("no other server answers this coordinator either".into()),
-            (heard, all) if heard < all.div_ceil(2) => Some(format!(
-                "only {heard} of {all} other servers answer this coordinator; check its network"
+            (answered, all) if answered < all.div_ceil(2) => Some(format!(
+                "only {answered} of {all} other servers answer this coordinator; check its network"
             )),
             _ => None,
         }
     }
 }
 
-/// Duty: probes one server after the other.
-pub(crate) async fn watch(reign: &Rc<Reign>) {
-    let probing = reign.shared.options.probing;
+/// Task: probes one server after the other.
+pub(crate) async fn watch(leadership: &Rc<Leadership>) {
+    let probing = leadership.shared.options.probing;
     let mut rounds = Rounds::default();
     while probing.is_on() {
-        let pause = probing.pause(&mut reign.shared.random.borrow_mut());
-        reign.sleep(pause).await;
-        let there = there(reign);
-        let next = rounds.next(&mut reign.shared.random.borrow_mut(), &there);
-        let record = next.and_then(|server| reign.cluster().server(server).cloned());
+        let pause = probing.pause(&mut leadership.shared.random.borrow_mut());
+        leadership.sleep(pause).await;
+        let up = servers_up(leadership);
+        let next = rounds.next(&mut leadership.shared.random.borrow_mut(), &up);
+        let record = next.and_then(|server| leadership.cluster().server(server).cloned());
         let Some(record) = record else {
             // No server is up, and none can fall silent before one starts.
-            let seen = reign.changed.seen();
-            reign.changed.after(seen).await;
+            let seen = leadership.changed.seen();
+            leadership.changed.after(seen).await;
             continue;
         };
-        if reign.watch.probes.get() >= PROBES_MAX {
+        if leadership.watch.probes.get() >= PROBES_MAX {
             continue;
         }
-        let busy = Rc::clone(reign);
-        reign.watch.probes.set(reign.watch.probes.get() + 1);
-        reign.spawn(async move {
+        let busy = Rc::clone(leadership);
+        leadership.watch.probes.set(leadership.watch.probes.get() + 1);
+        leadership.spawn(async move {
             let why = match ask(&busy, &record, probing.timeout).await {
-                Answer::Here => None,
-                Answer::Over(why) => Some(why.to_owned()),
-                Answer::Refused => Some("no process listens there".to_owned()),
-                Answer::Nothing(error) | Answer::Unasked(error) => Some(error.to_string()),
+                ProbeResult::Here => None,
+                ProbeResult::Over(why) => Some(why.to_owned()),
+                ProbeResult::Refused => Some("no process listens there".to_owned()),
+                ProbeResult::Nothing(error) | ProbeResult::Unasked(error) => {
+                    Some(error.to_string())
+                }
             };
             busy.watch.probes.set(busy.watch.probes.get() - 1);
             if let Some(why) = why {
@@ -214,39 +216,39 @@ pub(crate) async fn watch(reign: &Rc<Reign>) {
 }
 
 /// Returns the servers that are recorded as up.
-fn there(reign: &Reign) -> BTreeSet<ServerId> {
-    let cluster = reign.cluster();
+fn servers_up(leadership: &Leadership) -> BTreeSet<ServerId> {
+    let cluster = leadership.cluster();
     let up = cluster.servers().filter(|it| it.state == ServerState::Up);
     up.map(|it| it.server).collect()
 }
 
 /// Whether no other server is up.
-fn is_alone(reign: &Reign, server: ServerId) -> bool {
-    there(reign).iter().all(|it| *it == server)
+fn is_alone(leadership: &Leadership, server: ServerId) -> bool {
+    servers_up(leadership).iter().all(|it| *it == server)
 }
 
 /// Handles a server's report that another one does not answer, or that it ends itself.
-pub(crate) fn suspected(reign: &Rc<Reign>, message: Suspect) -> Outcome {
-    let Suspect { server, generation, by: (by, life), why } = message;
-    if servers::lives(reign, by, life).is_none() {
+pub(crate) fn suspected(leadership: &Rc<Leadership>, message: Suspect) -> Outcome {
+    let Suspect { server, generation, by: (by, by_generation), why } = message;
+    if servers::record_of(leadership, by, by_generation).is_none() {
         return Err(Status::Deposed.into());
     }
-    if reign.shared.options.probing.is_on() {
+    if leadership.shared.options.probing.is_on() {
         let why: String = why.chars().take(WHY_CHARS_MAX).collect();
-        suspect(reign, server, generation, &format!("{by} says: {why}"));
+        suspect(leadership, server, generation, &format!("{by} says: {why}"));
     }
     Ok(to_body(&Empty {}))
 }
 
 /// Checks a suspected server, unless it was checked just now.
-fn suspect(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str) {
-    if servers::lives(reign, server, generation).is_none() {
+fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
+    if servers::record_of(leadership, server, generation).is_none() {
         return;
     }
-    let watch = &reign.watch;
-    watch.cleared.borrow_mut().retain(|_, (_, until)| reign.now() < *until);
+    let watch = &leadership.watch;
+    watch.cleared.borrow_mut().retain(|_, (_, until)| leadership.now() < *until);
     let is_cleared =
-        watch.cleared.borrow().get(&server).is_some_and(|(life, _)| *life == generation);
+        watch.cleared.borrow().get(&server).is_some_and(|(cleared, _)| *cleared == generation);
     let mut suspicions = watch.suspicions.borrow_mut();
     if is_cleared || suspicions.contains_key(&server) || suspicions.len() >= CHECKS_MAX {
         return;
@@ -254,48 +256,53 @@ fn suspect(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str) {
     suspicions.insert(server, generation);
     drop(suspicions);
     tracing::debug!(%server, generation, why, "a server is suspected");
-    let (busy, why) = (Rc::clone(reign), why.to_owned());
-    reign.spawn(async move {
-        see_to(&busy, server, generation, &why).await;
+    let (busy, why) = (Rc::clone(leadership), why.to_owned());
+    leadership.spawn(async move {
+        check_suspect(&busy, server, generation, &why).await;
         busy.watch.suspicions.borrow_mut().remove(&server);
     });
 }
 
 /// Checks a server, and declares it crashed if the check says so.
-async fn see_to(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str) {
-    match look_for(reign, server, generation).await {
-        Found::Here => {
+async fn check_suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
+    match check_server(leadership, server, generation).await {
+        CheckResult::Here => {
             tracing::debug!(%server, generation, why, "the suspected server answers");
-            let until = reign.now() + RESPITE;
-            reign.watch.cleared.borrow_mut().insert(server, (generation, until));
+            let until = leadership.now() + RESPITE;
+            leadership.watch.cleared.borrow_mut().insert(server, (generation, until));
         }
-        Found::Unknown(because) => {
+        CheckResult::Unknown(because) => {
             tracing::debug!(%server, generation, why, because, "the check could not decide whether it is up");
-            reign.watch.unjudged.borrow_mut().insert(server, (generation, because));
+            leadership.watch.undecided.borrow_mut().insert(server, (generation, because));
         }
-        Found::Over(found) => {
-            let (why, not_after) = (format!("{found} ({why})"), reign.now() + STALE);
-            reign.watch.judged.borrow_mut().push(Judged { server, generation, why, not_after });
-            write_verdicts(reign).await;
+        CheckResult::Over(found) => {
+            let (why, not_after) = (format!("{found} ({why})"), leadership.now() + STALE);
+            leadership.watch.pending_verdicts.borrow_mut().push(PendingVerdict {
+                server,
+                generation,
+                why,
+                not_after,
+            });
+            write_verdicts(leadership).await;
         }
     }
 }
 
 /// Writes all pending verdicts at once. When it returns, no earlier verdict is pending.
-async fn write_verdicts(reign: &Rc<Reign>) {
-    let _pen = reign.pen_for_long().await;
-    let judged = std::mem::take(&mut *reign.watch.judged.borrow_mut());
-    let now = reign.now();
-    let writes = judged.into_iter().filter(|it| now <= it.not_after).map(|judged| async move {
-        let Judged { server, generation, why, .. } = judged;
-        if servers::lives(reign, server, generation).is_none() {
+async fn write_verdicts(leadership: &Rc<Leadership>) {
+    let _lock = leadership.lock_updates().await;
+    let pending = std::mem::take(&mut *leadership.watch.pending_verdicts.borrow_mut());
+    let now = leadership.now();
+    let writes = pending.into_iter().filter(|it| now <= it.not_after).map(|verdict| async move {
+        let PendingVerdict { server, generation, why, .. } = verdict;
+        if servers::record_of(leadership, server, generation).is_none() {
             return;
         }
-        match servers::end_life(reign, server, generation).await {
+        match servers::end_generation(leadership, server, generation).await {
             Ok(()) => {
                 tracing::warn!(%server, generation, why, "a server is declared crashed");
-                let verdict = (generation, reign.now(), why);
-                reign.watch.verdicts.borrow_mut().insert(server, verdict);
+                let verdict = (generation, leadership.now(), why);
+                leadership.watch.verdicts.borrow_mut().insert(server, verdict);
             }
             // It will be suspected again.
             Err(_) => tracing::warn!(%server, generation, "a verdict could not be written"),
@@ -305,54 +312,60 @@ async fn write_verdicts(reign: &Rc<Reign>) {
 }
 
 /// Checks whether a server is up: the second opinion.
-async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found {
+async fn check_server(
+    leadership: &Rc<Leadership>,
+    server: ServerId,
+    generation: u64,
+) -> CheckResult {
     for _ in 0..ATTEMPTS {
-        let Some(record) = servers::lives(reign, server, generation) else { return Found::Here };
-        let began = reign.now();
-        let limit = reign.shared.options.probing.check();
+        let Some(record) = servers::record_of(leadership, server, generation) else {
+            return CheckResult::Here;
+        };
+        let began = leadership.now();
+        let limit = leadership.shared.options.probing.check();
         let check = Rc::new(Check::default());
         for number in 0..ATTEMPTS {
-            let (busy, check, record) = (Rc::clone(reign), Rc::clone(&check), record.clone());
+            let (busy, check, record) = (Rc::clone(leadership), Rc::clone(&check), record.clone());
             let times = (began + limit * number / ATTEMPTS, began + limit);
-            reign.spawn(async move { attempt(&busy, &check, &record, times).await });
+            leadership.spawn(async move { attempt(&busy, &check, &record, times).await });
         }
-        let witnesses = find_witnesses(reign, server, began);
+        let witnesses = find_witnesses(leadership, server, began);
         let decided = async {
-            while !check.is_decided(witnesses.heard(reign, began) > 0) {
+            while !check.is_decided(witnesses.answered(leadership, began) > 0) {
                 let seen = check.changed.seen();
                 // Other servers' answers do not raise it.
-                let _ = within(reign.sleep(PAUSE), check.changed.after(seen)).await;
+                let _ = within(leadership.sleep(PAUSE), check.changed.after(seen)).await;
             }
         };
-        let _ = within(reign.shared.tasks().sleep_until(began + limit), decided).await;
+        let _ = within(leadership.shared.tasks().sleep_until(began + limit), decided).await;
         // Messages that arrived in this turn are handed out during it.
-        reign.sleep(DRAIN).await;
-        let took = reign.now().since(began);
+        leadership.sleep(DRAIN).await;
+        let took = leadership.now().since(began);
         // From here on the check ignores further answers.
-        let heard = witnesses.heard(reign, began);
+        let answered = witnesses.answered(leadership, began);
         if check.is_here.replace(true) {
-            return Found::Here;
+            return CheckResult::Here;
         }
         if let Some(why) = check.over.get() {
-            return Found::Over(why.to_owned());
+            return CheckResult::Over(why.to_owned());
         }
         if took > limit + LATE {
             tracing::debug!(%server, ?took, "this process was late: the server is probed again");
             continue;
         }
-        if check.refused.get() >= REFUSALS && heard > 0 {
-            return Found::Over("no process listens at its address".to_owned());
+        if check.refused.get() >= REFUSALS && answered > 0 {
+            return CheckResult::Over("no process listens at its address".to_owned());
         }
         if let Some(error) = check.unasked.get() {
-            return Found::Unknown(format!("this coordinator could not probe it: {error}"));
+            return CheckResult::Unknown(format!("this coordinator could not probe it: {error}"));
         }
-        if let Some(why) = witnesses.lack(heard) {
-            return Found::Unknown(why);
+        if let Some(why) = witnesses.lack(answered) {
+            return CheckResult::Unknown(why);
         }
         let asked = check.asked.get();
-        return Found::Over(format!("no answer to {asked} probes within {limit:?}"));
+        return CheckResult::Over(format!("no answer to {asked} probes within {limit:?}"));
     }
-    Found::Unknown("this coordinator is too slow with its own work".into())
+    CheckResult::Unknown("this coordinator is too slow with its own work".into())
 }
 
 impl Check {
@@ -365,49 +378,49 @@ impl Check {
 
 /// Probes a server from a time on, until it answers or the check ends.
 async fn attempt(
-    reign: &Rc<Reign>,
+    leadership: &Rc<Leadership>,
     check: &Check,
     record: &ServerRecord,
     (from, until): (Time, Time),
 ) {
-    reign.shared.tasks().sleep_until(from).await;
+    leadership.shared.tasks().sleep_until(from).await;
     loop {
-        let left = until.since(reign.now());
+        let left = until.since(leadership.now());
         if left.is_zero() || check.is_decided(true) {
             return;
         }
         check.asked.set(check.asked.get() + 1);
-        match ask(reign, record, left).await {
-            Answer::Here => check.is_here.set(true),
-            Answer::Over(why) => check.over.set(Some(why)),
-            Answer::Refused => check.refused.set(check.refused.get() + 1),
-            Answer::Nothing(_) => {}
-            Answer::Unasked(error) => check.unasked.set(Some(error)),
+        match ask(leadership, record, left).await {
+            ProbeResult::Here => check.is_here.set(true),
+            ProbeResult::Over(why) => check.over.set(Some(why)),
+            ProbeResult::Refused => check.refused.set(check.refused.get() + 1),
+            ProbeResult::Nothing(_) => {}
+            ProbeResult::Unasked(error) => check.unasked.set(Some(error)),
         }
         check.changed.raise();
-        reign.sleep(PAUSE).await;
+        leadership.sleep(PAUSE).await;
     }
 }
 
 /// Probes other servers too, to see whether they answer. Each gets two probes, unless it answers
 /// the first.
-fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesses {
-    let mut others = there(reign);
+fn find_witnesses(leadership: &Rc<Leadership>, suspect: ServerId, began: Time) -> Witnesses {
+    let mut others = servers_up(leadership);
     others.remove(&suspect);
     let mut rounds = Rounds::default();
     let mut drawn = Vec::new();
     for _ in 0..others.len().min(WITNESSES) {
-        drawn.extend(rounds.next(&mut reign.shared.random.borrow_mut(), &others));
+        drawn.extend(rounds.next(&mut leadership.shared.random.borrow_mut(), &others));
     }
-    let limit = reign.shared.options.probing.check();
+    let limit = leadership.shared.options.probing.check();
     for other in &drawn {
-        let Some(record) = reign.cluster().server(*other).cloned() else { continue };
+        let Some(record) = leadership.cluster().server(*other).cloned() else { continue };
         for number in 0..2 {
-            let (busy, record) = (Rc::clone(reign), record.clone());
-            reign.spawn(async move {
+            let (busy, record) = (Rc::clone(leadership), record.clone());
+            leadership.spawn(async move {
                 busy.sleep(limit / 3 * number).await;
-                let heard = busy.watch.heard.borrow().get(&record.server).copied();
-                if heard.is_none_or(|asked| asked < began) {
+                let last_answered = busy.watch.last_answered.borrow().get(&record.server).copied();
+                if last_answered.is_none_or(|asked| asked < began) {
                     ask(&busy, &record, limit).await;
                 }
             });
@@ -417,64 +430,66 @@ fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesse
 }
 
 /// Whether a server that is recorded as up answers.
-pub(crate) async fn is_there(reign: &Reign, record: &ServerRecord) -> bool {
-    let timeout = reign.shared.options.call_timeout / ATTEMPTS;
+pub(crate) async fn is_there(leadership: &Leadership, record: &ServerRecord) -> bool {
+    let timeout = leadership.shared.options.call_timeout / ATTEMPTS;
     for _ in 0..ATTEMPTS {
-        if let Answer::Here = ask(reign, record, timeout).await {
+        if let ProbeResult::Here = ask(leadership, record, timeout).await {
             return true;
         }
-        reign.sleep(PAUSE).await;
+        leadership.sleep(PAUSE).await;
     }
     false
 }
 
 /// Probes a server.
-async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer {
+async fn ask(leadership: &Leadership, record: &ServerRecord, timeout: Duration) -> ProbeResult {
     let Some(to) = record.shards.first().map(|shard| shard.address) else {
-        return Answer::Here;
+        return ProbeResult::Here;
     };
     let probe = Probe {
-        cluster: reign.cluster().record.cluster,
+        cluster: leadership.cluster().record.cluster,
         server: record.server,
         generation: record.generation,
         from: None,
-        list_version: reign.cluster().list_version(),
+        list_version: leadership.cluster().list_version(),
     };
-    let sent = reign.now();
-    let answer = match reign.call_within(to, Opcode::Probe, &probe, timeout).await {
+    let sent = leadership.now();
+    let answer = match leadership.call_within(to, Opcode::Probe, &probe, timeout).await {
         Ok(body) => match of_body::<Probed>(&body).map(|it| it.presence) {
             // The answer is malformed, but it is an answer.
-            None | Some(Presence::Here) => Answer::Here,
+            None | Some(Presence::Here) => ProbeResult::Here,
             // It has not learned yet that it has enlisted.
-            Some(Presence::Begins(nonce)) if record.lives.last() == Some(&nonce) => Answer::Here,
-            Some(Presence::Begins(_)) => Answer::Over("it begins another generation"),
-            Some(Presence::Other) => Answer::Over("another server is at its address"),
+            Some(Presence::Begins(nonce)) if record.lives.last() == Some(&nonce) => {
+                ProbeResult::Here
+            }
+            Some(Presence::Begins(_)) => ProbeResult::Over("it begins another generation"),
+            Some(Presence::Other) => ProbeResult::Over("another server is at its address"),
             // No other server could take its place. It mostly restarts.
-            Some(Presence::Leaves) if is_alone(reign, record.server) => Answer::Here,
-            Some(Presence::Leaves) => Answer::Over("it was asked to end"),
+            Some(Presence::Leaves) if is_alone(leadership, record.server) => ProbeResult::Here,
+            Some(Presence::Leaves) => ProbeResult::Over("it was asked to end"),
         },
         Err(CallError::Refused { .. } | CallError::UnknownStatus(_) | CallError::TooLong) => {
-            Answer::Here
+            ProbeResult::Here
         }
-        Err(error) if error.nobody_listens() => Answer::Refused,
-        Err(error) if error.is_own() => Answer::Unasked(error),
+        Err(error) if error.nobody_listens() => ProbeResult::Refused,
+        Err(error) if error.is_own() => ProbeResult::Unasked(error),
         Err(error) if error.is_of_another_cluster() => {
-            Answer::Over("a server of another cluster is at its address")
+            ProbeResult::Over("a server of another cluster is at its address")
         }
-        Err(error) => Answer::Nothing(error),
+        Err(error) => ProbeResult::Nothing(error),
     };
-    if matches!(answer, Answer::Here) {
-        let mut heard = reign.watch.heard.borrow_mut();
-        let latest = heard.entry(record.server).or_insert(sent);
+    if matches!(answer, ProbeResult::Here) {
+        let mut last_answered = leadership.watch.last_answered.borrow_mut();
+        let latest = last_answered.entry(record.server).or_insert(sent);
         *latest = (*latest).max(sent);
-        reign.watch.unjudged.borrow_mut().remove(&record.server);
+        leadership.watch.undecided.borrow_mut().remove(&record.server);
     }
     answer
 }
 
 /// Returns remarks about servers that are down or do not answer.
-pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
-    let (cluster, verdicts) = (reign.cluster(), reign.watch.verdicts.borrow());
+pub(crate) fn remarks(leadership: &Leadership) -> Vec<String> {
+    let (cluster, verdicts) = (leadership.cluster(), leadership.watch.verdicts.borrow());
     let down = cluster
         .servers()
         .filter(|it| it.generation > 0 && it.state == ServerState::Down && !it.forgotten);
@@ -482,7 +497,7 @@ pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
         let server = it.server;
         match verdicts.get(&server).filter(|(generation, ..)| *generation == it.generation) {
             Some((_, since, why)) => {
-                let since = reign.now().since(*since).as_secs();
+                let since = leadership.now().since(*since).as_secs();
                 format!(
                     "{server} was declared crashed {since} s ago: {why}; start it again after its repair"
                 )
@@ -493,10 +508,10 @@ pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
             ),
         }
     };
-    let unjudged = reign.watch.unjudged.borrow();
-    let silent = unjudged
-        .iter()
-        .filter(|(server, (generation, _))| servers::lives(reign, **server, *generation).is_some());
+    let undecided = leadership.watch.undecided.borrow();
+    let silent = undecided.iter().filter(|(server, (generation, _))| {
+        servers::record_of(leadership, **server, *generation).is_some()
+    });
     let silent = silent.map(|(server, (_, because))| {
         format!("{server} does not answer, but is not declared crashed: {because}")
     });

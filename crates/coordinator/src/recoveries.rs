@@ -9,8 +9,8 @@
 //!                                        └── each part by itself: owners written
 //! ```
 //!
-//! - *Surveyed* ([`asking`], [`survey`], [`copies`]): all backups report their replicas, and accept
-//!   no more data from that master. The log is found to be complete.
+//! - *Surveyed* ([`running_survey`], [`survey`], [`copies`]): all backups report their replicas,
+//!   and accept no more data from that master. The log is found to be complete.
 //! - *Divided* ([`partitions`]): large tablets are split. The partitions are written with their
 //!   recovery masters, under a number that is never used again.
 //! - *Begun* ([`begin`]): backups are told to read and to filter the segments ([`order`]), then
@@ -36,42 +36,42 @@
 //! fenced. Partitions are written only after the fencing. So a new leader need not know the time of
 //! the fencing: it counts from its reading of the partitions.
 
-mod asking;
 mod attempt;
 mod begin;
 mod copies;
+mod inherited;
 pub mod model;
 mod order;
 mod partitions;
 mod report;
-mod rest;
+mod running_survey;
 mod survey;
 mod taking_back;
 
-use crate::duties::{Duty, employ};
-use crate::reign::{Backoff, Reign};
+use crate::leadership::{Backoff, Leadership};
 use crate::servers::all_freed;
 use crate::stored::Former;
+use crate::tasks::{Task, ensure_running};
 use crate::waiting::within;
-use asking::{State, Surveying};
-use attempt::{Lack, Stage};
+use attempt::{Completeness, Stage};
 use begin::{Message, divide, tell_masters};
+use running_survey::{RunningSurvey, SurveyState};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use survey::Found;
+use survey::FoundLog;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::RecoveryInfo;
 use thunderhead_wire::{MasterId, ServerId, TableId};
 
 pub(crate) use attempt::{Attempts, Need};
+pub(crate) use inherited::{InheritedReplicas, on_rest_freed, to_free as rest_to_free};
 pub(crate) use report::recovered;
-pub(crate) use rest::{Rests, is_told, to_free as rest_to_free};
 pub(crate) use taking_back::{inherited, lineage};
 
 /// Returns the recoveries in progress.
-pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
-    let cluster = reign.cluster();
-    let attempts = reign.attempts.borrow();
+pub(crate) fn status(leadership: &Leadership) -> Vec<RecoveryInfo> {
+    let cluster = leadership.cluster();
+    let attempts = leadership.attempts.borrow();
     let going_on = cluster.formers().filter(|it| !it.freeing);
     going_on
         .filter(|it| cluster.has_to_recover(it.master))
@@ -86,7 +86,7 @@ pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
             let left = it.parts.iter().filter(|part| cluster.is_left(it.master, part));
             let masters: BTreeSet<_> = left.clone().map(|it| it.by).filter(is_there).collect();
             let since = attempt.and_then(|attempt| attempt.since);
-            let since = since.map_or(0, |since| reign.now().since(since).as_millis());
+            let since = since.map_or(0, |since| leadership.now().since(since).as_millis());
             RecoveryInfo {
                 crashed: it.master,
                 by: masters.first().copied(),
@@ -103,8 +103,8 @@ pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
 }
 
 /// Whether any recovery needs the replicas of a server that is down.
-pub(crate) fn need(reign: &Reign, server: ServerId) -> Need {
-    let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
+pub(crate) fn need(leadership: &Leadership, server: ServerId) -> Need {
+    let (cluster, attempts) = (leadership.cluster(), leadership.attempts.borrow());
     let lost = cluster.formers().filter(|it| !it.freeing && cluster.has_to_recover(it.master));
     let needs = |former: &Former| match attempts.get(&former.master) {
         Some(attempt) => attempt.needs(server, &cluster),
@@ -122,7 +122,7 @@ enum Step {
     /// Wait for a change or a time.
     WaitUntil(Time),
     /// The log is complete: divide its tablets among other masters.
-    Divide(Found),
+    Divide(FoundLog),
     /// The cluster keeps no replicas: the tablets begin again, empty.
     BeginAnew(BTreeSet<TableId>),
     /// Send these messages.
@@ -138,62 +138,62 @@ enum Step {
     Forget,
 }
 
-/// Duty: finishes a former master.
-pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
+/// Task: finishes a former master.
+pub(crate) async fn finish(leadership: &Rc<Leadership>, crashed: MasterId) {
     let mut backoff = Backoff::default();
     loop {
-        let seen = reign.changed.seen();
-        let done = match next_step(reign, crashed) {
+        let seen = leadership.changed.seen();
+        let done = match next_step(leadership, crashed) {
             Step::Done => break,
             Step::Wait => {
-                reign.changed.after(seen).await;
+                leadership.changed.after(seen).await;
                 true
             }
             Step::WaitUntil(time) => {
-                let sleep = reign.shared.tasks().sleep_until(time);
-                let _ = within(sleep, reign.changed.after(seen)).await;
+                let sleep = leadership.shared.tasks().sleep_until(time);
+                let _ = within(sleep, leadership.changed.after(seen)).await;
                 true
             }
-            Step::Divide(found) => divide(reign, crashed, &found).await,
-            Step::BeginAnew(tables) => begin_anew(reign, crashed, tables).await,
+            Step::Divide(found) => divide(leadership, crashed, &found).await,
+            Step::BeginAnew(tables) => begin_anew(leadership, crashed, tables).await,
             Step::Tell(messages) => {
-                tell_masters(reign, messages).await;
+                tell_masters(leadership, messages).await;
                 true
             }
             Step::Inherit => {
-                change(reign, crashed, |former| {
+                change(leadership, crashed, |former| {
                     former.inherit();
                 })
                 .await
             }
-            Step::AskHeir(heir) => rest::ask(reign, crashed, heir).await,
-            Step::Free => free(reign, crashed).await,
-            Step::Forget => forget(reign, crashed).await,
+            Step::AskHeir(heir) => inherited::ask(leadership, crashed, heir).await,
+            Step::Free => free(leadership, crashed).await,
+            Step::Forget => forget(leadership, crashed).await,
         };
         if done {
             backoff = Backoff::default();
         } else {
-            reign.sleep(backoff.next()).await;
+            leadership.sleep(backoff.next()).await;
         }
     }
-    reign.attempts.borrow_mut().remove(&crashed);
-    reign.freed.borrow_mut().remove(&crashed);
-    rest::forget(reign, crashed);
+    leadership.attempts.borrow_mut().remove(&crashed);
+    leadership.freed.borrow_mut().remove(&crashed);
+    inherited::forget(leadership, crashed);
 }
 
-fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
-    let cluster = reign.cluster();
+fn next_step(leadership: &Rc<Leadership>, crashed: MasterId) -> Step {
+    let cluster = leadership.cluster();
     let Some(former) = cluster.former(crashed) else { return Step::Done };
     if former.freeing {
-        reign.attempts.borrow_mut().remove(&crashed);
-        return if all_freed(reign, crashed) { Step::Forget } else { Step::Wait };
+        leadership.attempts.borrow_mut().remove(&crashed);
+        return if all_freed(leadership, crashed) { Step::Forget } else { Step::Wait };
     }
     if !cluster.has_to_recover(crashed) {
         // Backups need not be told any more which segments to read.
-        reign.attempts.borrow_mut().remove(&crashed);
+        leadership.attempts.borrow_mut().remove(&crashed);
         let is_needed = former.heir.is_some_and(|heir| taking_back::is_needed(&cluster, heir));
         return match (is_needed, former.inherited) {
-            (true, true) => rest::next(reign, &cluster, former),
+            (true, true) => inherited::next(leadership, &cluster, former),
             (true, false) => Step::Inherit,
             (false, _) => Step::Free,
         };
@@ -202,40 +202,40 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         let tablets = cluster.to_recover(crashed);
         return Step::BeginAnew(tablets.iter().map(|it| it.range.table).collect());
     }
-    let mut attempts = reign.attempts.borrow_mut();
+    let mut attempts = leadership.attempts.borrow_mut();
     let attempt = attempts.entry(crashed).or_default();
-    attempt.since.get_or_insert(reign.now());
+    attempt.since.get_or_insert(leadership.now());
     loop {
         match &attempt.stage {
             Stage::Resting(until, list) => {
-                if reign.now() < *until && cluster.list_version() == *list {
+                if leadership.now() < *until && cluster.list_version() == *list {
                     return Step::WaitUntil(*until);
                 }
                 if cluster.by_load().is_empty() {
                     attempt.trouble = Some("no server is up that could rebuild it".into());
                     return Step::Wait;
                 }
-                attempt.stage = Stage::Surveying(Surveying::new(crashed, reign.now()));
+                attempt.stage = Stage::Surveying(RunningSurvey::new(crashed, leadership.now()));
             }
-            Stage::Surveying(surveying) => match Rc::clone(surveying).look(reign) {
-                State::Wait => return Step::Wait,
-                State::WaitUntil(time) => return Step::WaitUntil(time),
-                State::Lacks(why, servers) => {
-                    attempt.lacks(Lack::Missing(cluster.list_version(), servers));
+            Stage::Surveying(surveying) => match Rc::clone(surveying).advance(leadership) {
+                SurveyState::Wait => return Step::Wait,
+                SurveyState::WaitUntil(time) => return Step::WaitUntil(time),
+                SurveyState::Lacks(why, servers) => {
+                    attempt.on_surveyed(Completeness::Incomplete(cluster.list_version(), servers));
                     attempt.trouble = Some(attempt::shortened(why));
                     return Step::Wait;
                 }
-                State::Failed(why, servers) => {
-                    attempt.lacks(Lack::Missing(cluster.list_version(), servers));
-                    attempt.fails(reign, why);
+                SurveyState::Failed(why, servers) => {
+                    attempt.on_surveyed(Completeness::Incomplete(cluster.list_version(), servers));
+                    attempt.on_failure(leadership, why);
                 }
-                State::Found(found) => {
-                    attempt.lacks(Lack::Nothing(found.lives.clone()));
+                SurveyState::FoundLog(found) => {
+                    attempt.on_surveyed(Completeness::Complete(found.generations.clone()));
                     return Step::Divide(found);
                 }
             },
             Stage::Rebuilding(_) => {
-                if let Some(step) = begin::next(reign, &cluster, former, attempt) {
+                if let Some(step) = begin::next(leadership, &cluster, former, attempt) {
                     return step;
                 }
             }
@@ -244,38 +244,46 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
 }
 
 /// Writes that a master's tablets have no owner. Returns whether the write succeeded.
-async fn begin_anew(reign: &Rc<Reign>, crashed: MasterId, tables: BTreeSet<TableId>) -> bool {
-    let _pen = reign.pen_for_long().await;
+async fn begin_anew(
+    leadership: &Rc<Leadership>,
+    crashed: MasterId,
+    tables: BTreeSet<TableId>,
+) -> bool {
+    let _lock = leadership.lock_updates().await;
     for id in tables {
-        let Some(mut table) = reign.cluster().table(id).cloned() else { continue };
+        let Some(mut table) = leadership.cluster().table(id).cloned() else { continue };
         for tablet in table.tablets.iter_mut().filter(|it| it.master == crashed) {
             tablet.taken = false;
         }
-        if reign.put_table(table).await.is_err() {
+        if leadership.put_table(table).await.is_err() {
             return false;
         }
-        employ(reign, Duty::Settle(id));
+        ensure_running(leadership, Task::Settle(id));
     }
     true
 }
 
 /// Changes a former master's record. Returns whether the write succeeded.
-async fn change(reign: &Rc<Reign>, crashed: MasterId, act: impl FnOnce(&mut Former)) -> bool {
-    let _pen = reign.pen_for_long().await;
-    let record = reign.cluster().server_of_former(crashed).cloned();
+async fn change(
+    leadership: &Rc<Leadership>,
+    crashed: MasterId,
+    act: impl FnOnce(&mut Former),
+) -> bool {
+    let _lock = leadership.lock_updates().await;
+    let record = leadership.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     let Some(former) = record.former.iter_mut().find(|it| it.master == crashed) else {
         return true;
     };
     act(former);
-    reign.put_server(record).await.is_ok()
+    leadership.put_server(record).await.is_ok()
 }
 
 /// Writes that a former master is no longer needed. Returns whether the write succeeded. Former
 /// masters whose heir it was go over to its own heir, whose log may still name them.
-async fn free(reign: &Rc<Reign>, crashed: MasterId) -> bool {
-    let _pen = reign.pen_for_long().await;
-    let record = reign.cluster().server_of_former(crashed).cloned();
+async fn free(leadership: &Rc<Leadership>, crashed: MasterId) -> bool {
+    let _lock = leadership.lock_updates().await;
+    let record = leadership.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     let Some(former) = record.former.iter_mut().find(|it| it.master == crashed) else {
         return true;
@@ -287,16 +295,16 @@ async fn free(reign: &Rc<Reign>, crashed: MasterId) -> bool {
     for other in record.former.iter_mut().filter(|it| it.heir == Some(crashed)) {
         other.heir = heir;
     }
-    reign.put_server(record).await.is_ok()
+    leadership.put_server(record).await.is_ok()
 }
 
-async fn forget(reign: &Rc<Reign>, crashed: MasterId) -> bool {
-    let _pen = reign.pen_for_long().await;
-    let record = reign.cluster().server_of_former(crashed).cloned();
+async fn forget(leadership: &Rc<Leadership>, crashed: MasterId) -> bool {
+    let _lock = leadership.lock_updates().await;
+    let record = leadership.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     record.former.retain(|former| former.master != crashed);
     if record.forgotten && record.former.is_empty() {
-        return reign.remove_server(record.server).await.is_ok();
+        return leadership.remove_server(record.server).await.is_ok();
     }
-    reign.put_server(record).await.is_ok()
+    leadership.put_server(record).await.is_ok()
 }

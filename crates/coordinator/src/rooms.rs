@@ -4,7 +4,7 @@
 //! answer soon may have room. If it then refuses tablets, they are placed again (`tables.rs`), or
 //! rebuilt elsewhere (`recoveries/begin.rs`).
 
-use crate::reign::Reign;
+use crate::leadership::Leadership;
 use crate::waiting::{all, within};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -41,12 +41,12 @@ struct RoomOf {
 /// Returns the room of each master that answers soon. Masters in `insists` are asked again until
 /// they answer, as long as there is time.
 pub(crate) async fn ask(
-    reign: &Rc<Reign>,
+    leadership: &Rc<Leadership>,
     masters: &[MasterId],
     insists: &[MasterId],
 ) -> BTreeMap<MasterId, Room> {
     let shards: Vec<_> = {
-        let cluster = reign.cluster();
+        let cluster = leadership.cluster();
         let masters = masters.iter();
         masters.filter_map(|master| Some((*master, cluster.place(*master)?.address))).collect()
     };
@@ -55,15 +55,15 @@ pub(crate) async fn ask(
         let brief = RoomOf { master, is_brief: true };
         let asked = async move {
             loop {
-                match reign.call(address, Opcode::ShardStatus, &brief).await {
+                match leadership.call(address, Opcode::ShardStatus, &brief).await {
                     Ok(answer) => return Some(answer),
-                    Err(_) if insists => reign.sleep(PAUSE).await,
+                    Err(_) if insists => leadership.sleep(PAUSE).await,
                     Err(_) => return None,
                 }
             }
         };
         async move {
-            let answer = within(reign.sleep(PATIENCE), asked).await??;
+            let answer = within(leadership.sleep(PATIENCE), asked).await??;
             // Another generation of the server may answer at this address.
             let status = of_body::<ShardStatus>(&answer).filter(|it| it.master == master)?;
             let memory_bytes = status.memory_bytes.saturating_sub(status.live_bytes);
@@ -75,15 +75,18 @@ pub(crate) async fn ask(
 
 /// Asks as many masters as the placement of some tablets needs: the best ones, and all if that is
 /// not enough.
-pub(crate) async fn for_tablets(reign: &Rc<Reign>, count: usize) -> BTreeMap<MasterId, Room> {
+pub(crate) async fn for_tablets(
+    leadership: &Rc<Leadership>,
+    count: usize,
+) -> BTreeMap<MasterId, Room> {
     /// Some of the best may be full.
     const SPARE: usize = 4;
-    let masters = reign.cluster().by_load();
+    let masters = leadership.cluster().by_load();
     let best = masters.get(..count.saturating_add(SPARE)).unwrap_or(&masters);
-    let rooms = ask(reign, best, &[]).await;
+    let rooms = ask(leadership, best, &[]).await;
     let full = rooms.values().filter(|room| room.bytes == 0).count();
     if best.len() == masters.len() || best.len().saturating_sub(full) >= count {
         return rooms;
     }
-    ask(reign, &masters, &[]).await
+    ask(leadership, &masters, &[]).await
 }

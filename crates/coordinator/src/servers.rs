@@ -2,15 +2,15 @@
 
 use crate::cluster::{ended, gone, raise_epoch};
 use crate::coordinator::{Outcome, Refusal};
-use crate::duties::{Duty, employ};
 use crate::formats;
+use crate::leadership::{Backoff, Leadership};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
 use crate::probes;
-use crate::recoveries::{self, Need, is_told, rest_to_free};
-use crate::reign::{Backoff, Reign};
+use crate::recoveries::{self, Need, on_rest_freed, rest_to_free};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
+use crate::tasks::{Task, ensure_running};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,40 +23,43 @@ use thunderhead_wire::control::{
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
 /// Gives a server its identity.
-pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
-    formats::admit(reign, message.newest_format)?;
+pub(crate) async fn register(leadership: &Rc<Leadership>, message: Register) -> Outcome {
+    formats::admit(leadership, message.newest_format)?;
     if let Some(Known { cluster, server }) = message.known {
-        if cluster != reign.cluster().record.cluster {
-            reign.shared.meets(&server.to_string(), cluster);
+        if cluster != leadership.cluster().record.cluster {
+            leadership.shared.note_foreign_peer(&server.to_string(), cluster);
             return Err(Status::WrongCluster.into());
         }
-        reign.compare_with(server, message.followed)?;
-        if !reign.cluster().has_given_out(server) {
+        leadership.compare_with(server, message.followed)?;
+        if !leadership.cluster().has_given_out(server) {
             return Err(Status::UnknownServer.into());
         }
-        if reign.cluster().server(server).is_none_or(|it| it.forgotten) {
+        if leadership.cluster().server(server).is_none_or(|it| it.forgotten) {
             return Err(Status::NoSuchServer.into());
         }
-        return Ok(registered(reign, server));
+        return Ok(registered(leadership, server));
     }
-    let others = others_of_that_place(reign, &message).await;
-    let _pen = reign.pen().await?;
-    let missing = of_place(reign, message.place).into_iter().map(|it| it.server);
+    let others = others_of_that_place(leadership, &message).await;
+    let _lock = leadership.try_lock_updates().await?;
+    let missing = of_place(leadership, message.place).into_iter().map(|it| it.server);
     // The latest one, if several servers had their storage there.
     if let Some(server) = missing.filter(|it| !others.contains(it)).max() {
         tracing::warn!(%server, "the storage of a server is missing at its place");
-        return Ok(answer(reign, server, true));
+        return Ok(answer(leadership, server, true));
     }
-    let known =
-        reign.cluster().servers().find(|it| it.registered == message.nonce).map(|it| it.server);
+    let known = leadership
+        .cluster()
+        .servers()
+        .find(|it| it.registered == message.nonce)
+        .map(|it| it.server);
     if let Some(server) = known {
-        return Ok(registered(reign, server));
+        return Ok(registered(leadership, server));
     }
-    forget_unborn(reign).await?;
-    if reign.cluster().servers_count() >= SERVERS_MAX {
+    forget_unborn(leadership).await?;
+    if leadership.cluster().servers_count() >= SERVERS_MAX {
         return Err(Status::NoSpace.into());
     }
-    let server = ServerId(reign.take_ids(|ids| ids.server += 1).await?.server);
+    let server = ServerId(leadership.take_ids(|ids| ids.server += 1).await?.server);
     let record = ServerRecord {
         server,
         registered: message.nonce,
@@ -72,8 +75,8 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
         forgotten: false,
         newest_format: message.newest_format,
     };
-    reign.put_server(record).await?;
-    Ok(registered(reign, server))
+    leadership.put_server(record).await?;
+    Ok(registered(leadership, server))
 }
 
 /// With so many servers that are down, the status says how to forget them. Servers whose storage is
@@ -82,8 +85,8 @@ const DOWN_TOLD: usize = SERVERS_MAX / 10;
 
 /// Returns a sentence for the status if so many servers are down that a newly started one will find
 /// no room.
-pub(crate) fn remarks(reign: &Reign) -> Option<String> {
-    let cluster = reign.cluster();
+pub(crate) fn remarks(leadership: &Leadership) -> Option<String> {
+    let cluster = leadership.cluster();
     let down = cluster
         .servers()
         .filter(|it| it.generation > 0 && it.state == ServerState::Down && !it.forgotten);
@@ -98,8 +101,8 @@ pub(crate) fn remarks(reign: &Reign) -> Option<String> {
 }
 
 /// Returns the servers that had their storage in a place and were not forgotten.
-fn of_place(reign: &Reign, place: u64) -> Vec<ServerRecord> {
-    let cluster = reign.cluster();
+fn of_place(leadership: &Leadership, place: u64) -> Vec<ServerRecord> {
+    let cluster = leadership.cluster();
     let is_there = |it: &&ServerRecord| {
         place != 0 && !it.forgotten && it.backup.is_some_and(|backup| backup.place == place)
     };
@@ -108,12 +111,15 @@ fn of_place(reign: &Reign, place: u64) -> Vec<ServerRecord> {
 
 /// Returns the other servers whose place has the same name: they listen at other addresses and
 /// answer there. Cloned machines may have the same host name.
-async fn others_of_that_place(reign: &Rc<Reign>, message: &Register) -> BTreeSet<ServerId> {
+async fn others_of_that_place(
+    leadership: &Rc<Leadership>,
+    message: &Register,
+) -> BTreeSet<ServerId> {
     let mut others = BTreeSet::new();
     let Some(own) = message.address else { return others };
-    for record in of_place(reign, message.place) {
+    for record in of_place(leadership, message.place) {
         let at = record.shards.first().map(|shard| shard.address);
-        if at.is_some_and(|at| at != own) && probes::is_there(reign, &record).await {
+        if at.is_some_and(|at| at != own) && probes::is_there(leadership, &record).await {
             others.insert(record.server);
         }
     }
@@ -122,25 +128,25 @@ async fn others_of_that_place(reign: &Rc<Reign>, message: &Register) -> BTreeSet
 
 /// If very many servers were registered and have never begun a generation, forgets the first of
 /// them.
-async fn forget_unborn(reign: &Rc<Reign>) -> Result<(), Refusal> {
+async fn forget_unborn(leadership: &Rc<Leadership>) -> Result<(), Refusal> {
     let unborn: Vec<ServerId> = {
-        let cluster = reign.cluster();
+        let cluster = leadership.cluster();
         let unborn = cluster.servers().filter(|it| it.generation == 0 && it.former.is_empty());
         unborn.map(|it| it.server).collect()
     };
     if let [first, ..] = unborn[..]
         && unborn.len() >= UNBORN_MAX
     {
-        reign.remove_server(first).await?;
+        leadership.remove_server(first).await?;
     }
     Ok(())
 }
 
 /// Forgets a server for good, at an operator's command.
-pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
-    let _pen = reign.pen().await?;
-    let Some(mut record) = reign.cluster().server(server).cloned() else {
-        let was_known = reign.cluster().has_given_out(server);
+pub(crate) async fn forget(leadership: &Rc<Leadership>, server: ServerId) -> Outcome {
+    let _lock = leadership.try_lock_updates().await?;
+    let Some(mut record) = leadership.cluster().server(server).cloned() else {
+        let was_known = leadership.cluster().has_given_out(server);
         return if was_known { Ok(to_body(&Empty {})) } else { Err(Status::NoSuchServer.into()) };
     };
     if record.state == ServerState::Up {
@@ -149,59 +155,63 @@ pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
     if record.forgotten {
         return Ok(to_body(&Empty {}));
     }
-    match recoveries::need(reign, server) {
+    match recoveries::need(leadership, server) {
         Need::No => {}
         Need::Unknown => return Err(Refusal { status: Status::InProgress, hint: BUSY_HINT }),
         Need::Missing => return Err(Status::MayBeNeeded.into()),
     }
     tracing::info!(%server, "a server will be forgotten");
     if record.former.is_empty() {
-        reign.remove_server(server).await?;
+        leadership.remove_server(server).await?;
     } else {
         record.forgotten = true;
-        reign.put_server(record).await?;
+        leadership.put_server(record).await?;
     }
     Ok(to_body(&Empty {}))
 }
 
-fn registered(reign: &Reign, server: ServerId) -> Vec<u8> {
-    answer(reign, server, false)
+fn registered(leadership: &Leadership, server: ServerId) -> Vec<u8> {
+    answer(leadership, server, false)
 }
 
-fn answer(reign: &Reign, server: ServerId, is_missing: bool) -> Vec<u8> {
-    let record = &reign.cluster().record;
+fn answer(leadership: &Leadership, server: ServerId, is_missing: bool) -> Vec<u8> {
+    let record = &leadership.cluster().record;
     let settings = record.settings.clone();
     let (cluster, format) = (record.cluster, record.format);
     to_body(&Registered { cluster, server, is_missing, settings, format })
 }
 
 /// Begins a generation of a server. Its former generation ends by that.
-pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
+pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outcome {
     if !makes_sense(&message) {
         return Err(Status::Malformed.into());
     }
-    if message.cluster != reign.cluster().record.cluster {
+    if message.cluster != leadership.cluster().record.cluster {
         return Err(Status::WrongCluster.into());
     }
-    let _pen = reign.pen().await?;
-    formats::admit(reign, message.newest_format)?;
-    reign.compare_with(message.server, message.followed)?;
-    let old = reign.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
+    let _lock = leadership.try_lock_updates().await?;
+    formats::admit(leadership, message.newest_format)?;
+    leadership.compare_with(message.server, message.followed)?;
+    let old = leadership.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
     let Some(old) = old else {
         // It was registered and is forgotten: this generation is over. Its next one registers
         // again.
-        let was_known = reign.cluster().has_given_out(message.server);
+        let was_known = leadership.cluster().has_given_out(message.server);
         let status = if was_known { Status::Deposed } else { Status::UnknownServer };
         return Err(status.into());
     };
     if old.lives.contains(&message.nonce) {
         let is_present = old.state == ServerState::Up && old.lives.last() == Some(&message.nonce);
         // A former or crashed generation does not return.
-        return if is_present { Ok(enlisted(reign, &old)) } else { Err(Status::Deposed.into()) };
+        return if is_present {
+            Ok(enlisted(leadership, &old))
+        } else {
+            Err(Status::Deposed.into())
+        };
     }
-    end_whose_place_it_takes(reign, &message).await?;
+    end_whose_place_it_takes(leadership, &message).await?;
     let shards = message.shards.len() as u64;
-    let first = reign.take_ids(|ids| ids.master += shards).await?.master;
+    let first = leadership.take_ids(|ids| ids.master += shards).await?.master;
     let mut record = gone(&old);
     let masters = (first..).map(MasterId);
     record.shards = masters
@@ -216,7 +226,7 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     record.generation += 1;
     if record.log_seed == 0 {
         // Any number but 0. It is secret: a client's bytes must not look like entries of a log.
-        record.log_seed = reign.shared.random.borrow_mut().number().max(1);
+        record.log_seed = leadership.shared.random.borrow_mut().number().max(1);
     }
     record.state = ServerState::Up;
     record.lives.push(message.nonce);
@@ -232,28 +242,31 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
             record.server,
             record.former.len()
         );
-        reign.shared.remark_event("lives", &text);
+        leadership.shared.remark_event("lives", &text);
         return Err(Status::Busy.into());
     }
-    reign.put_server(record.clone()).await?;
+    leadership.put_server(record.clone()).await?;
     let ServerRecord { server, generation, host, .. } = &record;
     tracing::info!(%server, generation, host, "a server is up");
-    employ(reign, Duty::Tell(record.server, record.generation));
-    employ(reign, Duty::Free(record.server, record.generation));
+    ensure_running(leadership, Task::Tell(record.server, record.generation));
+    ensure_running(leadership, Task::Free(record.server, record.generation));
     for former in &record.former {
-        employ(reign, Duty::Recover(former.master));
+        ensure_running(leadership, Task::Recover(former.master));
     }
-    Ok(enlisted(reign, &record))
+    Ok(enlisted(leadership, &record))
 }
 
 /// Ends the generation of a server whose address another one takes: two servers cannot listen at
 /// one address, so the recorded one no longer runs. So the cluster does not wait for a server
 /// without a storage that restarts under another id.
-async fn end_whose_place_it_takes(reign: &Rc<Reign>, message: &Enlist) -> Result<(), Refusal> {
+async fn end_whose_place_it_takes(
+    leadership: &Rc<Leadership>,
+    message: &Enlist,
+) -> Result<(), Refusal> {
     let backup = message.backup.map(|backup| backup.address);
     let is_taken = |at: &SocketAddr| message.shards.contains(at) || backup == Some(*at);
     let others: Vec<ServerRecord> = {
-        let cluster = reign.cluster();
+        let cluster = leadership.cluster();
         let others = cluster.servers().filter(|it| it.server != message.server);
         let others = others.filter(|it| it.state == ServerState::Up);
         others.filter(|it| it.shards.iter().any(|at| is_taken(&at.address))).cloned().collect()
@@ -261,16 +274,16 @@ async fn end_whose_place_it_takes(reign: &Rc<Reign>, message: &Enlist) -> Result
     for old in others {
         let (server, at) = (old.server, old.shards.first().map(|shard| shard.address));
         let record = ended(&old);
-        reign.put_server(record.clone()).await?;
+        leadership.put_server(record.clone()).await?;
         for former in &record.former {
-            employ(reign, Duty::Recover(former.master));
+            ensure_running(leadership, Task::Recover(former.master));
         }
         let text = format!(
             "{} has taken the place of {server}{}; if both run, give each an address of its own",
             message.server,
             at.map_or_else(String::new, |at| format!(" at {at}")),
         );
-        reign.shared.remark_event("places", &text);
+        leadership.shared.remark_event("places", &text);
     }
     Ok(())
 }
@@ -286,52 +299,52 @@ fn makes_sense(message: &Enlist) -> bool {
         && message.rack.len() <= PLACE_BYTES_MAX
 }
 
-fn enlisted(reign: &Reign, record: &ServerRecord) -> Vec<u8> {
+fn enlisted(leadership: &Leadership, record: &ServerRecord) -> Vec<u8> {
     to_body(&Enlisted {
         generation: record.generation,
         masters: record.shards.iter().map(|shard| shard.master).collect(),
         log_seed: record.log_seed,
-        servers: reign.cluster().list(),
+        servers: leadership.cluster().list(),
     })
 }
 
 /// Declares one generation of a server crashed. It may be over already.
 pub(crate) async fn failed(
-    reign: &Rc<Reign>,
+    leadership: &Rc<Leadership>,
     server: ServerId,
     generation: u64,
 ) -> Result<(), Refusal> {
-    let _pen = reign.pen_for_long().await;
-    end_life(reign, server, generation).await
+    let _lock = leadership.lock_updates().await;
+    end_generation(leadership, server, generation).await
 }
 
-/// As [`failed`], for a caller with the pen.
-pub(crate) async fn end_life(
-    reign: &Rc<Reign>,
+/// As [`failed`], for a caller that holds the update lock.
+pub(crate) async fn end_generation(
+    leadership: &Rc<Leadership>,
     server: ServerId,
     generation: u64,
 ) -> Result<(), Refusal> {
-    let Some(old) = reign.cluster().server(server).cloned() else { return Ok(()) };
+    let Some(old) = leadership.cluster().server(server).cloned() else { return Ok(()) };
     if old.generation != generation || old.state != ServerState::Up {
         return Ok(());
     }
     let record = ended(&old);
-    reign.put_server(record.clone()).await?;
+    leadership.put_server(record.clone()).await?;
     for former in &record.former {
-        employ(reign, Duty::Recover(former.master));
+        ensure_running(leadership, Task::Recover(former.master));
     }
     Ok(())
 }
 
 /// Notes that a head lost a replica.
-pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
-    let _pen = reign.pen().await?;
-    let place = reign.cluster().place(message.master);
-    let record = place.and_then(|place| reign.cluster().server(place.server).cloned());
+pub(crate) async fn raise(leadership: &Rc<Leadership>, message: RaiseEpoch) -> Outcome {
+    let _lock = leadership.try_lock_updates().await?;
+    let place = leadership.cluster().place(message.master);
+    let record = place.and_then(|place| leadership.cluster().server(place.server).cloned());
     let Some(mut record) = record else { return Err(Status::Deposed.into()) };
     let shard = record.shards.iter_mut().find(|shard| shard.master == message.master);
     if shard.is_some_and(|shard| raise_epoch(shard, message.segment, message.epoch)) {
-        reign.put_server(record).await?;
+        leadership.put_server(record).await?;
     }
     Ok(to_body(&Empty {}))
 }
@@ -339,37 +352,41 @@ pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
 /// Tells a master whether it was declared crashed. The master's reads may rest on the answer: see
 /// the master's module `replication::lease`. Backups are fenced only after a verdict that this
 /// leader knows.
-pub(crate) fn confirm(reign: &Reign, master: MasterId) -> Outcome {
-    match reign.cluster().place(master) {
+pub(crate) fn confirm(leadership: &Leadership, master: MasterId) -> Outcome {
+    match leadership.cluster().place(master) {
         Some(_) => Ok(to_body(&Empty {})),
         None => Err(Status::Deposed.into()),
     }
 }
 
 /// Returns a server, if this generation is up.
-pub(crate) fn lives(reign: &Reign, server: ServerId, generation: u64) -> Option<ServerRecord> {
-    let cluster = reign.cluster();
+pub(crate) fn record_of(
+    leadership: &Leadership,
+    server: ServerId,
+    generation: u64,
+) -> Option<ServerRecord> {
+    let cluster = leadership.cluster();
     let record = cluster.server(server)?;
     (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
 }
 
-/// Duty: tells a server every new server list, as long as its generation is up.
-pub(crate) async fn tell(reign: &Rc<Reign>, server: ServerId, generation: u64) {
+/// Task: tells a server every new server list, as long as its generation is up.
+pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
     let mut told = None;
     let mut backoff = Backoff::default();
     loop {
-        let seen = reign.changed.seen();
-        let Some(record) = lives(reign, server, generation) else { return };
+        let seen = leadership.changed.seen();
+        let Some(record) = record_of(leadership, server, generation) else { return };
         let Some(to) = record.shards.first().map(|shard| shard.address) else { return };
-        let version = reign.cluster().list_version();
+        let version = leadership.cluster().list_version();
         if told == Some(version) {
-            reign.changed.after(seen).await;
+            leadership.changed.after(seen).await;
             continue;
         }
-        let list = reign.cluster().list();
-        match reign.call(to, Opcode::ServersChanged, &list).await {
+        let list = leadership.cluster().list();
+        match leadership.call(to, Opcode::ServersChanged, &list).await {
             Ok(_) => (told, backoff) = (Some(version), Backoff::default()),
-            Err(_) => reign.sleep(backoff.next()).await,
+            Err(_) => leadership.sleep(backoff.next()).await,
         }
     }
 }
@@ -377,11 +394,12 @@ pub(crate) async fn tell(reign: &Rc<Reign>, server: ServerId, generation: u64) {
 /// Frees a backup's replicas of masters that are no longer needed: replicas that it should have
 /// freed while it was down, and replicas that it freed in a former generation that ended before the
 /// disk recorded it.
-async fn free_unknown(reign: &Rc<Reign>, server: ServerId, generation: u64) {
+async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
     let mut backoff = Backoff::default();
     let mut after = MasterId(0);
-    while let Some(to) = lives(reign, server, generation).and_then(|record| record.backup) {
-        let asked = reign.call(to.address, Opcode::MastersHere, &MastersAfter { after }).await;
+    while let Some(to) = record_of(leadership, server, generation).and_then(|record| record.backup)
+    {
+        let asked = leadership.call(to.address, Opcode::MastersHere, &MastersAfter { after }).await;
         let page = match asked {
             Ok(answer) => of_body::<MastersHere>(&answer),
             // A backup that does not know the question has no such replicas.
@@ -389,67 +407,71 @@ async fn free_unknown(reign: &Rc<Reign>, server: ServerId, generation: u64) {
             Err(_) => None,
         };
         let Some(MastersHere { masters, more }) = page else {
-            reign.sleep(backoff.next()).await;
+            leadership.sleep(backoff.next()).await;
             continue;
         };
         let mut all_freed = true;
         for master in &masters {
             let is_of_no_use = {
-                let cluster = reign.cluster();
+                let cluster = leadership.cluster();
                 let former = cluster.former(*master);
                 former.is_some_and(|it| it.freeing) || cluster.is_done_with(*master)
             };
             if is_of_no_use {
                 let message = OfMaster { master: *master };
-                all_freed &= reign.call(to.address, Opcode::FreeMaster, &message).await.is_ok();
+                all_freed &=
+                    leadership.call(to.address, Opcode::FreeMaster, &message).await.is_ok();
             }
         }
         match masters.last() {
-            _ if !all_freed => reign.sleep(backoff.next()).await,
+            _ if !all_freed => leadership.sleep(backoff.next()).await,
             Some(last) if more && *last > after => (after, backoff) = (*last, Backoff::default()),
             _ => return,
         }
     }
 }
 
-/// Duty: tells a backup which masters' replicas are no longer needed, as long as its generation is
+/// Task: tells a backup which masters' replicas are no longer needed, as long as its generation is
 /// up.
-pub(crate) async fn free(reign: &Rc<Reign>, server: ServerId, generation: u64) {
-    free_unknown(reign, server, generation).await;
+pub(crate) async fn free(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
+    free_unknown(leadership, server, generation).await;
     let mut backoff = Backoff::default();
     loop {
-        let seen = reign.changed.seen();
-        let Some(record) = lives(reign, server, generation) else { return };
+        let seen = leadership.changed.seen();
+        let Some(record) = record_of(leadership, server, generation) else { return };
         let Some(backup) = record.backup else { return };
-        let Some(master) = to_free(reign, server) else {
-            match rest_to_free(reign, server) {
-                None => reign.changed.after(seen).await,
-                Some(rest) => match reign.call(backup.address, Opcode::FreeRest, &rest).await {
-                    Ok(answer) => {
-                        let left = of_body::<RestLeft>(&answer).map_or(u64::MAX, |it| it.replicas);
-                        is_told(reign, server, &rest, left);
-                        backoff = Backoff::default();
+        let Some(master) = to_free(leadership, server) else {
+            match rest_to_free(leadership, server) {
+                None => leadership.changed.after(seen).await,
+                Some(rest) => {
+                    match leadership.call(backup.address, Opcode::FreeRest, &rest).await {
+                        Ok(answer) => {
+                            let left =
+                                of_body::<RestLeft>(&answer).map_or(u64::MAX, |it| it.replicas);
+                            on_rest_freed(leadership, server, &rest, left);
+                            backoff = Backoff::default();
+                        }
+                        Err(_) => leadership.sleep(backoff.next()).await,
                     }
-                    Err(_) => reign.sleep(backoff.next()).await,
-                },
+                }
             }
             continue;
         };
-        match reign.call(backup.address, Opcode::FreeMaster, &OfMaster { master }).await {
+        match leadership.call(backup.address, Opcode::FreeMaster, &OfMaster { master }).await {
             Ok(_) => {
-                reign.freed.borrow_mut().entry(master).or_default().insert(server);
-                reign.changed.raise();
+                leadership.freed.borrow_mut().entry(master).or_default().insert(server);
+                leadership.changed.raise();
                 backoff = Backoff::default();
             }
-            Err(_) => reign.sleep(backoff.next()).await,
+            Err(_) => leadership.sleep(backoff.next()).await,
         }
     }
 }
 
-fn to_free(reign: &Reign, server: ServerId) -> Option<MasterId> {
-    let freed = reign.freed.borrow();
+fn to_free(leadership: &Leadership, server: ServerId) -> Option<MasterId> {
+    let freed = leadership.freed.borrow();
     let is_left = |master: &MasterId| freed.get(master).is_none_or(|by| !by.contains(&server));
-    let cluster = reign.cluster();
+    let cluster = leadership.cluster();
     let mut masters = cluster.formers().filter(|it| it.freeing).map(|it| it.master);
     masters.find(is_left)
 }
@@ -457,9 +479,9 @@ fn to_free(reign: &Reign, server: ServerId) -> Option<MasterId> {
 /// Whether all backups that are up have freed a master's replicas. Backups that are down do not
 /// count: after its restart a backup reports the masters of its replicas, and frees those of
 /// unknown masters.
-pub(crate) fn all_freed(reign: &Reign, master: MasterId) -> bool {
-    let freed = reign.freed.borrow();
-    let cluster = reign.cluster();
+pub(crate) fn all_freed(leadership: &Leadership, master: MasterId) -> bool {
+    let freed = leadership.freed.borrow();
+    let cluster = leadership.cluster();
     let mut backups = cluster.backups();
     backups.all(|it| freed.get(&master).is_some_and(|by| by.contains(&it.server)))
 }

@@ -10,11 +10,11 @@
 //! when all masters have dropped their tablets or have crashed.
 
 use crate::coordinator::Outcome;
-use crate::duties::{Duty, employ};
+use crate::leadership::{Backoff, Leadership};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
-use crate::reign::{Backoff, Reign};
 use crate::rooms;
 use crate::stored::TableRecord;
+use crate::tasks::{Task, ensure_running};
 use crate::waiting::{all, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,8 +26,8 @@ use thunderhead_wire::control::{
 use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
 
 /// Answers a request for the map.
-pub(crate) fn map(reign: &Reign, message: &MapRequest) -> Outcome {
-    let map = reign.cluster().map(message);
+pub(crate) fn map(leadership: &Leadership, message: &MapRequest) -> Outcome {
+    let map = leadership.cluster().map(message);
     map.map(|map| to_body(&map)).ok_or_else(|| Status::NoSuchTable.into())
 }
 
@@ -38,39 +38,39 @@ fn is_good(name: &str) -> bool {
 /// Creates a table. The answer comes when its masters have their tablets. If that takes long, the
 /// answer is *in progress*: the table exists, and clients look for it in the map until all of it is
 /// served.
-pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
+pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) -> Outcome {
     if !is_good(&message.name) {
         return Err(Status::BadName.into());
     }
     if message.server_span == 0 {
         return Err(Status::Malformed.into());
     }
-    let rooms = rooms::for_tablets(reign, message.server_span as usize).await;
-    let pen = reign.pen().await?;
-    if reign.cluster().named(&message.name).is_some() {
+    let rooms = rooms::for_tablets(leadership, message.server_span as usize).await;
+    let lock = leadership.try_lock_updates().await?;
+    if leadership.cluster().named(&message.name).is_some() {
         return Err(Status::TableExists.into());
     }
-    if reign.cluster().tables_count() >= TABLES_MAX {
+    if leadership.cluster().tables_count() >= TABLES_MAX {
         return Err(Status::NoSpace.into());
     }
-    if reign.cluster().by_load().is_empty() {
+    if leadership.cluster().by_load().is_empty() {
         return Err(Status::NoServers.into());
     }
-    let masters = reign.cluster().with_room(&rooms);
+    let masters = leadership.cluster().with_room(&rooms);
     if masters.is_empty() {
         return Err(Status::NoSpace.into());
     }
-    let id = TableId(reign.take_ids(|ids| ids.table += 1).await?.table);
-    let tablets = reign.cluster().spread(message.server_span, masters);
+    let id = TableId(leadership.take_ids(|ids| ids.table += 1).await?.table);
+    let tablets = leadership.cluster().spread(message.server_span, masters);
     let record = TableRecord { id, name: message.name, tablets, dropped: false };
-    reign.put_table(record).await?;
-    employ(reign, Duty::Settle(id));
-    drop(pen);
-    wait_until_settled(reign, id, |table| {
+    leadership.put_table(record).await?;
+    ensure_running(leadership, Task::Settle(id));
+    drop(lock);
+    wait_until_settled(leadership, id, |table| {
         table.is_none_or(|it| it.dropped || it.tablets.iter().all(|tablet| tablet.taken))
     })
     .await;
-    let cluster = reign.cluster();
+    let cluster = leadership.cluster();
     let table = cluster.table(id).filter(|it| !it.dropped).ok_or(Status::NoSuchTable)?;
     if table.tablets.iter().any(|tablet| !tablet.taken) {
         return Err(Status::InProgress.into());
@@ -81,42 +81,42 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
 /// Drops a table. The answer comes when its masters have dropped their tablets, but after a while
 /// in any case. A request with the id of another table is refused, because the name had passed to
 /// the present table before the request arrived.
-pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome {
-    let pen = reign.pen().await?;
-    let named = reign.cluster().named(&message.name).cloned();
+pub(crate) async fn drop_table(leadership: &Rc<Leadership>, message: DropTable) -> Outcome {
+    let lock = leadership.try_lock_updates().await?;
+    let named = leadership.cluster().named(&message.name).cloned();
     let is_meant = |it: &TableRecord| message.id.is_none_or(|id| id == it.id);
     let mut record = named.filter(is_meant).ok_or(Status::NoSuchTable)?;
     let id = record.id;
     record.dropped = true;
-    reign.put_table(record).await?;
-    employ(reign, Duty::Settle(id));
-    drop(pen);
-    wait_until_settled(reign, id, |table| table.is_none()).await;
+    leadership.put_table(record).await?;
+    ensure_running(leadership, Task::Settle(id));
+    drop(lock);
+    wait_until_settled(leadership, id, |table| table.is_none()).await;
     Ok(to_body(&Empty {}))
 }
 
 /// Waits for a while until a table meets a condition.
 pub(crate) async fn wait_until_settled(
-    reign: &Rc<Reign>,
+    leadership: &Rc<Leadership>,
     table: TableId,
     is_settled: impl Fn(Option<&TableRecord>) -> bool,
 ) {
     let settled = async {
         loop {
-            let seen = reign.changed.seen();
-            if is_settled(reign.cluster().table(table)) {
+            let seen = leadership.changed.seen();
+            if is_settled(leadership.cluster().table(table)) {
                 return;
             }
-            reign.changed.after(seen).await;
+            leadership.changed.after(seen).await;
         }
     };
-    let _ = within(reign.sleep(reign.shared.options.patience), settled).await;
+    let _ = within(leadership.sleep(leadership.shared.options.patience), settled).await;
 }
 
 /// Splits a tablet into two with the same master.
-pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
-    let _pen = reign.pen().await?;
-    let named = reign.cluster().named(&message.table).cloned();
+pub(crate) async fn split(leadership: &Rc<Leadership>, message: SplitTablet) -> Outcome {
+    let _lock = leadership.try_lock_updates().await?;
+    let named = leadership.cluster().named(&message.table).cloned();
     let old = named.ok_or(Status::NoSuchTable)?;
     if old.tablets.iter().any(|tablet| !tablet.taken) {
         // A master confirms exactly the tablets that it was told to take.
@@ -130,9 +130,9 @@ pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
     let new = crate::cluster::split(&old, message.at).ok_or(Status::BadRange)?;
     let id = new.id;
     if new != old {
-        reign.put_table(new).await?;
+        leadership.put_table(new).await?;
     }
-    let cluster = reign.cluster();
+    let cluster = leadership.cluster();
     let table = cluster.table(id).ok_or(Status::NoSuchTable)?;
     Ok(to_body(&cluster.table_info(table)))
 }
@@ -151,21 +151,21 @@ enum Step {
     Delete,
 }
 
-/// Duty: has a table's tablets taken by their masters, or dropped with the table.
-pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
+/// Task: has a table's tablets taken by their masters, or dropped with the table.
+pub(crate) async fn settle(leadership: &Rc<Leadership>, table: TableId) {
     let mut dropped = BTreeSet::new();
     let mut answers = Answers::default();
     let mut backoff = Backoff::default();
     loop {
-        let seen = reign.changed.seen();
-        let done = match next_step(reign, table, &dropped, &answers.full) {
+        let seen = leadership.changed.seen();
+        let done = match next_step(leadership, table, &dropped, &answers.full) {
             Step::Settled => return,
             Step::Wait => {
-                reign.changed.after(seen).await;
+                leadership.changed.after(seen).await;
                 true
             }
             Step::PlaceAnew => {
-                let done = place_anew(reign, table, &answers.full).await;
+                let done = place_anew(leadership, table, &answers.full).await;
                 if !done {
                     // No other master has room either, so these are asked again: clients may have
                     // deleted objects.
@@ -174,24 +174,24 @@ pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
                 done
             }
             Step::Tell(opcode, masters) => {
-                let told = tell(reign, opcode, &masters, &mut answers).await;
+                let told = tell(leadership, opcode, &masters, &mut answers).await;
                 let done = told.len() == masters.len();
                 if opcode == Opcode::TakeTablets {
-                    note_taken(reign, table, &told).await && done
+                    note_taken(leadership, table, &told).await && done
                 } else {
                     dropped.extend(told.into_keys());
                     done
                 }
             }
             Step::Delete => {
-                let _pen = reign.pen_for_long().await;
-                reign.remove_table(table).await.is_ok()
+                let _lock = leadership.lock_updates().await;
+                leadership.remove_table(table).await.is_ok()
             }
         };
         if done {
             backoff = Backoff::default();
         } else {
-            reign.sleep(backoff.next()).await;
+            leadership.sleep(backoff.next()).await;
         }
     }
 }
@@ -223,12 +223,12 @@ impl Answers {
 }
 
 fn next_step(
-    reign: &Reign,
+    leadership: &Leadership,
     id: TableId,
     dropped: &BTreeSet<MasterId>,
     full: &BTreeSet<MasterId>,
 ) -> Step {
-    let cluster = reign.cluster();
+    let cluster = leadership.cluster();
     let Some(table) = cluster.table(id) else { return Step::Settled };
     let mut masters: BTreeMap<_, (SocketAddr, Vec<_>)> = BTreeMap::new();
     // Migrations end first, or are cancelled.
@@ -270,16 +270,16 @@ fn next_step(
 
 /// Tells all of some masters. Returns the masters that have done it.
 async fn tell(
-    reign: &Rc<Reign>,
+    leadership: &Rc<Leadership>,
     opcode: Opcode,
     masters: &BTreeMap<MasterId, (SocketAddr, Vec<TabletRange>)>,
     answers: &mut Answers,
 ) -> BTreeMap<MasterId, Vec<TabletRange>> {
     let calls = masters.iter().map(|(master, (to, tablets))| {
-        let map_version = reign.cluster().map_version();
+        let map_version = leadership.cluster().map_version();
         let message = Tablets { master: *master, tablets: tablets.clone(), map_version };
         async move {
-            let answer = reign.call(*to, opcode, &message).await;
+            let answer = leadership.call(*to, opcode, &message).await;
             (message, answer)
         }
     });
@@ -295,42 +295,42 @@ async fn tell(
 
 /// Writes that masters have taken tablets. Returns whether the write succeeded.
 async fn note_taken(
-    reign: &Rc<Reign>,
+    leadership: &Rc<Leadership>,
     id: TableId,
     told: &BTreeMap<MasterId, Vec<TabletRange>>,
 ) -> bool {
     if told.is_empty() {
         return true;
     }
-    let _pen = reign.pen_for_long().await;
-    let Some(mut table) = reign.cluster().table(id).cloned() else { return true };
+    let _lock = leadership.lock_updates().await;
+    let Some(mut table) = leadership.cluster().table(id).cloned() else { return true };
     for tablet in &mut table.tablets {
         let range = tablet.range(id);
         let has_it = told.get(&tablet.master).is_some_and(|it| it.contains(&range));
         // A master that has crashed since no longer has it.
-        if has_it && reign.cluster().place(tablet.master).is_some() {
+        if has_it && leadership.cluster().place(tablet.master).is_some() {
             tablet.taken = true;
         }
     }
-    reign.put_table(table).await.is_ok()
+    leadership.put_table(table).await.is_ok()
 }
 
 /// Gives tablets that were not taken, and whose masters have crashed or are full, to other masters.
 /// Returns whether all of them have a place.
-async fn place_anew(reign: &Rc<Reign>, id: TableId, full: &BTreeSet<MasterId>) -> bool {
-    let rooms = rooms::for_tablets(reign, full.len() + 1).await;
-    let _pen = reign.pen_for_long().await;
-    let Some(mut table) = reign.cluster().table(id).cloned() else { return true };
-    let mut masters = reign.cluster().with_room(&rooms);
+async fn place_anew(leadership: &Rc<Leadership>, id: TableId, full: &BTreeSet<MasterId>) -> bool {
+    let rooms = rooms::for_tablets(leadership, full.len() + 1).await;
+    let _lock = leadership.lock_updates().await;
+    let Some(mut table) = leadership.cluster().table(id).cloned() else { return true };
+    let mut masters = leadership.cluster().with_room(&rooms);
     masters.retain(|master| !full.contains(master));
     let mut masters = masters.iter().cycle();
     for tablet in &mut table.tablets {
-        let has_place = reign.cluster().place(tablet.master).is_some();
+        let has_place = leadership.cluster().place(tablet.master).is_some();
         let is_lost = !has_place || full.contains(&tablet.master);
         if !tablet.taken && tablet.migrating.is_none() && is_lost {
             let Some(master) = masters.next() else { return false };
             (tablet.master, tablet.since) = (*master, SegmentId::NONE);
         }
     }
-    reign.put_table(table).await.is_ok()
+    leadership.put_table(table).await.is_ok()
 }

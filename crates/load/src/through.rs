@@ -324,7 +324,7 @@ impl Work for Through<'_> {
 mod tests {
     use super::*;
     use crate::workload::Workload;
-    use thunderhead_server::{Local, LocalOptions};
+    use thunderhead_server::{LocalCluster, LocalOptions};
     use thunderhead_wire::control::Settings;
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         let small = LocalOptions::small(directory.clone());
         let settings = Settings { replicas: 0, self_backup: false, ..small.settings.clone() };
         let options = LocalOptions { shards: 2, backup: None, settings, ..small };
-        let local = Local::start(&options).unwrap();
+        let local = LocalCluster::start(&options).unwrap();
         let plan = Plan::new(Workload::Write, 1000);
         let (deadline, channel) = (Some(Duration::from_secs(60)), Channel::Shm);
         let at = vec![local.coordinator()];

@@ -7,7 +7,7 @@ use thunderhead_load::cluster::{self, Arguments};
 use thunderhead_load::report::Report;
 use thunderhead_load::workload::Workload;
 use thunderhead_runtime::os::addresses_of;
-use thunderhead_server::{Local, LocalOptions};
+use thunderhead_server::{LocalCluster, LocalOptions};
 use thunderhead_wire::control::{ServerState, Settings};
 
 #[derive(Parser)]
@@ -44,7 +44,7 @@ fn every_workload_runs_through_the_client_library() {
     let small = LocalOptions::small(directory.clone());
     let settings = Settings { self_backup: false, ..small.settings.clone() };
     let options = LocalOptions { servers: 2, shards: 2, settings, ..small };
-    let local = Local::start(&options).unwrap();
+    let local = LocalCluster::start(&options).unwrap();
     let mut client = Client::connect(&Options::new([local.coordinator()])).unwrap();
     let is_up = |client: &mut Client| {
         let servers = client.status().unwrap().servers.servers;

@@ -147,7 +147,7 @@ struct Client {
 }
 
 /// The shard's knowledge of an update that arrives.
-pub(crate) enum Met {
+pub(crate) enum DuplicateCheck {
     /// The update was not done, and may be. It counts as recorded from now on. A caller that makes
     /// no record of it must call [`Clients::not_made`].
     New,
@@ -221,26 +221,26 @@ impl Clients {
 
     /// Checks whether an update was done before, and whether it may be done.
     #[inline]
-    pub(crate) fn meet(
+    pub(crate) fn check_duplicate(
         &mut self,
         log: &mut Log,
         identity: &Identity,
         (table, key): (TableId, HashedKey<'_>),
-    ) -> Met {
+    ) -> DuplicateCheck {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
         let limits = self.limits;
         let Clients { clients, newest, ended_until, wanted, before, ahead, records, .. } = self;
         let Some(client) = clients.get_mut(&lease) else {
             return match self.welcome(log, identity, (table, key)) {
-                Ok(()) => self.meet(log, identity, (table, key)),
-                Err(refused) => Met::Refused(refused),
+                Ok(()) => self.check_duplicate(log, identity, (table, key)),
+                Err(refused) => DuplicateCheck::Refused(refused),
             };
         };
         if identity.sequence() < client.first.max(first) {
-            return Met::Refused(refused(Status::Stale, 0));
+            return DuplicateCheck::Refused(refused(Status::Stale, 0));
         }
         if client.recorded.contains(identity.sequence()) {
-            return Met::Done;
+            return DuplicateCheck::Done;
         }
         client.first = client.first.max(first);
         if client.open_at.min(identity.map_version()) < *newest {
@@ -249,7 +249,7 @@ impl Clients {
                 if refused.status == Status::AwaitingLease && wanted.len() < WANTED_MAX {
                     wanted.insert(lease);
                 }
-                return Met::Refused(refused);
+                return DuplicateCheck::Refused(refused);
             }
         }
         let is_full = client.recorded.len() >= limits.records_per_client_max
@@ -257,10 +257,10 @@ impl Clients {
         // Where it is full the record that this one makes may free those before.
         if is_full && first <= client.recorded_first {
             if ahead.is_empty() {
-                return Met::Refused(refused(Status::Busy, FULL_US));
+                return DuplicateCheck::Refused(refused(Status::Busy, FULL_US));
             }
             self.sort_out(log);
-            return self.meet(log, identity, (table, key));
+            return self.check_duplicate(log, identity, (table, key));
         }
         *records += usize::from(client.recorded.insert(identity.sequence()));
         *before = client.recorded_first;
@@ -270,7 +270,7 @@ impl Clients {
                 ahead.push(lease);
             }
         }
-        Met::New
+        DuplicateCheck::New
     }
 
     /// Notes that the update that was just found to be new got no record.

@@ -13,10 +13,10 @@
 //! bad range, before any tablet is dropped. A part of a tablet goes only at the end of a migration,
 //! and its remains are cleared away over several turns ([`crate::migration`]).
 
-use crate::migration::{MadeWay, Migrations};
+use crate::migration::{EarlierCopy, Migrations};
 use crate::parked::Answer;
-use crate::recovery::{Answered, Recoveries};
-use crate::replication::{Home, Own};
+use crate::recovery::{AnswerEffect, Recoveries};
+use crate::replication::{AdoptedReplicas, OwnBackup};
 use crate::shard::Shard;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -331,10 +331,10 @@ impl Shard {
             }
             for taken in &task.tablets {
                 match control.migrations.make_way(log, taken.range) {
-                    MadeWay::Free => {}
+                    EarlierCopy::Free => {}
                     // Before anything is rebuilt: see `sweep`.
-                    MadeWay::ThrownAway => control.sweep = Some(Cursor::default()),
-                    MadeWay::Complete => return Err((Status::InProgress, IN_PROGRESS_US)),
+                    EarlierCopy::ThrownAway => control.sweep = Some(Cursor::default()),
+                    EarlierCopy::Complete => return Err((Status::InProgress, IN_PROGRESS_US)),
                 }
             }
             control.recoveries.begin(task, *options, context.now());
@@ -366,7 +366,7 @@ impl Shard {
         let statistics = self.statistics();
         let control = &self.control;
         let mut remarks: Vec<String> = control.remarks.iter().map(|(_, it)| it.clone()).collect();
-        let replication = self.link.as_ref().map(|link| &link.replication);
+        let replication = self.replication.as_ref().map(|driver| &driver.replication);
         remarks.extend(replication.into_iter().flat_map(|it| it.remarks()));
         let recovering = control.recoveries.progress();
         let coming = recovering.map_or(0, |(done, all)| all.saturating_sub(done));
@@ -394,7 +394,7 @@ impl Shard {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        use crate::asking::Heard;
+        use crate::coordinator_client::CoordinatorReply;
         if self.control.migrations.reply(context, call, outcome) {
             return true;
         }
@@ -403,13 +403,13 @@ impl Shard {
             context.charge(FETCHED_KILOBYTE * (bytes / 1024) as u32);
             return true;
         }
-        let (question, answer) = match self.asking.reply(context, call, outcome) {
-            Heard::NotOurs => return false,
-            Heard::Later => return true,
-            Heard::Answered(question, answer) => (question, answer),
+        let (question, answer) = match self.coordinator.reply(context, call, outcome) {
+            CoordinatorReply::NotOurs => return false,
+            CoordinatorReply::Later => return true,
+            CoordinatorReply::Answered(question, answer) => (question, answer),
         };
-        if let Some(link) = &mut self.link
-            && link.answered(context.now(), question, &answer)
+        if let Some(driver) = &mut self.replication
+            && driver.answered(context.now(), question, &answer)
         {
             return true;
         }
@@ -417,11 +417,11 @@ impl Shard {
             let Shard { control, log, clients, leases, .. } = self;
             let answered =
                 control.recoveries.answered(log, clients, question, &answer, context.now());
-            if answered != Answered::NotOurs {
+            if answered != AnswerEffect::NotOurs {
                 leases.begin_anew();
             }
             self.see_to_adopted();
-            if answered == Answered::Parted {
+            if answered == AnswerEffect::Parted {
                 self.control.sweep = Some(Cursor::default());
                 context.alarm().ring();
             }
@@ -432,18 +432,18 @@ impl Shard {
     /// Maintains the replicas of adopted segments, and gives the segments to the cleaners, once the
     /// log is this shard's.
     fn see_to_adopted(&mut self) {
-        let homes = self.control.recoveries.take_homes();
-        if homes.is_empty() {
+        let replicas = self.control.recoveries.take_adopted_replicas();
+        if replicas.is_empty() {
             return;
         }
         let lengths: BTreeMap<SegmentId, u32> = self.log.adopted_segments().collect();
-        let with_length = |home: Home| {
-            let length = lengths.get(&home.segment).copied()?;
-            Some((home, length))
+        let with_length = |adopted: AdoptedReplicas| {
+            let length = lengths.get(&adopted.segment).copied()?;
+            Some((adopted, length))
         };
-        let homes = homes.into_iter().filter_map(with_length).collect();
-        if let Some(link) = &mut self.link {
-            link.replication.adopt(homes);
+        let replicas = replicas.into_iter().filter_map(with_length).collect();
+        if let Some(driver) = &mut self.replication {
+            driver.replication.adopt(replicas);
         }
         self.log.release_adopted();
     }
@@ -459,15 +459,15 @@ impl Shard {
             // Turns do the work.
             TIMER_WORK => self.control.wakes_at = None,
             TIMER_PARKED => self.on_parked_timer(context),
-            _ => return self.asking.timer(context, number),
+            _ => return self.coordinator.timer(context, number),
         }
         true
     }
 
     /// Does a slice of the work that goes on over turns.
-    pub(crate) fn control_turn_over(&mut self, context: &mut Context<'_>, own: Own<'_>) {
+    pub(crate) fn control_turn_over(&mut self, context: &mut Context<'_>, own: OwnBackup<'_>) {
         if !self.trusts {
-            self.leases.ask(context, &mut self.asking, &mut self.clients);
+            self.leases.ask(context, &mut self.coordinator, &mut self.clients);
         }
         // Records that are no longer needed go while no client waits for an answer.
         self.clients.sort_out(&mut self.log);
@@ -550,12 +550,17 @@ impl Shard {
         }
     }
 
-    fn work_on_recoveries(&mut self, context: &mut Context<'_>, budget: &mut Budget, own: Own<'_>) {
-        let Shard { control, log, clients, asking, cleaning, .. } = self;
+    fn work_on_recoveries(
+        &mut self,
+        context: &mut Context<'_>,
+        budget: &mut Budget,
+        own: OwnBackup<'_>,
+    ) {
+        let Shard { control, log, clients, coordinator, cleaning, .. } = self;
         if !control.recoveries.has_work() {
             return;
         }
-        let worked = control.recoveries.work(context, log, clients, asking, budget, own);
+        let worked = control.recoveries.work(context, log, clients, coordinator, budget, own);
         cleaning.is_urgent |= worked.is_short;
         for failure in worked.failures {
             control.remark(context.now(), failure);

@@ -2,8 +2,8 @@
 //!
 //! One question is in flight at a time. Leases that become known meanwhile are in the next one.
 
-use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
+use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use std::collections::BTreeSet;
 use thunderhead_rpc::{CallError, Context, Opcode};
 use thunderhead_wire::control::{self, CheckLeases, LeasesChecked};
@@ -14,7 +14,7 @@ const LEASES_MAX: usize = 256;
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Leases {
-    asked: Option<Asked>,
+    asked: Option<LeaseQuestion>,
     /// The last lease of a round over all of them.
     round: Option<u64>,
     /// The last question was about wanted leases. The next question continues the round, however
@@ -24,7 +24,7 @@ pub(crate) struct Leases {
     again: bool,
 }
 
-struct Asked {
+struct LeaseQuestion {
     question: QuestionId,
     leases: Vec<u64>,
     /// They were asked about because an update waits.
@@ -48,7 +48,7 @@ impl Leases {
     pub(crate) fn ask(
         &mut self,
         context: &mut Context<'_>,
-        asking: &mut Asking,
+        coordinator: &mut CoordinatorClient,
         clients: &mut Clients,
     ) {
         if self.asked.is_some() {
@@ -56,8 +56,8 @@ impl Leases {
         }
         let Some((leases, wanted)) = self.next(clients) else { return };
         let body = control::to_body(&CheckLeases { leases: leases.clone() });
-        let question = asking.ask(context, Opcode::CheckLeases, body);
-        self.asked = Some(Asked { question, leases, wanted });
+        let question = coordinator.ask(context, Opcode::CheckLeases, body);
+        self.asked = Some(LeaseQuestion { question, leases, wanted });
     }
 
     /// The leases of the next question, and whether updates wait for the answer.

@@ -44,10 +44,10 @@
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
 
-pub mod asking;
 mod cleaning;
 mod clients;
 mod control;
+pub mod coordinator_client;
 mod leases;
 mod limits;
 mod migration;
@@ -62,6 +62,6 @@ mod shard;
 
 pub use options::Options;
 pub use replication::{
-    LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication, Standing,
+    LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication, ReplicationStatus,
 };
 pub use shard::{Shard, Statistics};

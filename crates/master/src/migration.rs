@@ -60,13 +60,14 @@ const OVER_MAX: usize = 4096;
 type Refused = (Status, u32);
 
 /// An incoming tablet.
-struct Arriving {
+struct IncomingTablet {
     range: TabletRange,
     /// Until it is complete.
     rebuild: Option<Rebuild>,
     /// It is complete once the log is durable up to here.
     complete: Option<LogPosition>,
-    heard: Time,
+    /// When the source was heard of last.
+    last_heard: Time,
 }
 
 /// The incoming and outgoing tablets.
@@ -75,14 +76,14 @@ pub(crate) struct Migrations {
     outgoing: BTreeMap<u64, Outgoing>,
     /// The reasons of failed migrations.
     failed: BTreeMap<u64, String>,
-    incoming: BTreeMap<u64, Arriving>,
+    incoming: BTreeMap<u64, IncomingTablet>,
     /// Incoming migrations that have ended: the tablet is served here, or will not come any more.
     over: BTreeMap<u64, bool>,
 }
 
 /// An earlier copy of a tablet that is about to be rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MadeWay {
+pub(crate) enum EarlierCopy {
     /// No part of it had come.
     Free,
     /// A part had come. Records of it may still be here.
@@ -92,7 +93,7 @@ pub(crate) enum MadeWay {
 }
 
 /// The result of a slice of work.
-pub(crate) struct Worked {
+pub(crate) struct WorkResult {
     pub(crate) again: bool,
     pub(crate) wake: Time,
     /// The log may have records without a tablet.
@@ -167,7 +168,7 @@ impl Migrations {
         if let Some(outgoing) = self.outgoing.get(&number) {
             if task.give_up {
                 self.outgoing.remove(&number);
-                self.has_failed(number, "the coordinator has called it off".to_owned());
+                self.note_failed(number, "the coordinator has called it off".to_owned());
             } else {
                 let given = outgoing.given().ok_or((Status::InProgress, IN_PROGRESS_US))?;
                 return Ok(MigratedOut { outcome: Ok(given) });
@@ -188,18 +189,18 @@ impl Migrations {
             self.outgoing.insert(number, Outgoing::new(task, now));
             return Err((Status::InProgress, IN_PROGRESS_US));
         };
-        self.has_failed(number, why.clone());
+        self.note_failed(number, why.clone());
         Ok(MigratedOut { outcome: Err(why) })
     }
 
-    fn has_failed(&mut self, number: u64, why: String) {
+    fn note_failed(&mut self, number: u64, why: String) {
         self.failed.insert(number, why);
         while self.failed.len() > OVER_MAX {
             self.failed.pop_first();
         }
     }
 
-    fn is_over(&mut self, number: u64, served: bool) {
+    fn note_over(&mut self, number: u64, served: bool) {
         self.over.insert(number, served);
         while self.over.len() > OVER_MAX {
             self.over.pop_first();
@@ -236,7 +237,7 @@ impl Migrations {
             Kind::Data => {
                 let arriving = self.incoming.get_mut(&head.migration);
                 let arriving = arriving.ok_or((Status::Refused, 0))?;
-                arriving.heard = now;
+                arriving.last_heard = now;
                 // A complete tablet has got these entries before.
                 let Some(rebuild) = &mut arriving.rebuild else { return at_once };
                 let entries = decode(body).ok_or(malformed)?;
@@ -250,7 +251,7 @@ impl Migrations {
                 let (version, _) = migration::number(body).ok_or(malformed)?;
                 let arriving = self.incoming.get_mut(&head.migration);
                 let arriving = arriving.ok_or((Status::Refused, 0))?;
-                arriving.heard = now;
+                arriving.last_heard = now;
                 if let Some(rebuild) = &mut arriving.rebuild {
                     let version = Version(version);
                     if version > Version::HIGHEST {
@@ -293,7 +294,8 @@ impl Migrations {
         }
         let rebuild =
             Rebuild::begin(log, [(range, SegmentId::NONE)]).map_err(|error| refused(&error))?;
-        let arriving = Arriving { range, rebuild: Some(rebuild), complete: None, heard: now };
+        let arriving =
+            IncomingTablet { range, rebuild: Some(rebuild), complete: None, last_heard: now };
         self.incoming.insert(number, arriving);
         Ok(())
     }
@@ -324,7 +326,7 @@ impl Migrations {
             drop(arriving.rebuild);
             log.drop_tablet(arriving.range);
         }
-        self.is_over(number, false);
+        self.note_over(number, false);
     }
 
     /// Serves a tablet: the coordinator has recorded that this shard owns it. Returns the tablet
@@ -333,7 +335,7 @@ impl Migrations {
         let mut range = None;
         if self.incoming.get(&number).is_some_and(|it| it.complete.is_some()) {
             range = self.incoming.remove(&number).map(|it| it.range);
-            self.is_over(number, true);
+            self.note_over(number, true);
         }
         match self.over.get(&number) {
             Some(true) => Ok(range),
@@ -354,29 +356,29 @@ impl Migrations {
             }
             log.cut_tablet(outgoing.task.range);
             self.outgoing.remove(&number);
-            self.has_failed(number, "the tablet was given away".to_owned());
+            self.note_failed(number, "the tablet was given away".to_owned());
             return Ok(true);
         }
         if !self.failed.contains_key(&number) && !self.over.contains_key(&number) {
-            self.is_over(number, false);
+            self.note_over(number, false);
         }
         Ok(false)
     }
 
     /// Makes way for a tablet that is about to be rebuilt here from its former master's log: the
     /// copy that came by migration from that master is not needed.
-    pub(crate) fn make_way(&mut self, log: &mut Log, range: TabletRange) -> MadeWay {
+    pub(crate) fn make_way(&mut self, log: &mut Log, range: TabletRange) -> EarlierCopy {
         let comes = self.incoming.iter().filter(|(_, it)| it.range.overlaps(&range));
         let numbers: Vec<(u64, bool)> =
             comes.map(|(number, it)| (*number, it.complete.is_some())).collect();
         if numbers.iter().any(|(_, complete)| *complete) {
-            return MadeWay::Complete;
+            return EarlierCopy::Complete;
         }
         if numbers.is_empty() {
-            return MadeWay::Free;
+            return EarlierCopy::Free;
         }
         numbers.into_iter().for_each(|(number, _)| self.throw_away(log, number));
-        MadeWay::ThrownAway
+        EarlierCopy::ThrownAway
     }
 
     /// Works for as long as the budget lasts.
@@ -386,10 +388,10 @@ impl Migrations {
         log: &mut Log,
         budget: &mut Budget,
         options: &Options,
-    ) -> Worked {
+    ) -> WorkResult {
         let now = context.now();
         let mut worked =
-            Worked { again: false, wake: Time::NEVER, sweep: false, remarks: Vec::new() };
+            WorkResult { again: false, wake: Time::NEVER, sweep: false, remarks: Vec::new() };
         let patience =
             Patience { serving: options.migration_patience, pausing: options.migration_pause };
         let mut failed = Vec::new();
@@ -405,13 +407,13 @@ impl Migrations {
                 let (range, to) = (outgoing.task.range, outgoing.task.to);
                 worked.remarks.push(format!("{range} did not move to {to}: {why}"));
             }
-            self.has_failed(number, why);
+            self.note_failed(number, why);
         }
         // The former master has stopped trying long before.
         let quiet = options.migration_patience * 2;
         let silent = self.incoming.iter().filter(|(_, it)| it.complete.is_none());
         let silent: Vec<(u64, Time)> =
-            silent.map(|(number, it)| (*number, it.heard + quiet)).collect();
+            silent.map(|(number, it)| (*number, it.last_heard + quiet)).collect();
         for (number, at) in silent {
             if at <= now {
                 self.throw_away(log, number);

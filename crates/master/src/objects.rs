@@ -1,6 +1,6 @@
 //! Updates of single objects: the effect of each, exactly once.
 
-use crate::clients::{Clients, Met};
+use crate::clients::{Clients, DuplicateCheck};
 use crate::outcome::Outcome;
 use thunderhead_log::{Completion, Condition, Error, HashedKey, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
@@ -19,16 +19,16 @@ pub(crate) fn update(
         return Outcome::refused(Status::Malformed, Version::NONE);
     };
     if identity.lease() != 0 {
-        match clients.meet(log, identity, (table, key)) {
-            Met::New => {}
-            Met::Done => {
+        match clients.check_duplicate(log, identity, (table, key)) {
+            DuplicateCheck::New => {}
+            DuplicateCheck::Done => {
                 let recorded = log.completion(identity.lease(), identity.sequence());
                 // The log's checksum covers these bytes, and this crate wrote them.
                 let outcome = recorded.and_then(|it| Outcome::of_record(&it.to_vec()));
                 let unreadable = Outcome::refused(Status::Stale, Version::NONE);
                 return outcome.map_or(unreadable, |(_, outcome)| outcome);
             }
-            Met::Refused(refused) => return refused,
+            DuplicateCheck::Refused(refused) => return refused,
         }
     }
     let done = match part.kind {

@@ -45,12 +45,12 @@ mod take_back;
 
 pub(crate) use recoveries::Recoveries;
 
-use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
+use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::options::Options;
-use crate::replication::{Home, Own};
+use crate::replication::{AdoptedReplicas, OwnBackup};
 use buffers::Buffers;
-use fetch::Heard;
+use fetch::FetchEvent;
 use jobs::{Job, Jobs};
 use std::time::Duration;
 use take_back::TakeBack;
@@ -98,10 +98,10 @@ pub(crate) enum Next {
 }
 
 /// The resources for a slice of work.
-pub(crate) struct Means<'a> {
+pub(crate) struct RecoveryResources<'a> {
     pub(crate) log: &'a mut Log,
     pub(crate) clients: &'a mut Clients,
-    pub(crate) asking: &'a mut Asking,
+    pub(crate) coordinator: &'a mut CoordinatorClient,
     pub(crate) budget: &'a mut Budget,
     /// Bytes that may be fetched and not replayed yet.
     pub(crate) memory_bytes: usize,
@@ -112,12 +112,12 @@ pub(crate) struct Means<'a> {
     /// Buffers for fetched bytes.
     buffers: &'a mut Buffers,
     /// The backup of the same process.
-    pub(crate) own: Own<'a>,
+    pub(crate) own: OwnBackup<'a>,
 }
 
 /// The effect of the coordinator's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub(crate) enum AnswerEffect {
     /// The answer was not for this recovery.
     NotOurs,
     /// All tablets are here, or none of them was.
@@ -150,8 +150,8 @@ pub(crate) struct Recovery {
     task: Recover,
     options: Options,
     /// When it last made progress, and when it last heard that it will.
-    got_on: Time,
-    heard: Time,
+    last_progress: Time,
+    last_heard: Time,
     jobs: Jobs,
     stage: Stage,
     rebuild: Option<Rebuild>,
@@ -184,8 +184,8 @@ impl Recovery {
             jobs: Jobs::new(std::mem::take(&mut task.segments)),
             task,
             options,
-            got_on: now,
-            heard: now,
+            last_progress: now,
+            last_heard: now,
             stage: Stage::Beginning,
             rebuild: None,
             has_tablets: false,
@@ -232,16 +232,16 @@ impl Recovery {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        let heard = self.jobs.reply(context, call, outcome);
-        self.hears(heard, context.now());
-        heard != Heard::NotOurs
+        let event = self.jobs.reply(context, call, outcome);
+        self.on_fetch_event(event, context.now());
+        event != FetchEvent::NotOurs
     }
 
-    fn hears(&mut self, heard: Heard, now: Time) {
-        match heard {
-            Heard::Progress => (self.got_on, self.heard) = (now, now),
-            Heard::Busy => self.heard = now,
-            Heard::NotOurs | Heard::Silence(_) | Heard::Setback => {}
+    fn on_fetch_event(&mut self, event: FetchEvent, now: Time) {
+        match event {
+            FetchEvent::Progress => (self.last_progress, self.last_heard) = (now, now),
+            FetchEvent::Busy => self.last_heard = now,
+            FetchEvent::NotOurs | FetchEvent::Silence(_) | FetchEvent::Setback => {}
         }
     }
 
@@ -258,11 +258,11 @@ impl Recovery {
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
         now: Time,
-    ) -> Answered {
+    ) -> AnswerEffect {
         if self.stage != Stage::Telling(question) {
-            return Answered::NotOurs;
+            return AnswerEffect::NotOurs;
         }
-        let mut answered = Answered::Whole;
+        let mut answered = AnswerEffect::Whole;
         match outcome {
             // Only a verdict says that the tablets are not this shard's. Another refusal may come
             // from a program of another version, or from a server, after a coordinator has written
@@ -294,7 +294,7 @@ impl Recovery {
                     return answered;
                 };
                 if self.begin_to_serve(log, clients, &owned) {
-                    answered = Answered::Parted;
+                    answered = AnswerEffect::Parted;
                 }
             }
         }
@@ -345,37 +345,41 @@ impl Recovery {
     }
 
     /// Returns the places of the replicas of adopted segments, once the log is this shard's.
-    pub(crate) fn take_homes(&mut self) -> Vec<Home> {
+    pub(crate) fn take_adopted_replicas(&mut self) -> Vec<AdoptedReplicas> {
         let is_ours = self.is_over() && self.failure.is_none();
-        self.back.as_mut().filter(|_| is_ours).map_or(Vec::new(), TakeBack::take_homes)
+        self.back.as_mut().filter(|_| is_ours).map_or(Vec::new(), TakeBack::take_adopted_replicas)
     }
 
     /// Works for as long as the budget lasts.
-    pub(crate) fn work(&mut self, context: &mut Context<'_>, means: &mut Means<'_>) -> Next {
+    pub(crate) fn work(
+        &mut self,
+        context: &mut Context<'_>,
+        resources: &mut RecoveryResources<'_>,
+    ) -> Next {
         self.waits_for_cleaners = false;
         let now = context.now();
         let mut wake = Time::NEVER;
         if matches!(self.stage, Stage::Beginning | Stage::MakingRoom | Stage::Replaying) {
             let timeout = self.options.backup_timeout;
-            let heard;
-            (wake, heard) = self.jobs.ask(
+            let events;
+            (wake, events) = self.jobs.ask(
                 context,
                 &self.task,
                 timeout,
-                means.memory_bytes,
-                means.buffers,
-                &mut means.own,
+                resources.memory_bytes,
+                resources.buffers,
+                &mut resources.own,
             );
-            heard.into_iter().for_each(|heard| self.hears(heard, now));
+            events.into_iter().for_each(|event| self.on_fetch_event(event, now));
         }
         let next = match self.stage {
-            Stage::Beginning => self.begin(means.log, now),
-            Stage::MakingRoom => Ok(self.make_room(means.log)),
-            Stage::Replaying => self.replay(means, now),
-            Stage::Finishing => self.finish(means.log, now),
-            Stage::Durable(position) if means.log.durable() >= position => {
+            Stage::Beginning => self.begin(resources.log, now),
+            Stage::MakingRoom => Ok(self.make_room(resources.log)),
+            Stage::Replaying => self.replay(resources, now),
+            Stage::Finishing => self.finish(resources.log, now),
+            Stage::Durable(position) if resources.log.durable() >= position => {
                 self.says("everything is durable, the coordinator is told");
-                self.tell_done(context, means);
+                self.tell_done(context, resources);
                 Ok(Next::Wait)
             }
             Stage::Durable(_) => Ok(Next::At(now + DURABLE_WAIT)),
@@ -383,15 +387,15 @@ impl Recovery {
             Stage::TellingAgain(at) if now < at => Ok(Next::At(at)),
             Stage::TellingAgain(_) => {
                 match self.failure.clone() {
-                    Some(why) => self.tell(context, means, Err(why)),
-                    None => self.tell_done(context, means),
+                    Some(why) => self.tell(context, resources, Err(why)),
+                    None => self.tell_done(context, resources),
                 }
                 Ok(Next::Wait)
             }
             Stage::Over => return Next::Over,
         };
         let is_held = std::mem::take(&mut self.is_held);
-        let since = (now, means.durable_moved, is_held);
+        let since = (now, resources.durable_moved, is_held);
         let next = next.and_then(|next| self.check_patience(since, next, &mut wake));
         match next {
             Ok(Next::Wait) if wake != Time::NEVER => Next::At(wake),
@@ -403,39 +407,39 @@ impl Recovery {
                     format!("partition {partition} of {crashed} cannot be rebuilt: {why}");
                 // For people; there may be a reason for each of many copies.
                 why.truncate(why.floor_char_boundary(FAILURE_BYTES_MAX));
-                self.drop_tablets(means.log, means.clients);
-                self.jobs.end(means.buffers);
+                self.drop_tablets(resources.log, resources.clients);
+                self.jobs.end(resources.buffers);
                 self.failure = Some(why.clone());
-                self.tell(context, means, Err(why));
+                self.tell(context, resources, Err(why));
                 Next::Wait
             }
         }
     }
 
     /// Reports the rebuilt tablets.
-    fn tell_done(&mut self, context: &mut Context<'_>, means: &mut Means<'_>) {
+    fn tell_done(&mut self, context: &mut Context<'_>, resources: &mut RecoveryResources<'_>) {
         let has = |taken: &Taken| {
-            let mut tablets = means.log.tablets();
+            let mut tablets = resources.log.tablets();
             tablets.find(|(range, _)| *range == taken.range)
         };
         let taken = self.task.tablets.iter().filter_map(has);
         let taken = taken.map(|(range, since)| Taken { range, since }).collect();
-        self.tell(context, means, Ok(taken));
+        self.tell(context, resources, Ok(taken));
     }
 
     fn tell(
         &mut self,
         context: &mut Context<'_>,
-        means: &mut Means<'_>,
+        resources: &mut RecoveryResources<'_>,
         outcome: Result<Vec<Taken>, String>,
     ) {
         let Recover { master, crashed, recovery, partition, .. } = self.task;
         // It may be an earlier recovery that left them.
-        let keeps = outcome.is_err() && means.log.inherited_segments().next().is_some();
+        let keeps = outcome.is_err() && resources.log.inherited_segments().next().is_some();
         let by = master;
         let recovered = Recovered { crashed, recovery, partition, by, outcome, keeps };
         let body = control::to_body(&recovered);
-        self.stage = Stage::Telling(means.asking.ask(context, Opcode::Recovered, body));
+        self.stage = Stage::Telling(resources.coordinator.ask(context, Opcode::Recovered, body));
     }
 
     /// Gives up if no message came for too long.
@@ -452,7 +456,7 @@ impl Recovery {
         let patience = self.options.recovery_patience;
         let for_copies = matches!(self.stage, Stage::Finishing) && !self.waits_for_cleaners;
         if for_copies || matches!(self.stage, Stage::Durable(_)) || is_held {
-            let until = self.got_on.max(durable_moved) + patience;
+            let until = self.last_progress.max(durable_moved) + patience;
             if now < until {
                 *wake = (*wake).min(until);
                 return Ok(next);
@@ -463,13 +467,13 @@ impl Recovery {
                 patience.as_secs()
             ));
         }
-        let busy_until = self.got_on + patience.saturating_mul(BUSY_PATIENCE);
-        let until = (self.heard + patience).min(busy_until);
+        let busy_until = self.last_progress + patience.saturating_mul(BUSY_PATIENCE);
+        let until = (self.last_heard + patience).min(busy_until);
         if now < until {
             *wake = (*wake).min(until);
             return Ok(next);
         }
-        let waited = now.0.saturating_sub(self.got_on.0) / 1_000_000_000;
+        let waited = now.0.saturating_sub(self.last_progress.0) / 1_000_000_000;
         if self.waits_for_cleaners {
             return Err(format!(
                 "the shard needs more memory: for {waited} seconds it waited for cleaners to free some"
@@ -498,7 +502,7 @@ impl Recovery {
         }
         self.has_tablets = true;
         // The shard may have had to remove the remains of an earlier attempt first.
-        (self.got_on, self.heard) = (now, now);
+        (self.last_progress, self.last_heard) = (now, now);
         self.stage = Stage::MakingRoom;
         Ok(Next::Again)
     }
@@ -527,7 +531,7 @@ impl Recovery {
     }
 
     /// Replays the segments that have arrived.
-    fn replay(&mut self, means: &mut Means<'_>, now: Time) -> Result<Next, String> {
+    fn replay(&mut self, resources: &mut RecoveryResources<'_>, now: Time) -> Result<Next, String> {
         loop {
             let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
             if self.jobs.is_over()
@@ -549,10 +553,10 @@ impl Recovery {
             let mut back = self.back.as_mut().filter(|back| back.adopts);
             let begun = back.as_ref().and_then(|back| back.current);
             let Some((number, job)) = self.jobs.whole(begun) else { return Ok(Next::Wait) };
-            if !means.may_replay && back.is_none() {
+            if !resources.may_replay && back.is_none() {
                 // Slow replication is not held against the backups that are read.
-                self.got_on = self.got_on.max(means.durable_moved);
-                self.heard = self.heard.max(self.got_on);
+                self.last_progress = self.last_progress.max(resources.durable_moved);
+                self.last_heard = self.last_heard.max(self.last_progress);
                 self.is_held = true;
                 return Ok(Next::At(now + DURABLE_WAIT));
             }
@@ -563,12 +567,12 @@ impl Recovery {
             let stepped = checked.map_err(ReplayError::from).and_then(|()| match &mut back {
                 Some(back) => {
                     back.current = Some(job.fetch.segment);
-                    rebuild.adopt(means.log, job.fetch.bytes(), from, ENTRIES, BYTES)
+                    rebuild.adopt(resources.log, job.fetch.bytes(), from, ENTRIES, BYTES)
                 }
-                None => rebuild.step(means.log, job.fetch.bytes(), from, ENTRIES, BYTES),
+                None => rebuild.step(resources.log, job.fetch.bytes(), from, ENTRIES, BYTES),
             });
             for (lease, sequence, record) in rebuild.take_completions().iter() {
-                let first = means.clients.came(lease, sequence, record);
+                let first = resources.clients.came(lease, sequence, record);
                 rebuild.acknowledged(lease, first);
             }
             let until = match stepped {
@@ -589,7 +593,7 @@ impl Recovery {
                 }
                 Err(ReplayError::Log(error)) => return self.short_of_memory(error, now),
             };
-            (self.got_on, self.heard) = (now, now);
+            (self.last_progress, self.last_heard) = (now, now);
             // An adopted segment is checked first, and then adopted from its beginning.
             let behind =
                 until.filter(|at| *at > 0).map_or(job.fetch.bytes().len(), |at| at as usize);
@@ -608,11 +612,11 @@ impl Recovery {
                     if let Some(back) = back {
                         back.current = None;
                     }
-                    self.jobs.done(number, means.buffers);
+                    self.jobs.done(number, resources.buffers);
                 }
             }
             // One entry cannot be cut, however long it is.
-            if !means.budget.spend(Duration::from_nanos(took).min(SLICE)) {
+            if !resources.budget.spend(Duration::from_nanos(took).min(SLICE)) {
                 return Ok(Next::Again);
             }
         }
@@ -621,7 +625,7 @@ impl Recovery {
     fn finish(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
         match rebuild.take_in(log) {
-            TakeIn::Done => (self.got_on, self.heard) = (now, now),
+            TakeIn::Done => (self.last_progress, self.last_heard) = (now, now),
             TakeIn::Again => return Ok(Next::Again),
             TakeIn::Waits => return Ok(Next::At(now + DURABLE_WAIT)),
         }
@@ -633,7 +637,7 @@ impl Recovery {
             Ok(()) => {
                 let rebuild = self.rebuild.take();
                 if let (Some(back), Some(rebuild)) = (&mut self.back, rebuild) {
-                    back.is_named(rebuild);
+                    back.on_named(rebuild);
                 }
                 self.stage = Stage::Durable(log.appended());
                 Ok(Next::Again)

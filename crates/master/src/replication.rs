@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It does no I/O: [`Replication::turn`] looks at the state and makes requests. Its owner sends
-//! them and reports the outcome of each. Its other half, made together with it, is the
+//! them and reports the outcome of each. The log's side, made together with it, is the
 //! [`thunderhead_log::Replicator`], which the log calls when its segments change. Only the log's
 //! thread uses both. Their shared state is in a lock only because the log may be sent to another
 //! thread.
@@ -62,34 +62,33 @@
 //!
 //! # Modules
 //!
-//! `segment` holds the state of a segment and its replicas; `replicator` is the log's half;
+//! `segment` holds the state of a segment and its replicas; `replicator` is the log's side;
 //! `placement` chooses servers; `messages` makes requests and reads answers; `copies` has bytes
 //! fetched from memory; `blocks` keeps bytes until all replicas have them; `gathering` delays
 //! messages while backup syncs are slow, so that more writes share a sync; `adopt` takes over
-//! replicas of the log's previous generation; `rests` frees the remains of lost replicas; `risk`
-//! knows the segments with too few replicas; `lease` knows until when reads may be answered; `link`
-//! connects the manager with a shard; `trial` is placement by itself, for models.
+//! replicas of the log's previous generation; `remains` frees the remains of lost replicas; `risk`
+//! knows the segments with too few replicas; `lease` knows until when reads may be answered;
+//! `driver` connects the manager with a shard; `trial` is placement by itself, for models.
 
 mod adopt;
 mod blocks;
 mod copies;
+mod driver;
 mod gathering;
 mod lease;
-mod link;
 mod messages;
 mod placement;
+mod remains;
 mod replicator;
-mod rests;
 mod risk;
 mod segment;
 mod trial;
 
-pub(crate) use adopt::Home;
-pub use gathering::Awaited;
-pub(crate) use link::Link;
-pub(crate) use link::Own;
-pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
-pub use trial::Trial;
+pub(crate) use adopt::AdoptedReplicas;
+pub use driver::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
+pub(crate) use driver::{OwnBackup, ReplicationDriver};
+pub use gathering::AwaitedAnswers;
+pub use trial::PlacementTrial;
 
 use crate::limits::{BYTES_BESIDE_HEADS, FETCHED_BYTES};
 use blocks::SpareBlocks;
@@ -97,7 +96,7 @@ use gathering::Gathering;
 use lease::Lease;
 use messages::{InFlight, Outgoing};
 use placement::Servers;
-use rests::Frees;
+use remains::PendingFrees;
 use risk::Risk;
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -206,7 +205,7 @@ pub(crate) struct State {
     mend_at: Time,
     risk: Risk,
     servers: Servers,
-    frees: BTreeMap<ServerId, Frees>,
+    pending_frees: BTreeMap<ServerId, PendingFrees>,
     lease: Lease,
     gathering: Gathering,
     outgoing: VecDeque<Outgoing>,
@@ -260,7 +259,7 @@ impl Shared {
 
 /// The status of replication, all read in one look: the end of a turn needs each part of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct ReplicationStatus {
     /// There are requests to be sent.
     pub has_requests: bool,
     /// How far the log's heads are durable.
@@ -279,7 +278,7 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// Returns a manager and its other half, which is for the log.
+    /// Returns a manager and the log's side of it.
     #[must_use]
     pub fn new(settings: Settings, random: Random) -> (Replication, Box<dyn Replicator>) {
         let state = State {
@@ -296,7 +295,7 @@ impl Replication {
             mend_at: Time(0),
             risk: Risk::default(),
             servers: Servers::default(),
-            frees: BTreeMap::new(),
+            pending_frees: BTreeMap::new(),
             lease: Lease::default(),
             gathering: Gathering::default(),
             outgoing: VecDeque::new(),
@@ -313,7 +312,7 @@ impl Replication {
             statistics: ReplicationStatistics::default(),
         };
         let shared = Shared(Arc::new(Mutex::new(state)));
-        let replicator = Box::new(replicator::Half(shared.clone()));
+        let replicator = Box::new(replicator::LogSide(shared.clone()));
         (Replication { shared }, replicator)
     }
 
@@ -328,8 +327,8 @@ impl Replication {
         &mut self,
         now: Time,
         log: &mut Log,
-        awaited: impl FnOnce(LogPosition) -> Awaited,
-    ) -> Standing {
+        awaited: impl FnOnce(LogPosition) -> AwaitedAnswers,
+    ) -> ReplicationStatus {
         self.shared.state().renew_room();
         self.turn_again(now, log, awaited)
     }
@@ -339,17 +338,17 @@ impl Replication {
         &mut self,
         now: Time,
         log: &mut Log,
-        awaited: impl FnOnce(LogPosition) -> Awaited,
-    ) -> Standing {
+        awaited: impl FnOnce(LogPosition) -> AwaitedAnswers,
+    ) -> ReplicationStatus {
         let mut state = self.shared.state();
         state.turn(now, log, awaited);
-        state.standing()
+        state.status()
     }
 
     /// Returns the status.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.shared.state().standing()
+    pub fn status(&self) -> ReplicationStatus {
+        self.shared.state().status()
     }
 
     /// Returns the next request to be sent.
@@ -413,8 +412,8 @@ impl Replication {
 }
 
 impl State {
-    fn standing(&self) -> Standing {
-        Standing {
+    fn status(&self) -> ReplicationStatus {
+        ReplicationStatus {
             has_requests: !self.outgoing.is_empty(),
             durable: self.durable,
             reads_until: if self.settings.replicas == 0 { Time::NEVER } else { self.lease.until },
@@ -423,7 +422,12 @@ impl State {
         }
     }
 
-    fn turn(&mut self, now: Time, log: &mut Log, awaited: impl FnOnce(LogPosition) -> Awaited) {
+    fn turn(
+        &mut self,
+        now: Time,
+        log: &mut Log,
+        awaited: impl FnOnce(LogPosition) -> AwaitedAnswers,
+    ) {
         (self.now, self.wake) = (now, None);
         if self.settings.replicas == 0 || self.is_deposed {
             return;

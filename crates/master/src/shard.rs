@@ -1,15 +1,15 @@
 //! The service.
 
-use crate::asking::Asking;
 use crate::cleaning::Cleaning;
 use crate::clients::Clients;
 use crate::control::{Control, TIMER_ASK, TIMER_LEASES, TIMER_PARKED};
+use crate::coordinator_client::CoordinatorClient;
 use crate::leases::Leases;
 use crate::objects;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
-use crate::replication::{Link, LocalBackup, Replication};
+use crate::replication::{LocalBackup, Replication, ReplicationDriver};
 use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
@@ -79,7 +79,7 @@ pub struct Shard {
     pub(crate) master: Option<MasterId>,
     /// There is no coordinator to ask about leases, so the shard trusts all.
     pub(crate) trusts: bool,
-    pub(crate) asking: Asking,
+    pub(crate) coordinator: CoordinatorClient,
     pub(crate) leases: Leases,
     pub(crate) control: Control,
     pub(crate) cleaning: Cleaning,
@@ -89,7 +89,7 @@ pub struct Shard {
     /// An update was requested in this turn.
     pub(crate) has_updated: bool,
     /// The manager of the log's replicas, unless the log has its own.
-    pub(crate) link: Option<Link>,
+    pub(crate) replication: Option<ReplicationDriver>,
 }
 
 impl Shard {
@@ -127,20 +127,20 @@ impl Shard {
             options,
             master,
             trusts,
-            asking: Asking::new(coordinators, TIMER_ASK),
+            coordinator: CoordinatorClient::new(coordinators, TIMER_ASK),
             leases: Leases::default(),
             control: Control::default(),
             cleaning: Cleaning::default(),
             has_begun: false,
             watches_parked: false,
             has_updated: false,
-            link: None,
+            replication: None,
         }
     }
 
     /// Replaces the addresses of the coordinators.
     pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
-        self.asking.set_coordinators(coordinators);
+        self.coordinator.set_coordinators(coordinators);
     }
 
     /// Starts cleaners beside the reactor, as workers of the node's world. Returns how many there
@@ -156,11 +156,11 @@ impl Shard {
         self.cleaning.start(&self.log, workers, count)
     }
 
-    /// The same, on a log whose replicator is the other half of this manager. `own` is the server
+    /// The same, on a log whose replicator belongs to this manager. `own` is the server
     /// that it is part of.
     #[must_use]
     pub fn replicated(self, replication: Replication, own: ServerId) -> Shard {
-        Shard { link: Some(Link::new(replication, own)), ..self }
+        Shard { replication: Some(ReplicationDriver::new(replication, own)), ..self }
     }
 
     /// Returns a shard in no cluster that is [`replicated`](Shard::replicated); one of the
@@ -179,13 +179,13 @@ impl Shard {
 
     /// Returns the manager of the log's replicas.
     pub fn replication(&mut self) -> Option<&mut Replication> {
-        self.link.as_mut().map(|link| &mut link.replication)
+        self.replication.as_mut().map(|driver| &mut driver.replication)
     }
 
     /// Whether a backup has reported that this master was declared crashed.
     #[must_use]
     pub fn is_deposed(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.standing.is_deposed)
+        self.replication.as_ref().is_some_and(|driver| driver.status.is_deposed)
     }
 
     /// The log.
@@ -258,7 +258,8 @@ impl Shard {
     /// `replication::lease` gives the reason.
     #[inline]
     fn lapsed(&self, context: &mut Context<'_>) -> Option<(Status, u32)> {
-        let until = self.link.as_ref().map_or(Time::NEVER, |link| link.standing.reads_until);
+        let until =
+            self.replication.as_ref().map_or(Time::NEVER, |driver| driver.status.reads_until);
         if until == Time::NEVER {
             return None;
         }
@@ -646,8 +647,8 @@ impl Shard {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        if let Some(link) = &mut self.link
-            && link.reply(context.now(), call, outcome)
+        if let Some(driver) = &mut self.replication
+            && driver.reply(context.now(), call, outcome)
         {
             return true;
         }
@@ -656,7 +657,7 @@ impl Shard {
 
     /// Handles a timer that has gone off. Returns true if it was this shard's.
     pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        self.link.as_mut().is_some_and(|link| link.timer(number))
+        self.replication.as_mut().is_some_and(|driver| driver.timer(number))
             || self.control_timer(context, number)
     }
 
@@ -678,7 +679,7 @@ impl Shard {
                 context.set_timer(context.now() + self.options.check_leases_every, TIMER_LEASES);
             }
         }
-        let own = self.link.as_ref().map(Link::own);
+        let own = self.replication.as_ref().map(ReplicationDriver::own);
         let beside = own.zip(local.as_mut().map(|it| &mut **it as &mut dyn LocalBackup));
         self.control_turn_over(context, beside);
         self.log.turn();
@@ -686,8 +687,8 @@ impl Shard {
             // Each turn passes on a piece of it.
             context.alarm().ring();
         }
-        if let Some(link) = &mut self.link {
-            link.run(context, &mut self.log, &mut self.asking, &self.parked, local);
+        if let Some(driver) = &mut self.replication {
+            driver.run(context, &mut self.log, &mut self.coordinator, &self.parked, local);
         }
         self.parked.release(self.log.durable(), context);
         if self.parked.count() > 0 {
@@ -698,7 +699,7 @@ impl Shard {
 
     /// Sets the timer for answers that wait for backups.
     fn watch_parked(&mut self, context: &mut Context<'_>) {
-        if !self.watches_parked && self.link.is_some() {
+        if !self.watches_parked && self.replication.is_some() {
             self.watches_parked = true;
             context.set_timer(context.now() + self.options.parked_patience, TIMER_PARKED);
         }

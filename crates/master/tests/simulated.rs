@@ -16,7 +16,7 @@ use thunderhead_log::{
 use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{
-    CallError, Calling, Context, Decision, Node, Opcode, Request, Retry, Service,
+    CallError, Context, Decision, Node, Opcode, Request, Retry, Service, TaskCaller,
 };
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
@@ -133,7 +133,7 @@ impl Service for Coordinator {
 
 /// Gives the tablet to the present generation of the shard.
 async fn coordinate(
-    calling: Calling,
+    caller: TaskCaller,
     tasks: Tasks,
     cluster: Rc<Cluster>,
     shard: SocketAddr,
@@ -162,10 +162,10 @@ async fn coordinate(
                 segments,
             };
             let body = control::to_body(&recover);
-            let _ = calling.call(shard, Opcode::Recover, body, timeout).await;
+            let _ = caller.call(shard, Opcode::Recover, body, timeout).await;
         } else if !cluster.is_taken.get() {
             let body = control::to_body(&Tablets { master, tablets: vec![range], map_version: 0 });
-            let taken = calling.call(shard, Opcode::TakeTablets, body, timeout).await;
+            let taken = caller.call(shard, Opcode::TakeTablets, body, timeout).await;
             cluster.is_taken.set(taken.is_ok());
         }
     }
@@ -232,7 +232,7 @@ struct History {
 }
 
 struct Client {
-    calling: Calling,
+    caller: TaskCaller,
     tasks: Tasks,
     clock: Clock,
     random: Random,
@@ -314,7 +314,7 @@ impl Client {
         let mut retry = Retry::new(opcode.repeat(), deadline);
         let outcome = loop {
             let timeout = Some(Duration::from_millis(40));
-            match self.calling.call(self.server, opcode, body.clone(), timeout).await {
+            match self.caller.call(self.server, opcode, body.clone(), timeout).await {
                 Ok(reply) => break self.understand(action, &reply),
                 Err(CallError::Refused { status: Status::NotFound, .. }) => break Outcome::Absent,
                 Err(CallError::Refused {
@@ -381,8 +381,8 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
         let mut node = Node::new(boot.world, boot.transport, Coordinator(Rc::clone(&own)));
         node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
         if way == Way::Recovers {
-            let (calling, tasks) = (node.calling(), node.tasks().clone());
-            node.tasks().spawn(coordinate(calling, tasks, Rc::clone(&own), to, backups));
+            let (caller, tasks) = (node.task_caller(), node.tasks().clone());
+            node.tasks().spawn(coordinate(caller, tasks, Rc::clone(&own), to, backups));
         }
         Box::new(node)
     });
@@ -399,7 +399,7 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
             for _ in 0..tasks {
                 working.set(working.get() + 1);
                 let client = Client {
-                    calling: node.calling(),
+                    caller: node.task_caller(),
                     tasks: node.tasks().clone(),
                     clock: clock.clone(),
                     lease: 1 + random.below(1 << 60),

@@ -1,7 +1,7 @@
 //! Calls by a thread that waits for its replies and does the I/O itself while it waits: no handoff
 //! between threads, and no wake-up on the way.
 
-use crate::calls::{CallError, CallId, Calls, Ended, For};
+use crate::calls::{CallError, CallId, Calls, FailedCall, OutcomeReceiver};
 use crate::node::outcome;
 use crate::opcode::Opcode;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use thunderhead_runtime::{Time, World};
 use thunderhead_wire::message::MessageHead;
 
 /// Receives each call that has ended, with its outcome.
-pub type Done<'d> = dyn FnMut(CallId, Result<&[u8], CallError>) + 'd;
+pub type OutcomeHandler<'d> = dyn FnMut(CallId, Result<&[u8], CallError>) + 'd;
 
 /// Makes calls from the thread that owns it.
 pub struct Caller {
@@ -82,20 +82,21 @@ impl Caller {
             self.transport.tell_time(self.now);
         }
         let (timing, transport) = ((self.now, timeout), self.transport.as_mut());
-        let begun = self.calls.call(transport, to, opcode.code(), parts, timing, For::Service);
+        let begun =
+            self.calls.call(transport, to, opcode.code(), parts, timing, OutcomeReceiver::Service);
         begun.map_err(|(error, _)| error)
     }
 
     /// Sends the begun calls and takes the bytes that have arrived, without blocking; passes each
     /// ended call to `done`. Returns whether anything arrived.
     #[inline]
-    pub fn poll(&mut self, done: &mut Done<'_>) -> bool {
+    pub fn poll(&mut self, done: &mut OutcomeHandler<'_>) -> bool {
         self.now = self.clock.now();
         self.look(done)
     }
 
     #[inline(always)]
-    fn look(&mut self, done: &mut Done<'_>) -> bool {
+    fn look(&mut self, done: &mut OutcomeHandler<'_>) -> bool {
         self.knows_time = false;
         let Caller { transport, calls, now, .. } = self;
         let mut busy = transport.poll(*now, &mut Answers { calls, done });
@@ -107,12 +108,12 @@ impl Caller {
     }
 
     /// Like [`Caller::poll`], but spins for a while until something arrives, and finally sleeps.
-    pub fn wait(&mut self, done: &mut Done<'_>) {
+    pub fn wait(&mut self, done: &mut OutcomeHandler<'_>) {
         self.wait_until(Time::NEVER, done);
     }
 
     /// Like [`Caller::wait`], but not beyond a time.
-    pub fn wait_until(&mut self, until: Time, done: &mut Done<'_>) {
+    pub fn wait_until(&mut self, until: Time, done: &mut OutcomeHandler<'_>) {
         self.now = self.clock.now();
         self.wait_from_now(until, done);
     }
@@ -123,7 +124,7 @@ impl Caller {
         &mut self,
         until: Time,
         was_rung: &mut dyn FnMut() -> bool,
-        done: &mut Done<'_>,
+        done: &mut OutcomeHandler<'_>,
     ) {
         self.now = self.clock.now();
         self.wait_while(until, was_rung, done);
@@ -131,12 +132,17 @@ impl Caller {
 
     /// Like [`Caller::wait_until`], but uses a time that was read a moment ago.
     #[inline(always)]
-    fn wait_from_now(&mut self, until: Time, done: &mut Done<'_>) {
+    fn wait_from_now(&mut self, until: Time, done: &mut OutcomeHandler<'_>) {
         self.wait_while(until, || false, done);
     }
 
     #[inline(always)]
-    fn wait_while(&mut self, until: Time, mut ends: impl FnMut() -> bool, done: &mut Done<'_>) {
+    fn wait_while(
+        &mut self,
+        until: Time,
+        mut ends: impl FnMut() -> bool,
+        done: &mut OutcomeHandler<'_>,
+    ) {
         let mut looks = 0u32;
         while !self.look(done) && !ends() {
             looks = looks.wrapping_add(1);
@@ -174,11 +180,11 @@ impl Caller {
 
 struct Answers<'a> {
     calls: &'a mut Calls,
-    done: &'a mut Done<'a>,
+    done: &'a mut OutcomeHandler<'a>,
 }
 
 impl Answers<'_> {
-    fn end(&mut self, ended: Vec<Ended>) {
+    fn end(&mut self, ended: Vec<FailedCall>) {
         for (id, _, error) in ended {
             (self.done)(id, Err(error));
         }

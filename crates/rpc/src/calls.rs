@@ -76,7 +76,7 @@ impl CallError {
 }
 
 /// The receiver of a call's outcome.
-pub(crate) enum For {
+pub(crate) enum OutcomeReceiver {
     /// The service.
     Service,
     /// A task, or another holder of the slot's other end.
@@ -85,7 +85,7 @@ pub(crate) enum For {
 
 pub(crate) struct Call {
     to: SocketAddr,
-    pub(crate) outcome_for: For,
+    pub(crate) outcome_for: OutcomeReceiver,
     deadline: Time,
     /// The message to send once there is a connection.
     unsent: Option<Vec<u8>>,
@@ -113,7 +113,7 @@ pub(crate) struct Calls {
 }
 
 /// A call that ended without a reply: its id, its receiver and the error.
-pub(crate) type Ended = (CallId, For, CallError);
+pub(crate) type FailedCall = (CallId, OutcomeReceiver, CallError);
 
 impl Calls {
     /// Makes a call.
@@ -124,8 +124,8 @@ impl Calls {
         opcode: u16,
         parts: &[&[u8]],
         timing: (Time, Option<Duration>),
-        outcome_for: For,
-    ) -> Result<CallId, (CallError, For)> {
+        outcome_for: OutcomeReceiver,
+    ) -> Result<CallId, (CallError, OutcomeReceiver)> {
         let (now, timeout) = timing;
         let deadline = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         let timeout_us =
@@ -199,7 +199,7 @@ impl Calls {
         &mut self,
         transport: &mut dyn Transport,
         connection: ConnectionId,
-    ) -> Vec<Ended> {
+    ) -> Vec<FailedCall> {
         let Some(to) = self.addresses.get(&connection).copied() else { return Vec::new() };
         let most = transport.peer(connection).map_or(0, |peer| peer.agreement.message_bytes_max);
         if let Some(session) = self.sessions.get_mut(&to) {
@@ -223,7 +223,7 @@ impl Calls {
     }
 
     /// Handles a closed connection: its calls fail.
-    pub(crate) fn closed(&mut self, connection: ConnectionId, why: Cause) -> Vec<Ended> {
+    pub(crate) fn closed(&mut self, connection: ConnectionId, why: Cause) -> Vec<FailedCall> {
         let Some(to) = self.addresses.remove(&connection) else { return Vec::new() };
         self.sessions.remove(&to);
         if self.last.is_some_and(|(last, ..)| last == to) {
@@ -244,7 +244,7 @@ impl Calls {
             .collect()
     }
 
-    fn end_all(&mut self, ids: &[u64], why: impl Fn(&Call) -> CallError) -> Vec<Ended> {
+    fn end_all(&mut self, ids: &[u64], why: impl Fn(&Call) -> CallError) -> Vec<FailedCall> {
         let mut ended = Vec::new();
         for id in ids {
             if let Some(call) = self.take(*id) {
@@ -288,14 +288,14 @@ impl Calls {
 
     /// Ends the calls whose deadline has passed, and returns them.
     #[inline]
-    pub(crate) fn late(&mut self, now: Time) -> Vec<Ended> {
+    pub(crate) fn late(&mut self, now: Time) -> Vec<FailedCall> {
         if self.earliest.is_none_or(|earliest| earliest > now) {
             return Vec::new();
         }
         self.end_late(now)
     }
 
-    fn end_late(&mut self, now: Time) -> Vec<Ended> {
+    fn end_late(&mut self, now: Time) -> Vec<FailedCall> {
         let late = self.ids(|call| call.deadline <= now);
         // A request that was never sent was not carried out.
         let ended = self.end_all(&late, |call| match call.unsent {

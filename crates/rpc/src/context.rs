@@ -1,8 +1,8 @@
 //! A service's view of its node.
 
-use crate::calls::{CallError, CallId, Calls, For};
+use crate::calls::{CallError, CallId, Calls, OutcomeReceiver};
 use crate::opcode::Opcode;
-use crate::tasks::Calling;
+use crate::tasks::TaskCaller;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_net::{ConnectionId, ForeignPeer, OwnCluster, Transport};
@@ -45,7 +45,7 @@ pub(crate) struct State {
     /// Its workers end when the node is dropped.
     pub(crate) world: World,
     pub(crate) tasks: Tasks,
-    pub(crate) calling: Calling,
+    pub(crate) task_caller: TaskCaller,
     /// Calls that failed before they were sent. Their outcomes are delivered at the end of the
     /// turn.
     pub(crate) failed: Vec<(CallId, CallError)>,
@@ -160,8 +160,8 @@ impl Context<'_> {
 
     /// Returns the handle with which a service's tasks make calls.
     #[must_use]
-    pub fn calling(&self) -> Calling {
-        self.state.calling.clone()
+    pub fn task_caller(&self) -> TaskCaller {
+        self.state.task_caller.clone()
     }
 
     /// Answers a request with a body made of several parts.
@@ -198,7 +198,14 @@ impl Context<'_> {
     ) -> CallId {
         let timing = (self.state.now, timeout);
         let code = opcode.code();
-        match self.state.calls.call(self.transport, to, code, parts, timing, For::Service) {
+        match self.state.calls.call(
+            self.transport,
+            to,
+            code,
+            parts,
+            timing,
+            OutcomeReceiver::Service,
+        ) {
             Ok(id) => id,
             Err((error, _)) => {
                 // Ids from the top never belong to real calls.

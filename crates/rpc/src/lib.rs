@@ -27,11 +27,11 @@ mod opcode;
 mod retry;
 mod tasks;
 
-pub use caller::{Caller, Done};
+pub use caller::{Caller, OutcomeHandler};
 pub use calls::{CallError, CallId};
 pub use context::{Context, ReplyTo, Request};
 pub use node::{Node, Service};
 pub use opcode::{Level, Opcode, Repeat, ServiceKind, check_levels};
 pub use retry::{Decision, Retry};
-pub use tasks::Calling;
+pub use tasks::TaskCaller;
 pub use thunderhead_net::ForeignPeer;

@@ -1,9 +1,9 @@
 //! A service on a transport, to which either world gives turns.
 
-use crate::calls::{CallError, CallId, Calls, Ended, For};
+use crate::calls::{CallError, CallId, Calls, FailedCall, OutcomeReceiver};
 use crate::context::{Context, ReplyTo, Request, State};
 use crate::opcode::Opcode;
-use crate::tasks::{self, Calling};
+use crate::tasks::{self, TaskCaller};
 use std::time::Duration;
 use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
 use thunderhead_runtime::clock::Clock;
@@ -74,7 +74,7 @@ impl<S: Service> Node<S> {
             calls: Calls::default(),
             timers: Timers::default(),
             tasks: Tasks::new(world.alarm.clone(), now),
-            calling: Calling::new(world.alarm.clone()),
+            task_caller: TaskCaller::new(world.alarm.clone()),
             failed: Vec::new(),
             failures: 0,
             is_simulated: matches!(clock, Clock::Sim(_)),
@@ -103,8 +103,8 @@ impl<S: Service> Node<S> {
 
     /// Returns the handle with which tasks of this node make calls.
     #[must_use]
-    pub fn calling(&self) -> Calling {
-        self.state.calling.clone()
+    pub fn task_caller(&self) -> TaskCaller {
+        self.state.task_caller.clone()
     }
 
     /// Returns the transport.
@@ -172,25 +172,25 @@ impl<S: Service> Node<S> {
 
     /// Makes the calls that tasks have requested.
     fn make_calls(&mut self) {
-        let wanted = std::mem::take(&mut *self.state.calling.wanted.borrow_mut());
-        for call in wanted {
+        let queued = std::mem::take(&mut *self.state.task_caller.queued.borrow_mut());
+        for call in queued {
             let timing = (self.state.now, call.timeout);
             let (code, parts) = (call.opcode.code(), [call.body.as_slice()]);
-            let outcome_for = For::Slot(call.slot);
+            let outcome_for = OutcomeReceiver::Slot(call.slot);
             let transport = self.transport.as_mut();
             let made = self.state.calls.call(transport, call.to, code, &parts, timing, outcome_for);
-            if let Err((error, For::Slot(slot))) = made {
+            if let Err((error, OutcomeReceiver::Slot(slot))) = made {
                 tasks::deliver(&slot, Err(error));
             }
         }
     }
 }
 
-fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: Ended) {
+fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: FailedCall) {
     let (id, outcome_for, error) = ended;
     match outcome_for {
-        For::Service => service.reply(context, id, Err(error)),
-        For::Slot(slot) => tasks::deliver(&slot, Err(error)),
+        OutcomeReceiver::Service => service.reply(context, id, Err(error)),
+        OutcomeReceiver::Slot(slot) => tasks::deliver(&slot, Err(error)),
     }
 }
 
@@ -300,8 +300,8 @@ fn reply<S: Service>(
     let Some(call) = calls.take(head.id()) else { return };
     let outcome = outcome(head, body);
     match call.outcome_for {
-        For::Service => service.reply(context, CallId(head.id()), outcome),
-        For::Slot(slot) => tasks::deliver(&slot, outcome),
+        OutcomeReceiver::Service => service.reply(context, CallId(head.id()), outcome),
+        OutcomeReceiver::Slot(slot) => tasks::deliver(&slot, outcome),
     }
 }
 

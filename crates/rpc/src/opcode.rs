@@ -206,7 +206,7 @@ opcodes! {
 
 impl Opcode {
     /// Whether only a coordinator sends it, to have something done. Its body then begins with the
-    /// leadership that sends it ([`Leadership`](thunderhead_wire::leadership::Leadership)).
+    /// leadership that sends it ([`CommandHeader`](thunderhead_wire::command::CommandHeader)).
     #[must_use]
     pub fn is_command(self) -> bool {
         use Opcode::{

@@ -24,7 +24,7 @@ pub(crate) struct Outcome {
 }
 
 /// A call that a task has requested.
-pub(crate) struct Wanted {
+pub(crate) struct QueuedCall {
     pub(crate) to: SocketAddr,
     pub(crate) opcode: Opcode,
     pub(crate) body: Vec<u8>,
@@ -34,14 +34,14 @@ pub(crate) struct Wanted {
 
 /// Makes calls for the tasks of a node. Clones belong to the same node.
 #[derive(Clone)]
-pub struct Calling {
-    pub(crate) wanted: Rc<RefCell<Vec<Wanted>>>,
+pub struct TaskCaller {
+    pub(crate) queued: Rc<RefCell<Vec<QueuedCall>>>,
     alarm: Alarm,
 }
 
-impl Calling {
-    pub(crate) fn new(alarm: Alarm) -> Calling {
-        Calling { wanted: Rc::default(), alarm }
+impl TaskCaller {
+    pub(crate) fn new(alarm: Alarm) -> TaskCaller {
+        TaskCaller { queued: Rc::default(), alarm }
     }
 
     /// Calls a server and waits for the body of its reply. Dropping the future discards the reply;
@@ -54,16 +54,16 @@ impl Calling {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Vec<u8>, CallError>> + use<> {
         let slot = Slot::default();
-        let wanted = Wanted { to, opcode, body, timeout, slot: Arc::clone(&slot) };
-        self.wanted.borrow_mut().push(wanted);
+        let call = QueuedCall { to, opcode, body, timeout, slot: Arc::clone(&slot) };
+        self.queued.borrow_mut().push(call);
         self.alarm.ring();
-        Awaited(slot)
+        ReplyFuture(slot)
     }
 }
 
-struct Awaited(Slot);
+struct ReplyFuture(Slot);
 
-impl Future for Awaited {
+impl Future for ReplyFuture {
     type Output = Result<Vec<u8>, CallError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

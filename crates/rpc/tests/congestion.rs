@@ -120,12 +120,12 @@ fn services_and_tasks_are_refused_calls_too() {
     let transport = OsTransport::new(&world, options(true)).unwrap();
     let eager = Eager { to, outcomes: Vec::new() };
     let mut eager = Node::new(world, Box::new(transport), eager);
-    let calling = eager.calling();
+    let caller = eager.task_caller();
     let (tell, told) = std::sync::mpsc::channel();
     eager.tasks().spawn(async move {
         let mut body = 8u32.to_le_bytes().to_vec();
         body.extend(BODY);
-        let refused = calling.call(to, Opcode::Echo, body.clone(), None).await;
+        let refused = caller.call(to, Opcode::Echo, body.clone(), None).await;
         tell.send(refused.map(|reply| reply.len())).unwrap();
     });
     // The server takes no turn meanwhile, so there is no connection yet.

@@ -8,7 +8,7 @@
 mod scenario;
 
 use scenario::scale::{self, Size};
-use scenario::{Extras, Met, Outcomes, run};
+use scenario::{Extras, Outcomes, RareEvents, run};
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +96,7 @@ fn tell(Arguments { seed, extras, .. }: &Arguments) -> ExitCode {
     }
     let again = run(*seed, *extras, false).digest == outcomes.digest;
     println!("seed {seed}: {} operations, digest {:016x}", outcomes.operations, outcomes.digest);
-    println!("{:?}", outcomes.met);
+    println!("{:?}", outcomes.rare_events);
     if !again {
         println!("a second run was not the same: something is drawn from outside the seed");
     }
@@ -113,7 +113,7 @@ struct Totals {
     turns: u64,
     virtual_time: Duration,
     repeated: u64,
-    met: Met,
+    rare_events: RareEvents,
     failures: u64,
 }
 
@@ -125,7 +125,7 @@ impl Totals {
         self.turns += outcomes.turns;
         self.virtual_time += outcomes.virtual_time;
         self.repeated += u64::from(repeated);
-        self.met += outcomes.met;
+        self.rare_events += outcomes.rare_events;
         if let Some(failure) = outcomes.failure {
             self.failures += 1;
             println!("seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}{extras}");
@@ -172,14 +172,22 @@ fn swarm(Arguments { seed: first, extras, until_failure, .. }: &Arguments, count
             scope.spawn(work);
         }
     });
-    let Totals { seeds, operations, answered, turns, virtual_time, repeated, met, failures } =
-        std::mem::take(&mut *lock());
+    let Totals {
+        seeds,
+        operations,
+        answered,
+        turns,
+        virtual_time,
+        repeated,
+        rare_events,
+        failures,
+    } = std::mem::take(&mut *lock());
     let took = began.elapsed().as_secs_f64();
     println!(
         "{seeds} seeds in {took:.1} s: {operations} operations, {answered} of them answered, {turns} \
          turns, {:.0} s of virtual time; {repeated} runs repeated bit for bit",
         virtual_time.as_secs_f64()
     );
-    println!("{met:?}\n{failures} failures");
+    println!("{rare_events:?}\n{failures} failures");
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,7 +1,7 @@
 //! A coordinator on this machine, with a thread of its own.
 
-use crate::life::{Ended, Life};
-use crate::process::{EndsWith, Machine, make_room};
+use crate::generation::{Ended, GenerationState};
+use crate::process::{EndOnPanic, Machine, make_room};
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ const KILLED_LOOK: Duration = Duration::from_millis(10);
 
 /// The location of a coordinator's metastore.
 #[derive(Clone, Debug)]
-pub enum Truth {
+pub enum MetastoreLocation {
     /// A file.
     File(PathBuf),
     /// The memory of this process: the state is lost when the process ends.
@@ -52,23 +52,25 @@ pub enum Truth {
     },
 }
 
-impl fmt::Display for Truth {
+impl fmt::Display for MetastoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Truth::File(path) => write!(f, "{}", path.display()),
-            Truth::Memory => write!(f, "memory"),
-            Truth::Etcd { root, .. } => write!(f, "etcd below {}", root.as_str()),
-            Truth::ZooKeeper { root, .. } => write!(f, "ZooKeeper below {}", root.as_str()),
+            MetastoreLocation::File(path) => write!(f, "{}", path.display()),
+            MetastoreLocation::Memory => write!(f, "memory"),
+            MetastoreLocation::Etcd { root, .. } => write!(f, "etcd below {}", root.as_str()),
+            MetastoreLocation::ZooKeeper { root, .. } => {
+                write!(f, "ZooKeeper below {}", root.as_str())
+            }
         }
     }
 }
 
-impl Truth {
+impl MetastoreLocation {
     /// Refuses a file that does not exist. The caller has created nothing before, neither on the
     /// file's disk nor in the place where that disk is mounted.
     fn check_existing(&self) -> io::Result<()> {
         match self {
-            Truth::File(path) if !is_file_there(path)? => Err(io::Error::new(
+            MetastoreLocation::File(path) if !is_file_there(path)? => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!(
                     "there is no metastore at {self}: is its disk mounted? To create a new cluster there, \
@@ -83,21 +85,21 @@ impl Truth {
         let alarm = world.alarm.clone();
         let workers = world.workers.as_mut();
         let driven = match self {
-            Truth::File(path) => {
+            MetastoreLocation::File(path) => {
                 let (directory, name) = split(path)?;
                 let path = os::Directory::open(directory)?.path_of(&name)?;
                 let store = open(&path).map_err(io::Error::other)?;
                 store.client(workers, alarm)?
             }
-            Truth::Memory => {
+            MetastoreLocation::Memory => {
                 let store = Embedded::in_memory().map_err(io::Error::other)?;
                 store.client(workers, alarm)?
             }
-            Truth::Etcd { endpoints, root } => {
+            MetastoreLocation::Etcd { endpoints, root } => {
                 let options = etcd::Options::new(endpoints.clone(), root.clone());
                 etcd::client(&options, workers, alarm).map_err(io::Error::other)?
             }
-            Truth::ZooKeeper { servers, root } => {
+            MetastoreLocation::ZooKeeper { servers, root } => {
                 let options = zookeeper::Options::new(servers.clone(), root.clone());
                 zookeeper::client(&options, workers, alarm).map_err(io::Error::other)?
             }
@@ -144,11 +146,14 @@ fn open(path: &Path) -> Result<Embedded, OpenError> {
 /// The reason for the end of a coordinator whose thread panicked.
 const THREAD_FAILED: &str = "the coordinator's thread failed";
 
-/// Starts the coordinator's thread. If the thread panics, its life ends.
-fn spawn(life: &Life, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    let life = life.clone();
+/// Starts the coordinator's thread. If the thread panics, its generation ends.
+fn spawn(
+    generation: &GenerationState,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let generation = generation.clone();
     let guarded = move || {
-        let _ends = EndsWith(&life, THREAD_FAILED);
+        let _ends = EndOnPanic(&generation, THREAD_FAILED);
         work();
     };
     std::thread::Builder::new().name("coordinator".to_owned()).spawn(guarded)
@@ -157,7 +162,7 @@ fn spawn(life: &Life, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 /// A running coordinator.
 #[derive(Debug)]
 pub struct RunningCoordinator {
-    life: Life,
+    generation: GenerationState,
     thread: JoinHandle<()>,
 }
 
@@ -169,15 +174,15 @@ impl RunningCoordinator {
     pub fn start(
         options: Options,
         listen: SocketAddr,
-        truth: Truth,
+        metastore: MetastoreLocation,
         machine: &Machine,
     ) -> io::Result<RunningCoordinator> {
         make_room();
         let (ready, is_ready) = channel();
-        let (life, machine) = (Life::new(), machine.clone());
-        let of = life.clone();
+        let (generation, machine) = (GenerationState::new(), machine.clone());
+        let of = generation.clone();
         let node = move || {
-            let begun = begin(options, listen, &truth, &machine, &of);
+            let begun = begin(options, listen, &metastore, &machine, &of);
             match begun {
                 Ok(mut node) => {
                     let _ = ready.send(Ok(()));
@@ -192,24 +197,24 @@ impl RunningCoordinator {
                 }
             }
         };
-        let thread = spawn(&life, node)?;
+        let thread = spawn(&generation, node)?;
         match is_ready.recv() {
             Ok(begun) => begun?,
             Err(_) => return Err(io::Error::other("the coordinator's thread failed at its start")),
         }
-        Ok(RunningCoordinator { life, thread })
+        Ok(RunningCoordinator { generation, thread })
     }
 
     /// Returns the coordinator's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.life.addresses().first().copied()
+        self.generation.addresses().first().copied()
     }
 
     /// Returns the handle by which the coordinator is ended.
     #[must_use]
-    pub fn life(&self) -> &Life {
-        &self.life
+    pub fn generation(&self) -> &GenerationState {
+        &self.generation
     }
 
     /// Waits until the coordinator has ended, and returns the reason.
@@ -218,7 +223,7 @@ impl RunningCoordinator {
         if self.thread.join().is_err() {
             return Ended::Failed(THREAD_FAILED.to_owned());
         }
-        self.life.ended().unwrap_or(Ended::Asked)
+        self.generation.ended().unwrap_or(Ended::Asked)
     }
 }
 
@@ -237,20 +242,20 @@ fn resign(node: &mut Node<Coordinator>, polling: Polling) {
 fn begin(
     mut options: Options,
     listen: SocketAddr,
-    truth: &Truth,
+    metastore: &MetastoreLocation,
     machine: &Machine,
-    life: &Life,
+    generation: &GenerationState,
 ) -> io::Result<Node<Coordinator>> {
     if options.existing {
-        truth.check_existing()?;
+        metastore.check_existing()?;
     }
-    options.store = truth.to_string();
-    let mut world = match truth {
-        Truth::Memory => os::world_without_files()?,
+    options.store = metastore.to_string();
+    let mut world = match metastore {
+        MetastoreLocation::Memory => os::world_without_files()?,
         _ => os::world(&machine.directory)?,
     };
     let alarm = world.alarm.clone();
-    let store = truth.open(&mut world)?;
+    let store = metastore.open(&mut world)?;
     // Callers rarely ask a coordinator, and it sleeps between their requests. Shared memory would
     // cost a quarter of a megabyte of rings for each caller, in both processes.
     let features = machine.net.features | MEMBER;
@@ -263,7 +268,7 @@ fn begin(
     if options.address.is_empty() {
         options.address = address.to_string();
     }
-    life.join(address, alarm);
+    generation.join(address, alarm);
     let coordinator = Coordinator::new(store, options);
     Ok(Node::new(world, transport, coordinator))
 }
@@ -273,10 +278,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_coordinator_whose_thread_panics_ends_its_life() {
-        let life = Life::new();
-        let thread = spawn(&life, || panic!("as the test wants")).unwrap();
+    fn a_coordinator_whose_thread_panics_ends_its_generation() {
+        let generation = GenerationState::new();
+        let thread = spawn(&generation, || panic!("as the test wants")).unwrap();
         assert!(thread.join().is_err());
-        assert_eq!(life.ended(), Some(Ended::Failed(THREAD_FAILED.to_owned())));
+        assert_eq!(generation.ended(), Some(Ended::Failed(THREAD_FAILED.to_owned())));
     }
 }

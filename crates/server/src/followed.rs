@@ -96,7 +96,8 @@ impl Recorder {
     /// Starts the worker that writes the file.
     pub(crate) fn start(world: &mut World) -> io::Result<Recorder> {
         let due = Due::default();
-        let bell = world.workers.start("followed", Box::new(Writing { due: Arc::clone(&due) }))?;
+        let bell =
+            world.workers.start("followed", Box::new(RecordWriter { due: Arc::clone(&due) }))?;
         Ok(Recorder { due, bell, last: None })
     }
 
@@ -110,11 +111,11 @@ impl Recorder {
     }
 }
 
-struct Writing {
+struct RecordWriter {
     due: Due,
 }
 
-impl Worker for Writing {
+impl Worker for RecordWriter {
     fn step(&mut self, files: &mut dyn Files) -> Step {
         let due = self.due.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(record) = due

@@ -2,10 +2,10 @@
 //!
 //! - [`Server`] is one node: a shard. The first node of a process also has the backup, and receives
 //!   the coordinator's messages to the process. A node runs in either world.
-//! - [`Life`] is the state that the nodes of a process share during one generation: the server's
-//!   identity, the list of servers, and whether the generation is to end. If the cluster declares
-//!   the server crashed, the generation ends, and the server may begin the next one.
-//! - [`Running`] is a server on this machine, with a thread for each shard.
+//! - [`GenerationState`] is the state that the nodes of a process share during one generation: the
+//!   server's identity, the list of servers, and whether the generation is to end. If the cluster
+//!   declares the server crashed, the generation ends, and the server may begin the next one.
+//! - [`RunningServer`] is a server on this machine, with a thread for each shard.
 //!
 //! # From start to end
 //!
@@ -22,7 +22,7 @@
 mod backup;
 mod coordinator;
 mod followed;
-mod life;
+mod generation;
 mod local;
 mod options;
 mod probes;
@@ -30,10 +30,10 @@ mod process;
 mod server;
 mod timers;
 
-pub use coordinator::{RunningCoordinator, Truth};
-pub use life::{Ended, Identity, Life};
-pub use local::{Local, LocalOptions};
+pub use coordinator::{MetastoreLocation, RunningCoordinator};
+pub use generation::{Ended, GenerationState, Identity};
+pub use local::{LocalCluster, LocalOptions};
 pub use options::{BackupOptions, Options, durability};
-pub use process::{Machine, Running};
+pub use process::{Machine, RunningServer};
 pub use server::Server;
 pub use thunderhead_coordinator::Probing;

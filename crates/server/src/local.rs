@@ -1,9 +1,9 @@
 //! A whole cluster in one process, for `thunderhead dev` and for benchmarks.
 
-use crate::coordinator::{RunningCoordinator, Truth};
-use crate::life::{Ended, Life};
+use crate::coordinator::{MetastoreLocation, RunningCoordinator};
+use crate::generation::{Ended, GenerationState};
 use crate::options::{BackupOptions, Options};
-use crate::process::{Machine, Running};
+use crate::process::{Machine, RunningServer};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,18 +76,18 @@ impl LocalOptions {
 
 /// A cluster in this process.
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalCluster {
     coordinator: RunningCoordinator,
-    servers: Vec<Running>,
+    servers: Vec<RunningServer>,
 }
 
-impl Local {
+impl LocalCluster {
     /// Starts the cluster; it serves a moment later.
     ///
     /// # Errors
     /// If an address is taken, a directory cannot be used, no thread can be started, or the
     /// metastore is in use.
-    pub fn start(options: &LocalOptions) -> io::Result<Local> {
+    pub fn start(options: &LocalOptions) -> io::Result<LocalCluster> {
         let next = format!("server-{}", options.servers.saturating_add(1));
         if !options.in_memory && options.directory.join(&next).exists() {
             return Err(io::Error::other(format!(
@@ -102,9 +102,9 @@ impl Local {
             net: options.net,
         };
         let of_coordinator = machine("coordinator");
-        let truth = match options.in_memory {
-            true => Truth::Memory,
-            false => Truth::File(of_coordinator.directory.join("metastore")),
+        let metastore = match options.in_memory {
+            true => MetastoreLocation::Memory,
+            false => MetastoreLocation::File(of_coordinator.directory.join("metastore")),
         };
         let settings = options.settings.clone();
         let coordinator = RunningCoordinator::start(
@@ -114,10 +114,10 @@ impl Local {
                 ..CoordinatorOptions::default()
             },
             options.listen,
-            truth,
+            metastore,
             &of_coordinator,
         )?;
-        let mut local = Local { coordinator, servers: Vec::new() };
+        let mut local = LocalCluster { coordinator, servers: Vec::new() };
         for number in 0..options.servers {
             match local.start_server(options, number, &machine(&format!("server-{}", number + 1))) {
                 Ok(server) => local.servers.push(server),
@@ -136,7 +136,7 @@ impl Local {
         options: &LocalOptions,
         number: u32,
         machine: &Machine,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningServer> {
         let of_coordinator = self.coordinator();
         let listen = (0..options.shards).map(|shard| {
             let mut address = of_coordinator;
@@ -163,7 +163,7 @@ impl Local {
             host: "localhost".to_owned(),
             rack: String::new(),
         };
-        Running::start_lasting(of_server, machine)
+        RunningServer::start_lasting(of_server, machine)
     }
 
     /// Returns the coordinator's address.
@@ -174,7 +174,7 @@ impl Local {
 
     /// Returns the servers.
     #[must_use]
-    pub fn servers(&self) -> &[Running] {
+    pub fn servers(&self) -> &[RunningServer] {
         &self.servers
     }
 
@@ -182,32 +182,34 @@ impl Local {
     /// declared crashed begins a new generation and does not count.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        if let Some(why) = self.coordinator.life().ended() {
+        if let Some(why) = self.coordinator.generation().ended() {
             return Some(why);
         }
-        let mut ended = self.servers.iter().filter_map(|server| server.life().latest().ended());
+        let mut ended =
+            self.servers.iter().filter_map(|server| server.generation().latest().ended());
         ended.find(|why| *why != Ended::Deposed)
     }
 
     /// Asks all servers to complete their work and end.
     pub fn leave(&self) {
-        self.servers.iter().for_each(|server| server.life().leave());
+        self.servers.iter().for_each(|server| server.generation().leave());
     }
 
-    /// Waits until the servers have ended, then ends the coordinator. If the coordinator ends first,
-    /// this asks the servers to end. Returns the reason of the first program that did not end in
-    /// order.
+    /// Waits until the servers have ended, then ends the coordinator. If the coordinator ends
+    /// first, this asks the servers to end. Returns the reason of the first program that did not
+    /// end in order.
     #[must_use]
     pub fn join(self) -> Ended {
-        let Local { coordinator, servers } = self;
-        let lives: Vec<Life> = servers.iter().map(|server| server.life().clone()).collect();
-        let of_coordinator = coordinator.life().clone();
+        let LocalCluster { coordinator, servers } = self;
+        let generations: Vec<GenerationState> =
+            servers.iter().map(|server| server.generation().clone()).collect();
+        let of_coordinator = coordinator.generation().clone();
         let mut why = Ended::Asked;
         std::thread::scope(|scope| {
             let watched = of_coordinator.clone();
             scope.spawn(move || {
                 if watched.wait_until_over() != Ended::Asked {
-                    lives.iter().for_each(Life::leave);
+                    generations.iter().for_each(GenerationState::leave);
                 }
             });
             for server in servers {
@@ -235,10 +237,10 @@ mod tests {
     fn a_cluster_ends_for_the_reason_for_which_its_coordinator_ended() {
         let directory = std::env::temp_dir();
         let directory = directory.join(format!("thunderhead-local-{}", std::process::id()));
-        let local = Local::start(&LocalOptions::small(directory.clone())).unwrap();
+        let local = LocalCluster::start(&LocalOptions::small(directory.clone())).unwrap();
         assert_eq!(local.ended(), None);
         let failed = Ended::Failed("as the test wants".to_owned());
-        local.coordinator.life().end(failed.clone());
+        local.coordinator.generation().end(failed.clone());
         assert_eq!(local.ended(), Some(failed.clone()));
         // The servers were not asked to end, and leave all the same.
         assert_eq!(local.join(), failed);

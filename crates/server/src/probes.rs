@@ -16,11 +16,11 @@
 //! busy, or opens its storage, has not crashed. A server that ends says so from the moment at which
 //! its backup accepts nothing more.
 
-use crate::life::{Identity, Life};
+use crate::generation::{GenerationState, Identity};
 use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_coordinator::{Probing, Rounds};
-use thunderhead_master::asking::{Asking, Heard, QuestionId};
+use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
@@ -38,7 +38,7 @@ const LONELY: u32 = 5;
 pub(crate) struct Probes {
     probing: Probing,
     rounds: Rounds,
-    asking: Asking,
+    coordinator: CoordinatorClient,
     /// The probed servers, by call.
     sent: BTreeMap<CallId, (ServerId, u64)>,
     /// The request for a newer list, if one is in flight.
@@ -55,7 +55,7 @@ pub(crate) struct Probes {
 
 /// The result of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum ReplyOutcome {
     /// The call was not made by the probes.
     NotOurs,
     /// The call was made by the probes.
@@ -69,7 +69,7 @@ impl Probes {
         Probes {
             probing,
             rounds: Rounds::default(),
-            asking: Asking::new(coordinators, Timer::ProbeAskAgain.number()),
+            coordinator: CoordinatorClient::new(coordinators, Timer::ProbeAskAgain.number()),
             sent: BTreeMap::new(),
             fetching: None,
             reports: BTreeMap::new(),
@@ -82,19 +82,19 @@ impl Probes {
 
     /// From now on this server answers probes with the news that it ends. It also tells the
     /// coordinator, so that no probe has to detect it.
-    pub(crate) fn leave(&mut self, context: &mut Context<'_>, life: &Life) {
+    pub(crate) fn leave(&mut self, context: &mut Context<'_>, generation: &GenerationState) {
         if std::mem::replace(&mut self.is_leaving, true) || !self.probing.is_on() {
             return;
         }
-        if let Some(identity) = life.identity() {
+        if let Some(identity) = generation.identity() {
             let own = (identity.server, identity.generation);
-            self.report(context, life, own, "it was asked to end".to_owned());
+            self.report(context, generation, own, "it was asked to end".to_owned());
         }
     }
 
     /// Returns the answer to a probe, of a node that enlists with this nonce.
-    pub(crate) fn answer(&self, life: &Life, nonce: u64, probe: &Probe) -> Probed {
-        let presence = match life.identity() {
+    pub(crate) fn answer(&self, generation: &GenerationState, nonce: u64, probe: &Probe) -> Probed {
+        let presence = match generation.identity() {
             None => Presence::Begins(nonce),
             Some(identity) => {
                 let here = (identity.cluster, identity.server, identity.generation);
@@ -105,7 +105,7 @@ impl Probes {
                 }
             }
         };
-        let list = life.list();
+        let list = generation.list();
         let you_are_gone = probe.from.is_some_and(|from| is_over(&list, from));
         Probed { presence, list_version: list.version, you_are_gone }
     }
@@ -124,19 +124,29 @@ impl Probes {
     }
 
     /// Handles a timer. Returns whether it was a timer of the probes.
-    pub(crate) fn timer(&mut self, context: &mut Context<'_>, life: &Life, number: u64) -> bool {
+    pub(crate) fn timer(
+        &mut self,
+        context: &mut Context<'_>,
+        generation: &GenerationState,
+        number: u64,
+    ) -> bool {
         if number != Timer::Probe.number() {
-            return self.asking.timer(context, number);
+            return self.coordinator.timer(context, number);
         }
         self.set_timer(context);
-        if let Some(identity) = life.identity() {
-            self.probe_next(context, life, &identity);
+        if let Some(identity) = generation.identity() {
+            self.probe_next(context, generation, &identity);
         }
         true
     }
 
-    fn probe_next(&mut self, context: &mut Context<'_>, life: &Life, identity: &Identity) {
-        let list = life.list();
+    fn probe_next(
+        &mut self,
+        context: &mut Context<'_>,
+        generation: &GenerationState,
+        identity: &Identity,
+    ) {
+        let list = generation.list();
         let up = list.servers.iter().filter(|it| it.state == ServerState::Up);
         let others = up.filter(|it| it.server != identity.server);
         let others: BTreeSet<ServerId> = others.map(|it| it.server).collect();
@@ -169,45 +179,45 @@ impl Probes {
     pub(crate) fn reply(
         &mut self,
         context: &mut Context<'_>,
-        life: &Life,
+        generation: &GenerationState,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> Came {
-        if let Some((server, generation)) = self.sent.remove(&call) {
-            self.probed(context, life, (server, generation), outcome);
-            return Came::Ours;
+    ) -> ReplyOutcome {
+        if let Some(whom) = self.sent.remove(&call) {
+            self.probed(context, generation, whom, outcome);
+            return ReplyOutcome::Ours;
         }
-        match self.asking.reply(context, call, outcome) {
-            Heard::NotOurs => return Came::NotOurs,
-            Heard::Later => {}
-            Heard::Answered(question, answer) => {
+        match self.coordinator.reply(context, call, outcome) {
+            CoordinatorReply::NotOurs => return ReplyOutcome::NotOurs,
+            CoordinatorReply::Later => {}
+            CoordinatorReply::Answered(question, answer) => {
                 self.reports.remove(&question);
                 if self.fetching == Some(question) {
                     self.fetching = None;
                     if let Some(list) = answer.as_ref().ok().and_then(|body| of_body(body)) {
-                        life.learn(list);
+                        generation.learn(list);
                     }
                 }
                 if let Err(CallError::Refused { status: Status::Deposed, .. }) = answer {
-                    return Came::Deposed;
+                    return ReplyOutcome::Deposed;
                 }
             }
         }
-        Came::Ours
+        ReplyOutcome::Ours
     }
 
     /// Handles the answer to a probe, or its failure.
     fn probed(
         &mut self,
         context: &mut Context<'_>,
-        life: &Life,
+        generation: &GenerationState,
         whom: (ServerId, u64),
         outcome: Result<&[u8], CallError>,
     ) {
         let why = match outcome {
             Ok(body) => {
                 let Some(answer) = of_body::<Probed>(body) else { return };
-                let known = life.list().version;
+                let known = generation.list().version;
                 if answer.list_version > known
                     || (answer.you_are_gone && answer.list_version == known)
                 {
@@ -231,7 +241,7 @@ impl Probes {
             Err(error) if error.is_own() => return self.could_not_ask(whom, &error),
             Err(error) => error.to_string(),
         };
-        self.report(context, life, whom, why);
+        self.report(context, generation, whom, why);
     }
 
     /// Logs that this process could not send a probe.
@@ -245,27 +255,27 @@ impl Probes {
     fn report(
         &mut self,
         context: &mut Context<'_>,
-        life: &Life,
+        generation: &GenerationState,
         whom: (ServerId, u64),
         why: String,
     ) {
-        let Some(identity) = life.identity() else { return };
+        let Some(identity) = generation.identity() else { return };
         let is_known = self.reports.values().any(|reported| *reported == whom);
-        if is_known || self.reports.len() >= REPORTS_MAX || !is_up(&life.list(), whom) {
+        if is_known || self.reports.len() >= REPORTS_MAX || !is_up(&generation.list(), whom) {
             return;
         }
         let (server, generation) = whom;
         tracing::debug!(%server, generation, why, "a server does not answer");
         let by = (identity.server, identity.generation);
         let body = to_body(&Suspect { server, generation, by, why });
-        let question = self.asking.ask(context, Opcode::Suspect, body);
+        let question = self.coordinator.ask(context, Opcode::Suspect, body);
         self.reports.insert(question, whom);
     }
 
     /// Fetches the list of servers, because another program knows a newer one.
     pub(crate) fn fetch_list(&mut self, context: &mut Context<'_>) {
         if self.fetching.is_none() {
-            let question = self.asking.ask(context, Opcode::ServerList, to_body(&Empty {}));
+            let question = self.coordinator.ask(context, Opcode::ServerList, to_body(&Empty {}));
             self.fetching = Some(question);
         }
     }

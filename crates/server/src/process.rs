@@ -1,6 +1,6 @@
 //! A server on this machine: a thread for each of its nodes.
 
-use crate::life::{Ended, Life};
+use crate::generation::{Ended, GenerationState};
 use crate::options::Options;
 use crate::server::Server;
 use std::io;
@@ -35,36 +35,40 @@ pub struct Machine {
     pub net: NetOptions,
 }
 
-/// A running server. Dropping this does not end the server: see [`Running::join`].
+/// A running server. Dropping this does not end the server: see [`RunningServer::join`].
 #[derive(Debug)]
-pub struct Running {
-    life: Life,
+pub struct RunningServer {
+    generation: GenerationState,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningServer {
     /// Starts a server, with a thread for each shard.
     ///
     /// # Errors
     /// If an address is taken, the directory cannot be used, or no thread can be started.
-    pub fn start(options: Options, machine: &Machine) -> io::Result<Running> {
-        Running::begin(&Arc::new(placed(options, machine)), machine, Life::new())
+    pub fn start(options: Options, machine: &Machine) -> io::Result<RunningServer> {
+        RunningServer::begin(&Arc::new(placed(options, machine)), machine, GenerationState::new())
     }
 
     /// Starts a server that begins a new generation whenever the cluster has declared it crashed.
     ///
     /// # Errors
-    /// As [`Running::start`].
-    pub fn start_lasting(options: Options, machine: &Machine) -> io::Result<Running> {
+    /// As [`RunningServer::start`].
+    pub fn start_lasting(options: Options, machine: &Machine) -> io::Result<RunningServer> {
         let (options, machine) = (Arc::new(placed(options, machine)), machine.clone());
-        let first = Running::begin(&options, &machine, Life::new())?;
-        let life = first.life.clone();
+        let first = RunningServer::begin(&options, &machine, GenerationState::new())?;
+        let generation = first.generation.clone();
         let minder = move || begin_again(first, &options, &machine);
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(minder)?;
-        Ok(Running { life, threads: vec![thread] })
+        Ok(RunningServer { generation, threads: vec![thread] })
     }
 
-    fn begin(options: &Arc<Options>, machine: &Machine, life: Life) -> io::Result<Running> {
+    fn begin(
+        options: &Arc<Options>,
+        machine: &Machine,
+        generation: GenerationState,
+    ) -> io::Result<RunningServer> {
         make_room();
         let mut threads = Vec::new();
         // All nodes listen before any begins: the first one sends all addresses to the coordinator.
@@ -72,7 +76,7 @@ impl Running {
         for number in 0..options.listen.len() {
             let (ready, is_ready) = channel();
             let (begin, may_begin) = channel();
-            let (options, machine, of) = (Arc::clone(options), machine.clone(), life.clone());
+            let (options, machine, of) = (Arc::clone(options), machine.clone(), generation.clone());
             let node = move || run(&options, &machine, &of, number, &ready, &may_begin);
             let name = format!("shard-{number}");
             threads.push(std::thread::Builder::new().name(name).spawn(node)?);
@@ -86,13 +90,13 @@ impl Running {
             // The shard's thread waits for this.
             let _ = begin.send(());
         }
-        Ok(Running { life, threads })
+        Ok(RunningServer { generation, threads })
     }
 
-    /// Returns the server's first generation. [`Life::latest`] returns the present one.
+    /// Returns the server's first generation. [`GenerationState::latest`] returns the present one.
     #[must_use]
-    pub fn life(&self) -> &Life {
-        &self.life
+    pub fn generation(&self) -> &GenerationState {
+        &self.generation
     }
 
     /// Waits until the server has ended, and returns the reason.
@@ -101,10 +105,10 @@ impl Running {
         for thread in self.threads {
             // The panic itself was logged by the thread.
             if thread.join().is_err() {
-                self.life.end(Ended::Failed("a thread of the server failed".to_owned()));
+                self.generation.end(Ended::Failed("a thread of the server failed".to_owned()));
             }
         }
-        self.life.latest().ended().unwrap_or(Ended::Asked)
+        self.generation.latest().ended().unwrap_or(Ended::Asked)
     }
 }
 
@@ -126,26 +130,26 @@ fn placed(mut options: Options, machine: &Machine) -> Options {
 
 /// Waits for the end of a server's generation and begins the next one, until the server is asked to
 /// end.
-fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
+fn begin_again(first: RunningServer, options: &Arc<Options>, machine: &Machine) {
     let mut running = first;
     loop {
-        let life = running.life.clone();
+        let generation = running.generation.clone();
         let why = running.join();
         if why != Ended::Deposed {
             return;
         }
         tracing::warn!("{why}; the server begins a new generation");
-        if !life.is_leaving() {
+        if !generation.is_leaving() {
             // If another process has the same id, each deposes the other: the pause slows that
             // down.
             #[allow(clippy::disallowed_methods, reason = "nothing else is to be done here")]
             std::thread::sleep(NEXT_LIFE_AFTER);
         }
-        let next = life.begin_next();
-        if life.is_leaving() {
+        let next = generation.begin_next();
+        if generation.is_leaving() {
             return next.end(Ended::Asked);
         }
-        match Running::begin(options, machine, next.clone()) {
+        match RunningServer::begin(options, machine, next.clone()) {
             Ok(begun) => running = begun,
             Err(error) => {
                 let why = format!("the server cannot begin a new generation: {error}");
@@ -176,9 +180,9 @@ pub(crate) fn make_room() {
 
 /// Ends the generation for this reason if the thread panics, so that the other threads do not wait
 /// for it.
-pub(crate) struct EndsWith<'a>(pub(crate) &'a Life, pub(crate) &'static str);
+pub(crate) struct EndOnPanic<'a>(pub(crate) &'a GenerationState, pub(crate) &'static str);
 
-impl Drop for EndsWith<'_> {
+impl Drop for EndOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.end(Ended::Failed(self.1.to_owned()));
@@ -189,13 +193,13 @@ impl Drop for EndsWith<'_> {
 fn run(
     options: &Arc<Options>,
     machine: &Machine,
-    life: &Life,
+    generation: &GenerationState,
     number: usize,
     ready: &Sender<io::Result<()>>,
     may_begin: &Receiver<()>,
 ) {
-    let _ends = EndsWith(life, "a thread of the server failed");
-    let begun = begin(options, machine, life, number);
+    let _ends = EndOnPanic(generation, "a thread of the server failed");
+    let begun = begin(options, machine, generation, number);
     let mut node = match begun {
         Ok(node) => {
             let _ = ready.send(Ok(()));
@@ -208,14 +212,14 @@ fn run(
     };
     if may_begin.recv().is_ok() {
         let clock = node.clock().clone();
-        os::run(&mut node, &clock, machine.polling, || life.is_over());
+        os::run(&mut node, &clock, machine.polling, || generation.is_over());
     }
 }
 
 fn begin(
     options: &Arc<Options>,
     machine: &Machine,
-    life: &Life,
+    generation: &GenerationState,
     number: usize,
 ) -> io::Result<Node<Server>> {
     // Only the backup has files.
@@ -238,7 +242,7 @@ fn begin(
     let features = machine.net.features | LONG_MESSAGES | MEMBER;
     let net = NetOptions { features, ..machine.net };
     let transport = Box::new(OsTransport::new(&world, net)?);
-    let server = Server::new(Arc::clone(options), life.clone(), number);
+    let server = Server::new(Arc::clone(options), generation.clone(), number);
     let mut node = Node::new(world, transport, server);
     let at = options.listen.get(number).copied().ok_or(io::ErrorKind::InvalidInput)?;
     let mut address = node
@@ -247,6 +251,6 @@ fn begin(
     if let Some(ip) = options.advertise {
         address.set_ip(ip);
     }
-    life.join(address, alarm);
+    generation.join(address, alarm);
     Ok(node)
 }

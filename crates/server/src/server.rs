@@ -10,25 +10,25 @@
 
 use crate::backup::Backup;
 use crate::followed::{Record, Recorder};
-use crate::life::{Ended, Identity, Life};
+use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
-use crate::probes::{self, Came, Probes};
+use crate::probes::{self, Probes, ReplyOutcome};
 use crate::timers::Timer;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
-use thunderhead_master::asking::{Asking, Heard, QuestionId};
+use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
@@ -54,10 +54,10 @@ const NOT_YET_US: u32 = 20_000;
 /// A node of a server.
 pub struct Server {
     options: Arc<Options>,
-    life: Life,
+    generation: GenerationState,
     /// The number of this node in its process.
     number: usize,
-    asking: Asking,
+    coordinator: CoordinatorClient,
     question: Option<QuestionId>,
     phase: Phase,
     /// Drawn once for each generation: registering and enlisting take effect once for each nonce.
@@ -67,7 +67,7 @@ pub struct Server {
     shard: Option<Shard>,
     /// The version of the list of servers that this node knows.
     list_version: u64,
-    /// The count of changes ([`Life::changes`]) at the last look.
+    /// The count of changes ([`GenerationState::changes`]) at the last look.
     seen_changes: u64,
     /// The time of the next warning that no coordinator answers.
     warns_from: Time,
@@ -105,14 +105,17 @@ enum Phase {
 impl Server {
     /// Creates a node for a generation of a server. Node 0 registers and enlists the server.
     #[must_use]
-    pub fn new(options: Arc<Options>, life: Life, number: usize) -> Server {
+    pub fn new(options: Arc<Options>, generation: GenerationState, number: usize) -> Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
         Server {
             probes: (number == 0).then(probes),
-            asking: Asking::new(options.coordinators.clone(), Timer::AskAgain.number()),
+            coordinator: CoordinatorClient::new(
+                options.coordinators.clone(),
+                Timer::AskAgain.number(),
+            ),
             question: None,
             options,
-            life,
+            generation,
             number,
             phase: Phase::Waiting,
             nonce: 0,
@@ -148,7 +151,7 @@ impl Server {
     /// serves goes on in that case.
     fn is_among_strangers(&self) -> bool {
         let begins = matches!(self.phase, Phase::Registering | Phase::Enlisting);
-        begins && self.asking.meets_only_strangers()
+        begins && self.coordinator.meets_only_strangers()
     }
 
     fn fail(&mut self, why: impl Into<String>) {
@@ -159,7 +162,7 @@ impl Server {
     /// anyway first writes the acknowledged data to its disk, because its shared memory may be
     /// removed with it.
     fn deposed(&mut self) {
-        match self.life.is_leaving() {
+        match self.generation.is_leaving() {
             true => self.is_deposed = true,
             false => self.end(Ended::Deposed),
         }
@@ -168,7 +171,7 @@ impl Server {
     fn end(&mut self, why: Ended) {
         tracing::error!(%why, "the server ends");
         self.phase = Phase::Over;
-        self.life.end(why);
+        self.generation.end(why);
     }
 
     /// Reads the identity in the storage, if there is a storage.
@@ -178,7 +181,9 @@ impl Server {
         }
         let files = context.world().files.as_mut();
         match Record::read(files) {
-            Ok(Some(Record { cluster, followed })) => self.life.continue_from(cluster, followed),
+            Ok(Some(Record { cluster, followed })) => {
+                self.generation.continue_from(cluster, followed)
+            }
             Ok(None) => {}
             // It is only a lower bound, so the server can do without it.
             Err(error) => tracing::warn!(%error, "the latest state of the cluster cannot be read"),
@@ -205,32 +210,32 @@ impl Server {
         match self.known(context) {
             Ok(known) => {
                 if let Some(known) = known {
-                    self.is_of(context, known.cluster);
+                    self.set_cluster(context, known.cluster);
                 }
                 let backup = self.options.backup.as_ref();
                 let place = backup.filter(|it| !it.begins_anew).map_or(0, |it| it.place);
-                let address = self.life.addresses().first().copied();
+                let address = self.generation.addresses().first().copied();
                 let (nonce, newest_format) = (self.nonce, self.options.newest_format);
                 // Without an id of its own it may join another cluster.
-                let followed = known.map_or_else(Default::default, |_| self.life.followed());
+                let followed = known.map_or_else(Default::default, |_| self.generation.followed());
                 let register = Register { known, nonce, place, address, newest_format, followed };
                 let body = to_body(&register);
-                self.question = Some(self.asking.ask(context, Opcode::Register, body));
+                self.question = Some(self.coordinator.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
         }
     }
 
     /// Sets the server's cluster, which it names in greetings from now on.
-    fn is_of(&mut self, context: &mut Context<'_>, cluster: ClusterId) {
-        self.life.is_of(cluster);
+    fn set_cluster(&mut self, context: &mut Context<'_>, cluster: ClusterId) {
+        self.generation.set_cluster(cluster);
         context.set_cluster(cluster);
     }
 
     fn enlist(&mut self, context: &mut Context<'_>) {
         let Some(registered) = &self.registered else { return };
         self.phase = Phase::Enlisting;
-        let shards = self.life.addresses();
+        let shards = self.generation.addresses();
         let first = shards.first().copied();
         let backup = self.backup.as_ref().zip(first).map(|(backup, address)| BackupInfo {
             address,
@@ -246,9 +251,9 @@ impl Server {
             shards,
             backup,
             newest_format: self.options.newest_format,
-            followed: self.life.followed(),
+            followed: self.generation.followed(),
         });
-        self.question = Some(self.asking.ask(context, Opcode::Enlist, body));
+        self.question = Some(self.coordinator.ask(context, Opcode::Enlist, body));
     }
 
     /// Handles a coordinator's answer to the present question.
@@ -302,7 +307,7 @@ impl Server {
             ));
         }
         tracing::info!(server = %registered.server, "the cluster knows this server");
-        self.is_of(context, registered.cluster);
+        self.set_cluster(context, registered.cluster);
         if let Some(wanted) = &self.options.backup {
             let identity =
                 backup::Identity { cluster: registered.cluster, server: registered.server };
@@ -363,7 +368,7 @@ impl Server {
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
         }
-        self.life.enlisted(
+        self.generation.on_enlisted(
             Identity { cluster, server, generation, masters, log_seed, settings },
             servers,
         );
@@ -372,7 +377,7 @@ impl Server {
 
     /// Begins to serve: the server has its identity now.
     fn serve(&mut self, context: &mut Context<'_>) {
-        let Some(identity) = self.life.identity() else { return };
+        let Some(identity) = self.generation.identity() else { return };
         let Some(master) = identity.masters.get(self.number).copied() else {
             return self.fail("the coordinator knows fewer shards of this server than it has");
         };
@@ -380,7 +385,7 @@ impl Server {
             Ok(shard) => {
                 self.shard = Some(shard);
                 self.phase = Phase::Serving;
-                self.life.serves();
+                self.generation.on_node_serving();
                 if let Some(probes) = &mut self.probes {
                     probes.begin(context);
                 }
@@ -411,9 +416,9 @@ impl Server {
             if done % TOLD_EVERY == 0 || done == memory.bytes() {
                 tracing::info!(shard, done_mib = done >> 20, all_mib, "memory is touched");
             }
-            !self.life.is_leaving()
+            !self.generation.is_leaving()
         });
-        if !is_all && !self.life.is_leaving() {
+        if !is_all && !self.generation.is_leaving() {
             tracing::warn!(
                 shard,
                 "the kernel did not provide all memory in advance (this needs Linux 5.14 or later, and \
@@ -451,8 +456,8 @@ impl Server {
             0 => LogId(random.number()),
             seed => log_of(seed, self.number),
         };
-        let lives = identity.generation.saturating_sub(1);
-        let first = SegmentId(lives.saturating_mul(SEGMENTS_OF_A_LIFE).saturating_add(1));
+        let earlier = identity.generation.saturating_sub(1);
+        let first = SegmentId(earlier.saturating_mul(SEGMENTS_OF_A_GENERATION).saturating_add(1));
         let log = Log::beginning_at(first, &memory, id, options, replicator)
             .map_err(|error| error.to_string())?;
         let coordinators = &self.options.coordinators;
@@ -468,13 +473,13 @@ impl Server {
     /// Records the latest state of the cluster, if it has changed.
     fn record(&mut self, cluster: ClusterId) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.put(Record { cluster, followed: self.life.followed() });
+            recorder.put(Record { cluster, followed: self.generation.followed() });
         }
     }
 
     /// Takes over a newer list of servers, if there is one.
     fn learn(&mut self) {
-        let list = self.life.list();
+        let list = self.generation.list();
         let (format, newest) = (list.format, self.options.newest_format);
         if format > newest {
             // The coordinator does not switch a format on while the cluster has a server that does
@@ -488,7 +493,7 @@ impl Server {
             return;
         }
         self.list_version = list.version;
-        let Some(identity) = self.life.identity() else { return };
+        let Some(identity) = self.generation.identity() else { return };
         let me = (identity.server, identity.generation);
         if probes::is_over(&list, me) || !list.servers.iter().any(|it| it.server == me.0) {
             return self.deposed();
@@ -508,14 +513,14 @@ impl Server {
         context: &Context<'_>,
         request: Request<'r>,
     ) -> Result<Request<'r>, (Status, u64)> {
-        let (leadership, body) = Leadership::split(request.body).ok_or((Status::Malformed, 0))?;
+        let (header, body) = CommandHeader::split(request.body).ok_or((Status::Malformed, 0))?;
         match context.cluster() {
             // The server does not know its cluster yet.
             None => return Err((Status::Busy, 0)),
-            Some(own) if own != leadership.cluster() => return Err((Status::WrongCluster, 0)),
+            Some(own) if own != header.cluster() => return Err((Status::WrongCluster, 0)),
             Some(_) => {}
         }
-        self.life.follow(leadership.token()).map_err(|newest| (Status::OldLeader, newest))?;
+        self.generation.follow(header.token()).map_err(|newest| (Status::OldLeader, newest))?;
         Ok(Request { body, ..request })
     }
 
@@ -528,10 +533,10 @@ impl Server {
             // Before the server has enlisted, only the first node knows its identity.
             return context.refuse(request.reply_to, Status::Busy, NOT_YET_US, &[]);
         };
-        let probed = probes.answer(&self.life, self.nonce, &probe);
+        let probed = probes.answer(&self.generation, self.nonce, &probe);
         context.reply(request.reply_to, &[&to_body(&probed)]);
         let knows_more = probe.list_version > probed.list_version;
-        if knows_more && self.life.identity().is_some() {
+        if knows_more && self.generation.identity().is_some() {
             probes.fetch_list(context);
         }
     }
@@ -552,7 +557,7 @@ impl Server {
         });
         let is_late = context.now() >= by || self.is_deposed;
         let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
-        let is_last = self.backup.is_none() || self.life.staying() <= 1;
+        let is_last = self.backup.is_none() || self.generation.staying() <= 1;
         let may_go = is_late || (is_quiet && is_last);
         if !may_go {
             return;
@@ -563,7 +568,7 @@ impl Server {
             // Otherwise masters would wait for this backup as long as its disk takes, and clients
             // for the server's tablets.
             if let Some(probes) = &mut self.probes {
-                probes.leave(context, &self.life);
+                probes.leave(context, &self.generation);
             }
             let waits_until = if backup.is_refused() { by } else { self.flushed_by };
             if context.now() < waits_until {
@@ -581,13 +586,13 @@ impl Server {
             );
         }
         self.has_left = true;
-        self.life.has_left();
+        self.generation.on_node_left();
     }
 }
 
 /// The number of segment ids of one generation of a shard: enough for eight terabytes of written
 /// segments. The next generation cannot take back a log that used more.
-const SEGMENTS_OF_A_LIFE: u64 = 1 << 20;
+const SEGMENTS_OF_A_GENERATION: u64 = 1 << 20;
 
 /// Returns the id of a shard's logs: drawn from the seed, different for each shard.
 fn log_of(seed: u64, shard: usize) -> LogId {
@@ -639,7 +644,7 @@ impl Service for Server {
             }
             (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
                 Some(list) => {
-                    self.life.learn(list);
+                    self.generation.learn(list);
                     context.reply(reply_to, &[&to_body(&Empty {})]);
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
@@ -668,19 +673,19 @@ impl Service for Server {
             return;
         }
         if let Some(probes) = &mut self.probes {
-            match probes.reply(context, &self.life, call, outcome) {
-                Came::NotOurs => {}
-                Came::Ours => return,
-                Came::Deposed => return self.deposed(),
+            match probes.reply(context, &self.generation, call, outcome) {
+                ReplyOutcome::NotOurs => {}
+                ReplyOutcome::Ours => return,
+                ReplyOutcome::Deposed => return self.deposed(),
             }
         }
-        match self.asking.reply(context, call, outcome) {
-            Heard::Answered(question, answer) if Some(question) == self.question => {
+        match self.coordinator.reply(context, call, outcome) {
+            CoordinatorReply::Answered(question, answer) if Some(question) == self.question => {
                 self.question = None;
                 self.answered(context, answer);
             }
-            Heard::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
-            Heard::Later if self.warns_from <= context.now() => {
+            CoordinatorReply::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
+            CoordinatorReply::Later if self.warns_from <= context.now() => {
                 self.warns_from = context.now() + WARN_EVERY;
                 tracing::warn!("no coordinator that leads has answered yet; asking again");
             }
@@ -700,24 +705,24 @@ impl Service for Server {
             return;
         }
         if let Some(probes) = &mut self.probes
-            && probes.timer(context, &self.life, number)
+            && probes.timer(context, &self.generation, number)
         {
             return;
         }
-        self.asking.timer(context, number);
+        self.coordinator.timer(context, number);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
-        let changes = self.life.changes();
+        let changes = self.generation.changes();
         if changes != self.seen_changes {
             self.seen_changes = changes;
-            self.is_leaving |= self.life.is_leaving();
-            if let Some(cluster) = self.life.cluster() {
+            self.is_leaving |= self.generation.is_leaving();
+            if let Some(cluster) = self.generation.cluster() {
                 context.set_cluster(cluster);
                 self.record(cluster);
             }
             match self.phase {
-                Phase::Waiting if self.life.identity().is_some() => self.serve(context),
+                Phase::Waiting if self.generation.identity().is_some() => self.serve(context),
                 Phase::Serving => self.learn(),
                 _ => {}
             }

@@ -10,11 +10,11 @@ use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, Local, LocalOptions, Machine, Options as ServerOptions, Running,
-    RunningCoordinator, Truth,
+    BackupOptions, Ended, GenerationState, LocalCluster, LocalOptions, Machine, MetastoreLocation,
+    Options as ServerOptions, RunningCoordinator, RunningServer,
 };
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Tablets, to_body};
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, Format, Status, TabletRange};
 
 fn options(directory: &std::path::Path) -> LocalOptions {
@@ -27,7 +27,7 @@ fn options(directory: &std::path::Path) -> LocalOptions {
     }
 }
 
-fn client(local: &Local) -> Client {
+fn client(local: &LocalCluster) -> Client {
     let options = Options::new([local.coordinator()]).deadline(Some(Duration::from_secs(30)));
     Client::connect(&options).unwrap()
 }
@@ -37,18 +37,18 @@ fn a_server_of_two_shards_ends_in_order_and_has_all_data_after_a_restart() {
     let name = format!("thunderhead-server-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     let mut tables: Vec<TableId> = Vec::new();
-    for life in 0..3u64 {
-        let local = Local::start(&options(&directory)).unwrap();
+    for generation in 0..3u64 {
+        let local = LocalCluster::start(&options(&directory)).unwrap();
         let mut client = client(&local);
-        if life == 0 {
+        if generation == 0 {
             tables.extend(["a", "b"].map(|name| client.create_table(name, 2).unwrap()));
         }
         for table in &tables {
-            for key in 0..100 * life {
+            for key in 0..100 * generation {
                 let (_, value) = client.read(*table, &key.to_be_bytes()).unwrap().unwrap();
-                assert_eq!(value, (key * 7).to_be_bytes(), "life {life}");
+                assert_eq!(value, (key * 7).to_be_bytes(), "generation {generation}");
             }
-            for key in 100 * life..100 * (life + 1) {
+            for key in 100 * generation..100 * (generation + 1) {
                 let (key, value) = (key.to_be_bytes(), (key * 7).to_be_bytes());
                 client.write(*table, &key, &value, Condition::Absent).unwrap();
             }
@@ -70,12 +70,13 @@ fn a_server_that_cannot_make_its_buffers_fails_before_the_cluster_knows_it() {
         ..BackupOptions::default()
     };
     let unfit = LocalOptions { backup: Some(backup), ..options(&directory) };
-    let error =
-        Local::start(&unfit).expect_err("the directory of the buffers is missing").to_string();
+    let error = LocalCluster::start(&unfit)
+        .expect_err("the directory of the buffers is missing")
+        .to_string();
     assert!(error.contains("buffer_directory"), "{error}");
     assert!(error.contains(missing.to_str().unwrap()), "{error}");
     assert!(!directory.join("server-1/backup-frames").exists());
-    let local = Local::start(&options(&directory)).unwrap();
+    let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     // A table is created only after a server has registered.
     client.create_table("t", 1).unwrap();
@@ -94,16 +95,16 @@ fn directory(name: &str) -> std::path::PathBuf {
 #[test]
 fn a_server_declared_crashed_begins_a_new_generation_that_ends_in_order() {
     let directory = directory("deposed");
-    let local = Local::start(&options(&directory)).unwrap();
+    let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     let table = client.create_table("t", 2).unwrap();
     client.write(table, b"before", b"1", Condition::Absent).unwrap();
-    let first = local.servers()[0].life().clone();
+    let first = local.servers()[0].generation().clone();
     first.end(Ended::Deposed);
     assert_eq!(client.read(table, b"before").unwrap().unwrap().1, b"1");
     client.write(table, b"after", b"2", Condition::Absent).unwrap();
-    let generation = |life: &thunderhead_server::Life| life.identity().unwrap().generation;
-    assert_eq!((generation(&first), generation(&first.latest())), (1, 2));
+    let number = |generation: &GenerationState| generation.identity().unwrap().generation;
+    assert_eq!((number(&first), number(&first.latest())), (1, 2));
     assert_eq!(local.ended(), None);
     drop(client);
     local.leave();
@@ -122,7 +123,7 @@ fn caller(cluster: OwnCluster) -> Caller {
 #[test]
 fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let directory = directory("commands");
-    let local = Local::start(&options(&directory)).unwrap();
+    let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     let table = client.create_table("t", 1).unwrap();
     client.write(table, b"key", b"1", Condition::Absent).unwrap();
@@ -134,8 +135,8 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let other = ClusterId(own.0 ^ 1);
     let cases = [
         (b"{}".to_vec(), Status::Malformed),
-        (Leadership::new(own, 0).command(&message), Status::OldLeader),
-        (Leadership::new(other, u64::MAX).command(&message), Status::WrongCluster),
+        (CommandHeader::new(own, 0).command(&message), Status::OldLeader),
+        (CommandHeader::new(other, u64::MAX).command(&message), Status::WrongCluster),
     ];
     let timeout = Some(Duration::from_secs(10));
     let mut of_none = caller(OwnCluster::Unknown);
@@ -166,13 +167,13 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
 #[test]
 fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let directories = ["one-cluster", "other-cluster"].map(directory);
-    let first = Local::start(&options(&directories[0])).unwrap();
+    let first = LocalCluster::start(&options(&directories[0])).unwrap();
     // Before it serves, the server may have no storage yet, and could begin anew in the other
     // cluster.
-    first.servers()[0].life().wait_until_serving();
+    first.servers()[0].generation().wait_until_serving();
     first.leave();
     assert_eq!(first.join(), Ended::Asked);
-    let other = Local::start(&options(&directories[1])).unwrap();
+    let other = LocalCluster::start(&options(&directories[1])).unwrap();
     let of_machine = options(&directories[0]);
     let machine = Machine {
         directory: directories[0].join("server-1"),
@@ -194,10 +195,10 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
         host: "localhost".to_owned(),
         rack: String::new(),
     };
-    let ended = Running::start(of_server, &machine).unwrap().join();
+    let ended = RunningServer::start(of_server, &machine).unwrap().join();
     let words = ended.to_string();
     assert!(words.contains("another cluster than the server's"), "{words}");
-    other.servers()[0].life().wait_until_serving();
+    other.servers()[0].generation().wait_until_serving();
     assert_eq!(client(&other).status().unwrap().servers.servers.len(), 1, "it is not registered");
     other.leave();
     assert_eq!(other.join(), Ended::Asked);
@@ -208,11 +209,11 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
 fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unasked() {
     let directory = directory("vanished");
     let begin = || {
-        let local = Local::start(&options(&directory)).unwrap();
-        local.servers()[0].life().wait_until_serving();
+        let local = LocalCluster::start(&options(&directory)).unwrap();
+        local.servers()[0].generation().wait_until_serving();
         local
     };
-    let end = |local: Local| {
+    let end = |local: LocalCluster| {
         local.leave();
         assert_eq!(local.join(), Ended::Asked);
     };
@@ -239,8 +240,8 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     std::fs::remove_dir_all(&data).unwrap();
     let mut anew = options(&directory);
     anew.backup.as_mut().unwrap().begins_anew = true;
-    let local = Local::start(&anew).unwrap();
-    local.servers()[0].life().wait_until_serving();
+    let local = LocalCluster::start(&anew).unwrap();
+    local.servers()[0].generation().wait_until_serving();
     assert_eq!(local.ended(), None);
     end(local);
     end(begin());
@@ -252,21 +253,21 @@ fn a_restored_metastore_is_noticed_though_all_servers_have_restarted() {
     let directory = directory("restored");
     let metastore = directory.join("coordinator/metastore");
     let copy = directory.join("copy");
-    let end = |local: Local| {
+    let end = |local: LocalCluster| {
         local.leave();
         assert_eq!(local.join(), Ended::Asked);
     };
     let begin = |servers| {
-        let local = Local::start(&LocalOptions { servers, ..options(&directory) }).unwrap();
-        local.servers()[0].life().wait_until_serving();
+        let local = LocalCluster::start(&LocalOptions { servers, ..options(&directory) }).unwrap();
+        local.servers()[0].generation().wait_until_serving();
         local
     };
     end(begin(1));
     std::fs::copy(&metastore, &copy).unwrap();
     // After the copy there are new masters and a new server.
     let local = begin(2);
-    local.servers()[1].life().wait_until_serving();
-    let masters = local.servers()[0].life().identity().unwrap().masters.clone();
+    local.servers()[1].generation().wait_until_serving();
+    let masters = local.servers()[0].generation().identity().unwrap().masters.clone();
     let record = directory.join("server-1/backup-frames.followed");
     let highest = || {
         let text = std::fs::read_to_string(&record).unwrap_or_default();
@@ -286,11 +287,11 @@ fn a_restored_metastore_is_noticed_though_all_servers_have_restarted() {
     end(local);
     std::fs::copy(&copy, &metastore).unwrap();
     let local = begin(2);
-    local.servers()[1].life().wait_until_serving();
-    let anew = local.servers()[0].life().latest().identity().unwrap().masters.clone();
+    local.servers()[1].generation().wait_until_serving();
+    let anew = local.servers()[0].generation().latest().identity().unwrap().masters.clone();
     assert!(anew.iter().all(|it| it.0 > 1 << 32), "{anew:?}");
     // The second server registered after the copy. Its storage may be needed.
-    let why = local.servers()[1].life().ended().expect("it has ended").to_string();
+    let why = local.servers()[1].generation().ended().expect("it has ended").to_string();
     assert!(why.contains("older copy") && why.contains("keep this storage"), "{why}");
     local.leave();
     let _ = local.join();
@@ -309,15 +310,15 @@ fn a_coordinator_that_ends_gives_its_leadership_back() {
         let settings = of_machine.settings.clone();
         let options =
             CoordinatorOptions { settings, leadership_ttl, ..CoordinatorOptions::default() };
-        let truth = Truth::File(directory.join("metastore"));
+        let metastore = MetastoreLocation::File(directory.join("metastore"));
         let running =
-            RunningCoordinator::start(options, of_machine.listen, truth, &machine).unwrap();
+            RunningCoordinator::start(options, of_machine.listen, metastore, &machine).unwrap();
         let deadline = Some(Duration::from_secs(12));
         let options = Options::new([running.address().unwrap()]).deadline(deadline);
         let mut client = Client::connect(&options).unwrap();
         client.status().unwrap();
         drop(client);
-        running.life().leave();
+        running.generation().leave();
         assert_eq!(running.join(), Ended::Asked);
     }
     std::fs::remove_dir_all(&directory).unwrap();

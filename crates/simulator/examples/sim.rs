@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use thunderhead_simulator::linearizability::Outcome;
 use thunderhead_simulator::register::Flaw;
-use thunderhead_simulator::swarm::{self, Met};
+use thunderhead_simulator::swarm::{self, RareEvents};
 
 const USAGE: &str = "usage: sim SEED [--flaw NAME] | sim --swarm COUNT [--first SEED] [--flaw NAME] [--json]\n\
     flaws: AcknowledgesEarly ShowsUnsynced ForgetsIdentities TrustsFailedSync VersionsGoBack";
@@ -81,7 +81,7 @@ fn run_swarm(arguments: &Arguments, count: u64) -> ExitCode {
     let began = Instant::now();
     let (mut operations, mut answered, mut turns, mut repeated) = (0, 0, 0, 0);
     let mut virtual_time = Duration::ZERO;
-    let mut met = Met::default();
+    let mut rare_events = RareEvents::default();
     let mut failures: BTreeMap<u64, String> = BTreeMap::new();
     for seed in first..first + count {
         let outcomes = swarm::run(seed, flaw, false);
@@ -89,7 +89,7 @@ fn run_swarm(arguments: &Arguments, count: u64) -> ExitCode {
         answered += outcomes.history.iter().filter(|it| it.outcome != Outcome::Unknown).count();
         turns += outcomes.turns;
         virtual_time += outcomes.virtual_time;
-        met += outcomes.met;
+        rare_events += outcomes.rare_events;
         if seed % 50 == 0 {
             repeated += 1;
             let again = swarm::run(seed, flaw, false);
@@ -123,7 +123,7 @@ fn run_swarm(arguments: &Arguments, count: u64) -> ExitCode {
              repeated bit for bit",
             virtual_time.as_secs_f64()
         );
-        println!("{met:?}");
+        println!("{rare_events:?}");
         for (seed, failure) in failures.iter().take(10) {
             println!("seed {seed}: {failure}\n  cargo xtask sim {seed}");
         }

@@ -54,12 +54,12 @@ impl Options {
     }
 }
 
-type Act = Box<dyn FnOnce(&mut Simulation)>;
+type ScheduledAction = Box<dyn FnOnce(&mut Simulation)>;
 
 enum Event {
     Turn(HostId, u64),
     Step(HostId, u64, usize),
-    Planned(Act),
+    Planned(ScheduledAction),
 }
 
 /// A simulated cluster.

@@ -47,12 +47,12 @@ pub struct Outcomes {
     /// Turns of all hosts.
     pub turns: u64,
     /// The rare events in it.
-    pub met: Met,
+    pub rare_events: RareEvents,
 }
 
 /// Counts of rare events. A swarm that never meets one of them tests less than it claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct RareEvents {
     /// Connections that were not greeted in time.
     pub no_greeting: u64,
     /// Streams that broke because they got nothing through.
@@ -63,9 +63,9 @@ pub struct Met {
     pub never_left: u64,
 }
 
-impl Met {
-    fn in_network(network: &Network) -> Met {
-        Met {
+impl RareEvents {
+    fn in_network(network: &Network) -> RareEvents {
+        RareEvents {
             no_greeting: network.closed(Cause::NoGreeting),
             fell_silent: network.fell_silent(),
             not_reading: network.closed(Cause::NotReading),
@@ -74,8 +74,8 @@ impl Met {
     }
 }
 
-impl std::ops::AddAssign for Met {
-    fn add_assign(&mut self, other: Met) {
+impl std::ops::AddAssign for RareEvents {
+    fn add_assign(&mut self, other: RareEvents) {
         self.no_greeting += other.no_greeting;
         self.fell_silent += other.fell_silent;
         self.not_reading += other.not_reading;
@@ -244,7 +244,7 @@ pub fn run_plan(
         trace: simulation.take_trace(),
         virtual_time: simulation.now(),
         turns: simulation.turns(),
-        met: Met::in_network(simulation.network()),
+        rare_events: RareEvents::in_network(simulation.network()),
     }
 }
 
@@ -281,7 +281,7 @@ pub fn five_hosts(seed: u64, duration: Duration) -> Outcomes {
         trace: Vec::new(),
         virtual_time: simulation.now(),
         turns: simulation.turns(),
-        met: Met::in_network(simulation.network()),
+        rare_events: RareEvents::in_network(simulation.network()),
     }
 }
 
@@ -309,25 +309,25 @@ fn client_node(
     let node = Node::new(boot.world, boot.transport, ());
     // A restarted client machine does not finish the operations of an earlier generation.
     for _ in 0..tasks {
-        let handles = (node.calling(), node.tasks().clone(), clock.clone());
+        let handles = (node.task_caller(), node.tasks().clone(), clock.clone());
         let client = Client::new(handles, random.split(), server, recorder.clone(), &workload);
-        let guard = Working::begin(working);
+        let guard = ClientCount::begin(working);
         node.tasks().spawn(client.run(workload, move || drop(guard)));
     }
     Box::new(node)
 }
 
 /// Counts a client as long as it works, however it ends.
-struct Working(Rc<Cell<u64>>);
+struct ClientCount(Rc<Cell<u64>>);
 
-impl Working {
-    fn begin(count: &Rc<Cell<u64>>) -> Working {
+impl ClientCount {
+    fn begin(count: &Rc<Cell<u64>>) -> ClientCount {
         count.set(count.get() + 1);
-        Working(Rc::clone(count))
+        ClientCount(Rc::clone(count))
     }
 }
 
-impl Drop for Working {
+impl Drop for ClientCount {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -436,7 +436,7 @@ fn serves(
         let random = boot.world.random.split();
         let clock = boot.world.clock.clone();
         let node = Node::new(boot.world, boot.transport, ());
-        let handles = (node.calling(), node.tasks().clone(), clock);
+        let handles = (node.task_caller(), node.tasks().clone(), clock);
         let mut client = Client::new(handles, random, to, recorder.clone(), &workload);
         let told = Rc::clone(&told);
         node.tasks().spawn(async move {

@@ -33,11 +33,11 @@ fn run(link: Link, outside: Outside) -> (u64, u64, u64) {
         // The file is removed again.
         boot.world.files.remove("notes").unwrap();
         let node = Node::new(boot.world, boot.transport, ());
-        let (calling, told) = (node.calling(), Rc::clone(&told));
+        let (caller, told) = (node.task_caller(), Rc::clone(&told));
         node.tasks().spawn(async move {
             let mut body = 4u32.to_le_bytes().to_vec();
             body.push(outside.said);
-            let reply = calling.call(to, Opcode::Echo, body, Some(Duration::from_secs(9))).await;
+            let reply = caller.call(to, Opcode::Echo, body, Some(Duration::from_secs(9))).await;
             told.set(told.get() + u64::from(reply.is_ok()));
         });
         Box::new(node)

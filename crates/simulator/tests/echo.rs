@@ -27,14 +27,14 @@ fn outcomes(seed: u64, link: Link) -> (Vec<Result<(), CallError>>, Duration) {
     simulation.add_host("client", move |boot| {
         let clock = boot.world.clock.clone();
         let node = Node::new(boot.world, boot.transport, ());
-        let (calling, told, slowest) = (node.calling(), Rc::clone(&told), Rc::clone(&slowest));
+        let (caller, told, slowest) = (node.task_caller(), Rc::clone(&told), Rc::clone(&slowest));
         node.tasks().spawn(async move {
             for number in 0..200u32 {
                 let mut body = 40u32.to_le_bytes().to_vec();
                 body.extend(number.to_le_bytes());
                 let began = clock.now();
                 let timeout = Some(Duration::from_millis(100));
-                let reply = calling.call(to, Opcode::Echo, body, timeout).await;
+                let reply = caller.call(to, Opcode::Echo, body, timeout).await;
                 slowest.set(slowest.get().max(clock.now().since(began)));
                 told.borrow_mut().push(reply.map(|reply| {
                     assert_eq!((reply.len(), &reply[..4]), (40, number.to_le_bytes().as_slice()));
@@ -85,12 +85,12 @@ fn messages_that_wait_for_the_next_turn_need_no_other_event() {
         let clock = boot.world.clock.clone();
         let node = Node::new(boot.world, boot.transport, ());
         for _ in 0..12 {
-            let (calling, clock, told) = (node.calling(), clock.clone(), Rc::clone(&told));
+            let (caller, clock, told) = (node.task_caller(), clock.clone(), Rc::clone(&told));
             node.tasks().spawn(async move {
                 let began = clock.now();
                 let timeout = Some(Duration::from_secs(10));
                 let body = 0u32.to_le_bytes().to_vec();
-                calling.call(to, Opcode::Echo, body, timeout).await.unwrap();
+                caller.call(to, Opcode::Echo, body, timeout).await.unwrap();
                 told.borrow_mut().push(clock.now().since(began));
             });
         }
@@ -136,12 +136,12 @@ fn a_host_may_call_itself_also_after_a_restart() {
             let own = SocketAddr::new(boot.address, 7);
             let mut node = Node::new(boot.world, boot.transport, Echo::default());
             node.listen(own).unwrap();
-            let (calling, told) = (node.calling(), Rc::clone(&told));
+            let (caller, told) = (node.task_caller(), Rc::clone(&told));
             node.tasks().spawn(async move {
                 loop {
                     let body = [40u32.to_le_bytes(), [7; 4]].concat();
                     let timeout = Some(Duration::from_millis(100));
-                    let reply = calling.call(own, Opcode::Echo, body, timeout).await.unwrap();
+                    let reply = caller.call(own, Opcode::Echo, body, timeout).await.unwrap();
                     assert_eq!(reply.len(), 40);
                     told.set(told.get() + 1);
                 }

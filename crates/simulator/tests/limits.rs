@@ -35,12 +35,12 @@ fn cluster() -> Cluster {
     let count = Rc::clone(&answered);
     let client = simulation.add_host("client", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let (calling, tasks) = (node.calling(), node.tasks().clone());
+        let (caller, tasks) = (node.task_caller(), node.tasks().clone());
         let count = Rc::clone(&count);
         node.tasks().spawn(async move {
             loop {
                 let body = 4u32.to_le_bytes().to_vec();
-                let reply = calling.call(to, Opcode::Echo, body, Some(seconds(1))).await;
+                let reply = caller.call(to, Opcode::Echo, body, Some(seconds(1))).await;
                 count.set(count.get() + u64::from(reply.is_ok()));
                 tasks.sleep(Duration::from_millis(100)).await;
             }

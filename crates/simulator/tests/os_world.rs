@@ -65,7 +65,7 @@ fn the_register_serves_real_clients_and_survives_being_killed() {
         let mut clients = Node::new(world, Box::new(transport), ());
         let working = Rc::new(Cell::new(0));
         for _ in 0..4 {
-            let handles = (clients.calling(), clients.tasks().clone(), own_clock.clone());
+            let handles = (clients.task_caller(), clients.tasks().clone(), own_clock.clone());
             let client = Client::new(handles, random.split(), address, recorder.clone(), &workload);
             working.set(working.get() + 1);
             let working = Rc::clone(&working);

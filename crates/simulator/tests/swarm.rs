@@ -1,7 +1,7 @@
 //! The register under faults, from many seeds; and registers that break a promise.
 
 use thunderhead_simulator::register::Flaw;
-use thunderhead_simulator::swarm::{self, Met, Outcomes};
+use thunderhead_simulator::swarm::{self, Outcomes, RareEvents};
 
 fn seeds(flaw: Flaw, count: u64) -> impl Iterator<Item = Outcomes> {
     (0..count).map(move |seed| swarm::run(seed, flaw, false))
@@ -9,12 +9,15 @@ fn seeds(flaw: Flaw, count: u64) -> impl Iterator<Item = Outcomes> {
 
 #[test]
 fn the_register_keeps_its_promises_under_all_faults() {
-    let mut met = Met::default();
+    let mut rare_events = RareEvents::default();
     for outcomes in seeds(Flaw::None, 300) {
         assert_eq!(outcomes.failure, None, "cargo xtask sim {}", outcomes.seed);
-        met += outcomes.met;
+        rare_events += outcomes.rare_events;
     }
-    assert!(met.never_left > 0 && met.no_greeting > 0, "the faults are too kind: {met:?}");
+    assert!(
+        rare_events.never_left > 0 && rare_events.no_greeting > 0,
+        "the faults are too kind: {rare_events:?}"
+    );
 }
 
 #[test]

@@ -6,12 +6,12 @@
 //! vectors in the tests here pin them.
 #![forbid(unsafe_code)]
 
+pub mod command;
 mod condition;
 pub mod control;
 mod format;
 pub mod frame;
 mod ids;
-pub mod leadership;
 pub mod membership;
 pub mod message;
 pub mod migration;

@@ -20,7 +20,7 @@ use thunderhead_client::{Client, Options as ClientOptions};
 use thunderhead_load::channel::Channel;
 use thunderhead_load::machine::{Thread, pinned};
 use thunderhead_runtime::polling::Polling;
-use thunderhead_server::{BackupOptions, Local, LocalOptions, Probing};
+use thunderhead_server::{BackupOptions, LocalCluster, LocalOptions, Probing};
 use thunderhead_wire::control::Settings;
 
 /// The longest time for a cluster to come up: opening storage may write all of it.
@@ -144,7 +144,8 @@ impl Own {
         let options = self.cluster(channel, files.0.clone());
         let before = reactors()?;
         // Threads inherit the core of the thread that starts them.
-        let local = pinned(SERVER_CORE, || Local::start(&options)).context("start a cluster")?;
+        let local =
+            pinned(SERVER_CORE, || LocalCluster::start(&options)).context("start a cluster")?;
         let place = up(&local, &before);
         let outcome = place.and_then(|place| pinned(CLIENT_CORE, || work(&place)));
         if let Some(ended) = local.ended() {
@@ -161,12 +162,12 @@ impl Own {
 }
 
 /// Waits until the cluster is up, and creates the table.
-fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
+fn up(local: &LocalCluster, before: &[(u64, PathBuf)]) -> Result<Place> {
     let coordinator = local.coordinator();
     let options = ClientOptions::new([coordinator]).deadline(Some(PATIENCE));
     let mut client = Client::connect(&options).context("reach the coordinator")?;
     let end = Instant::now() + PATIENCE;
-    while local.servers().iter().any(|it| it.life().identity().is_none()) {
+    while local.servers().iter().any(|it| it.generation().identity().is_none()) {
         ensure!(local.ended().is_none(), "a server ended before it served");
         ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
         std::thread::sleep(LOOK);
@@ -176,7 +177,8 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     let shard = shard_of(&mut client, end)?;
     let now = reactors()?.into_iter().filter(|it| !before.contains(it));
     let mut threads: Vec<Thread> = now.map(|(_, path)| Thread::of(path)).collect();
-    let is_master = |it: &thunderhead_server::Running| it.life().addresses().contains(&shard);
+    let is_master =
+        |it: &thunderhead_server::RunningServer| it.generation().addresses().contains(&shard);
     let master = local.servers().iter().position(is_master);
     let master = master.context("no server has the table's address")?;
     if threads.len() == local.servers().len() {

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use thunderhead_coordinator::model::Placed;
-use thunderhead_master::replication::{MESSAGE_BYTES, Settings, Trial};
+use thunderhead_master::replication::{MESSAGE_BYTES, PlacementTrial, Settings};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo};
 use thunderhead_wire::{MasterId, SegmentId, ServerId};
@@ -66,7 +66,7 @@ pub(super) fn settings(replicas: u32) -> Settings {
 
 /// Returns the log of a master that has placed this many segments.
 pub(super) fn log(list: &ServerList, replicas: u32, segments: u64, random: Random) -> Log {
-    let mut trial = Trial::new(settings(replicas), random, list);
+    let mut trial = PlacementTrial::new(settings(replicas), random, list);
     let placed = (1..=segments).map(|id| (SegmentId(id), trial.place()));
     let mut log: Log = placed
         .map(|(id, at)| {

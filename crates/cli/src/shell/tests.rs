@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::exit::Exit;
-use crate::fake::Fake;
+use crate::fake::FakeStore;
 
 /// Runs a script. Returns its output, its notes and its result.
 fn run_script(script: &str, keep_going: bool) -> (String, String, Result<(), Failure>) {
     let mut connections = 0;
     let mut connect = || -> Result<Box<dyn Store>, Failure> {
         connections += 1;
-        Ok(Box::new(Fake::default()))
+        Ok(Box::new(FakeStore::default()))
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());
     let mut input = script.as_bytes();

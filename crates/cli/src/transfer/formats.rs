@@ -29,12 +29,12 @@ pub(super) struct Lines<'a> {
 }
 
 enum Source<'a> {
-    Json { input: BufReader<Counted<'a>>, number: u64, line: Vec<u8> },
+    Json { input: BufReader<CountingReader<'a>>, number: u64, line: Vec<u8> },
     Csv(Box<Csv<'a>>),
 }
 
 struct Csv<'a> {
-    reader: csv::Reader<Counted<'a>>,
+    reader: csv::Reader<CountingReader<'a>>,
     names: [String; 2],
     columns: Option<[usize; 2]>,
     record: ByteRecord,
@@ -43,13 +43,13 @@ struct Csv<'a> {
 }
 
 /// Counts the bytes, and fails if a record is too long.
-struct Counted<'a> {
+struct CountingReader<'a> {
     inner: Box<dyn Read + 'a>,
     bytes: Rc<Cell<u64>>,
     began: Rc<Cell<u64>>,
 }
 
-impl Read for Counted<'_> {
+impl Read for CountingReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.bytes.get() - self.began.get() > LINE_BYTES_MAX {
             return Err(io::Error::other(
@@ -115,7 +115,7 @@ impl<'a> Lines<'a> {
     ) -> Lines<'a> {
         let bytes = Rc::new(Cell::new(0));
         let began = Rc::new(Cell::new(0));
-        let counted = Counted { inner, bytes: bytes.clone(), began: began.clone() };
+        let counted = CountingReader { inner, bytes: bytes.clone(), began: began.clone() };
         let source = match format {
             Format::Jsonl => {
                 let input = BufReader::with_capacity(64 << 10, counted);
@@ -168,7 +168,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Skips the rest of a line.
-fn skip_line(input: &mut BufReader<Counted<'_>>) -> io::Result<()> {
+fn skip_line(input: &mut BufReader<CountingReader<'_>>) -> io::Result<()> {
     loop {
         let counted = input.get_ref();
         counted.began.set(counted.bytes.get());

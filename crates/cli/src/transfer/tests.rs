@@ -2,20 +2,20 @@
 
 use super::formats::LINE_BYTES_MAX;
 use crate::exit::Exit;
-use crate::fake::{Fake, run, run_bytes, run_with};
+use crate::fake::{FakeStore, run, run_bytes, run_with};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thunderhead_client::{Error, Obstacle};
 use thunderhead_wire::Status;
 
-fn fake() -> Fake {
-    let mut fake = Fake::default();
+fn fake() -> FakeStore {
+    let mut fake = FakeStore::default();
     run(&mut fake, "table create t").unwrap();
     run(&mut fake, "table create u").unwrap();
     fake
 }
 
-fn import(fake: &mut Fake, line: &str, input: &[u8]) -> Result<String, (Exit, String)> {
+fn import(fake: &mut FakeStore, line: &str, input: &[u8]) -> Result<String, (Exit, String)> {
     run_with(fake, line, input).map_err(|failure| (failure.exit, failure.message))
 }
 

@@ -129,7 +129,7 @@ struct Driver {
     waiting: BTreeMap<u64, (Vec<Operation>, Promise<Results>, Time)>,
     /// The deadlines of the operations in `waiting`.
     expiring: BTreeSet<(Time, u64)>,
-    begun: HashMap<Ticket, Begun>,
+    running: HashMap<Ticket, RunningJob>,
     tickets: HashMap<u64, Ticket>,
     /// The number of operations that have begun and not ended.
     in_flight: usize,
@@ -137,7 +137,7 @@ struct Driver {
     state: State,
 }
 
-enum Begun {
+enum RunningJob {
     Operations { number: u64, count: usize, promise: Promise<Results> },
     Question { number: u64, promise: Promise<Result<Reply, Error>> },
 }
@@ -161,7 +161,7 @@ impl Driver {
             calls: HashMap::new(),
             waiting: BTreeMap::new(),
             expiring: BTreeSet::new(),
-            begun: HashMap::new(),
+            running: HashMap::new(),
             tickets: HashMap::new(),
             in_flight: 0,
             in_flight_max: options.in_flight_max.max(1),
@@ -183,7 +183,7 @@ impl Driver {
             self.begin_waiting();
             self.send();
             self.hand_over();
-            if self.state == State::Closing && self.begun.is_empty() && self.waiting.is_empty() {
+            if self.state == State::Closing && self.running.is_empty() && self.waiting.is_empty() {
                 return self.close();
             }
             // The results may have made room for waiting operations.
@@ -206,7 +206,7 @@ impl Driver {
                 Job::Do { number, work: Work::Question(question, promise), deadline } => {
                     let ticket = self.session.ask(now, question, deadline);
                     self.tickets.insert(number, ticket);
-                    self.begun.insert(ticket, Begun::Question { number, promise });
+                    self.running.insert(ticket, RunningJob::Question { number, promise });
                 }
                 Job::GiveUp(number) => self.give_up(number),
             }
@@ -219,7 +219,7 @@ impl Driver {
         }
         let Some(ticket) = self.tickets.remove(&number) else { return };
         self.session.give_up(ticket);
-        if let Some(Begun::Operations { count, .. }) = self.begun.remove(&ticket) {
+        if let Some(RunningJob::Operations { count, .. }) = self.running.remove(&ticket) {
             self.in_flight -= count;
         }
     }
@@ -235,7 +235,7 @@ impl Driver {
             let ticket = self.session.begin(now, operations, deadline);
             self.in_flight += count;
             self.tickets.insert(number, ticket);
-            self.begun.insert(ticket, Begun::Operations { number, count, promise });
+            self.running.insert(ticket, RunningJob::Operations { number, count, promise });
         }
     }
 
@@ -255,7 +255,8 @@ impl Driver {
     /// Hands over the results.
     fn hand_over(&mut self) {
         while let Some((ticket, results)) = self.session.next_done() {
-            let Some(Begun::Operations { number, count, promise }) = self.begun.remove(&ticket)
+            let Some(RunningJob::Operations { number, count, promise }) =
+                self.running.remove(&ticket)
             else {
                 continue;
             };
@@ -264,7 +265,8 @@ impl Driver {
             promise.keep(results);
         }
         while let Some((ticket, answer)) = self.session.next_answer() {
-            let Some(Begun::Question { number, promise }) = self.begun.remove(&ticket) else {
+            let Some(RunningJob::Question { number, promise }) = self.running.remove(&ticket)
+            else {
                 continue;
             };
             self.tickets.remove(&number);

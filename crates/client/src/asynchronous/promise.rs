@@ -37,13 +37,13 @@ impl<T> Slot<T> {
 pub(crate) struct Promise<T>(Arc<Slot<T>>);
 
 /// The receiver's end: waits for the value. `None` if the promise was dropped without a value.
-pub(crate) struct Promised<T>(Arc<Slot<T>>);
+pub(crate) struct PromisedValue<T>(Arc<Slot<T>>);
 
 /// Makes both ends.
-pub(crate) fn promise<T>() -> (Promise<T>, Promised<T>) {
+pub(crate) fn promise<T>() -> (Promise<T>, PromisedValue<T>) {
     let state = State { value: None, is_over: false, waker: None };
     let slot = Arc::new(Slot(Mutex::new(state)));
-    (Promise(Arc::clone(&slot)), Promised(slot))
+    (Promise(Arc::clone(&slot)), PromisedValue(slot))
 }
 
 impl<T> Promise<T> {
@@ -58,7 +58,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-impl<T> Future for Promised<T> {
+impl<T> Future for PromisedValue<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {

@@ -1,7 +1,7 @@
 //! Builds messages from the ready parts: which parts share a message, and the bytes of a message.
 
 use super::{Call, CallNumber};
-use super::{Core, MESSAGE_BYTES, Output, PARTS_MAX, Part, PartOf, Route, State, patience};
+use super::{Core, MESSAGE_BYTES, Output, PARTS_MAX, Part, PartId, Route, State, patience};
 use crate::error::Obstacle;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl Core {
         if self.ready.is_empty() {
             return;
         }
-        let mut messages: BTreeMap<Route, (Duration, Vec<PartOf>)> = BTreeMap::new();
+        let mut messages: BTreeMap<Route, (Duration, Vec<PartId>)> = BTreeMap::new();
         let mut is_lost = false;
         for (ticket, at) in std::mem::take(&mut self.ready) {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
@@ -80,12 +80,12 @@ impl Core {
         }
     }
 
-    fn part(&self, (ticket, at): PartOf) -> Option<&Part> {
+    fn part(&self, (ticket, at): PartId) -> Option<&Part> {
         self.batches.get(&ticket)?.parts.get(at)
     }
 
     /// Sends parts to a shard, in as many messages as needed.
-    fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartOf]) {
+    fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartId]) {
         let count_max = if route.lease.is_some() { PARTS_MAX } else { self.reads_max };
         while !parts.is_empty() {
             let (mut count, mut bytes) = (0, 0);

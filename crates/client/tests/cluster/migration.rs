@@ -14,15 +14,15 @@ use thunderhead_coordinator::{Coordinator, Options as CoordinatorOptions, Probin
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, Recorder};
 use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_metastore::sim::{Faults, SimStore};
-use thunderhead_rpc::{CallError, CallId, Calling, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service, TaskCaller};
 use thunderhead_runtime::Random;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{HostId, Options, Simulation, swarm};
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
     self, CreateTable, Empty, Enlist, Enlisted, Followed, Known, Map, MapRequest, MigrateTablet,
     Register, Registered, Settings, ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::{Condition, Format, KeyHash, MasterId, Next, Status};
 use zerocopy::IntoBytes;
@@ -30,15 +30,15 @@ use zerocopy::IntoBytes;
 /// Asks the coordinators in turn until one of them answers or finally refuses.
 #[derive(Clone)]
 struct Asker {
-    calling: Calling,
+    caller: TaskCaller,
     tasks: Tasks,
     coordinators: Vec<SocketAddr>,
     at: Rc<Cell<usize>>,
 }
 
 impl Asker {
-    fn new(calling: Calling, tasks: Tasks, coordinators: &[SocketAddr]) -> Asker {
-        Asker { calling, tasks, coordinators: coordinators.to_vec(), at: Rc::default() }
+    fn new(caller: TaskCaller, tasks: Tasks, coordinators: &[SocketAddr]) -> Asker {
+        Asker { caller, tasks, coordinators: coordinators.to_vec(), at: Rc::default() }
     }
 
     async fn ask<A: serde::de::DeserializeOwned>(
@@ -49,7 +49,7 @@ impl Asker {
         loop {
             let to = self.coordinators[self.at.get() % self.coordinators.len()];
             let body = control::to_body(message);
-            match self.calling.call(to, opcode, body, Some(Duration::from_secs(3))).await {
+            match self.caller.call(to, opcode, body, Some(Duration::from_secs(3))).await {
                 Ok(body) => return Ok(control::of_body(&body).unwrap()),
                 Err(CallError::Refused { status, .. }) if status.next() == Next::GiveUp => {
                     return Err(status);
@@ -86,7 +86,7 @@ struct Enlisting {
 
 impl Service for Enlisting {
     fn start(&mut self, context: &mut Context<'_>) {
-        let asker = Asker::new(context.calling(), context.tasks().clone(), &self.coordinators);
+        let asker = Asker::new(context.task_caller(), context.tasks().clone(), &self.coordinators);
         let (nonce, life) = (context.random().number(), context.random().number());
         let (own, enlisted, alarm) = (self.own, Rc::clone(&self.enlisted), context.alarm().clone());
         let known = Rc::clone(&self.known);
@@ -124,7 +124,7 @@ impl Service for Enlisting {
     fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         if request.opcode.is_command() {
             let (_, body) =
-                Leadership::split(request.body).expect("a coordinator sends its leadership");
+                CommandHeader::split(request.body).expect("a coordinator sends its leadership");
             request.body = body;
         }
         if request.opcode == Opcode::ServersChanged {
@@ -270,7 +270,7 @@ impl World {
             for shard in status.servers.servers.iter().flat_map(|server| &server.shards) {
                 let timeout = Some(Duration::from_millis(900));
                 let call =
-                    asker.calling.call(shard.address, Opcode::ShardStatus, b"{}".to_vec(), timeout);
+                    asker.caller.call(shard.address, Opcode::ShardStatus, b"{}".to_vec(), timeout);
                 let status = call.await.map(|body| control::of_body::<ShardStatus>(&body));
                 said.push_str(&format!(" {status:?}"));
             }
@@ -289,7 +289,7 @@ impl World {
         let (own, addresses) = (Rc::clone(&result), self.addresses.clone());
         self.simulation.add_host("asker", move |boot| {
             let node = Node::new(boot.world, boot.transport, ());
-            let task = task(Asker::new(node.calling(), node.tasks().clone(), &addresses));
+            let task = task(Asker::new(node.task_caller(), node.tasks().clone(), &addresses));
             let own = Rc::clone(&own);
             node.tasks().spawn(async move {
                 let done = task.await;
@@ -440,7 +440,7 @@ async fn insist(
         let hash = KeyHash::of(key);
         let tablet = table.tablets.iter().find(|it| it.first <= hash && hash <= it.last).unwrap();
         let Some(to) = tablet.address else { continue };
-        match asker.calling.call(to, opcode, body.clone(), Some(Duration::from_millis(300))).await {
+        match asker.caller.call(to, opcode, body.clone(), Some(Duration::from_millis(300))).await {
             Ok(reply) => return Ok(reply),
             Err(CallError::Refused { status, .. }) if status.next() == Next::GiveUp => {
                 return Err(status);
@@ -456,7 +456,7 @@ async fn objects_at(asker: &Asker, master: MasterId) -> u64 {
     let to = shards.find(|shard| shard.master == master).unwrap().address;
     loop {
         let timeout = Some(Duration::from_millis(300));
-        let call = asker.calling.call(to, Opcode::ShardStatus, b"{}".to_vec(), timeout);
+        let call = asker.caller.call(to, Opcode::ShardStatus, b"{}".to_vec(), timeout);
         if let Ok(body) = call.await {
             return control::of_body::<ShardStatus>(&body).unwrap().objects;
         }

@@ -245,7 +245,8 @@ mod tests {
         for id in 1..=500 {
             cluster.put_table(table(id, &[1], &cluster));
         }
-        let told = cluster.changes_until(cluster.map_version()).expect("a version of this reign");
+        let told =
+            cluster.changes_until(cluster.map_version()).expect("a version of this leadership");
         let looked_at = |cluster: &Cluster| cluster.changes.tables_since(told).collect::<Vec<_>>();
         assert_eq!(looked_at(&cluster), []);
         for id in [400, 7, 400] {

@@ -1,10 +1,10 @@
 //! The progress of a master's recovery, in the leader's memory. It is not written: a new leader
 //! begins again, under another number.
 
-use super::asking::Surveying;
+use super::running_survey::RunningSurvey;
 use crate::cluster::Cluster;
+use crate::leadership::Leadership;
 use crate::limits::{RECOVERY_PAUSE_MAX, STUCK, TROUBLE_BYTES_MAX};
-use crate::reign::Reign;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -34,19 +34,19 @@ pub(crate) struct Attempt {
     /// Bytes of the log.
     pub(super) bytes: u64,
     /// The result of the last survey.
-    lack: Option<Lack>,
+    completeness: Option<Completeness>,
     /// Some replicas were counted by a survey and could not be used later. A survey reads only
     /// lists of replicas.
     is_doubted: bool,
 }
 
 /// Whether a log is complete, as far as a survey says.
-pub(super) enum Lack {
+pub(super) enum Completeness {
     /// It is complete with the replicas of these servers, each in this generation.
-    Nothing(BTreeMap<ServerId, u64>),
+    Complete(BTreeMap<ServerId, u64>),
     /// It is incomplete, by the list of servers of this version. Only these servers may have the
     /// missing replicas.
-    Missing(u64, BTreeSet<ServerId>),
+    Incomplete(u64, BTreeSet<ServerId>),
 }
 
 /// Whether a recovery needs the replicas of a server that is down.
@@ -71,7 +71,7 @@ impl Default for Attempt {
             patience: STUCK,
             fenced: None,
             bytes: 0,
-            lack: None,
+            completeness: None,
             is_doubted: false,
         }
     }
@@ -81,7 +81,7 @@ impl Default for Attempt {
 pub(super) enum Stage {
     /// No work before this time, unless the server list changes from this version.
     Resting(Time, u64),
-    Surveying(Rc<Surveying>),
+    Surveying(Rc<RunningSurvey>),
     Rebuilding(Round),
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Round {
     /// From then on masters are told, even if not all backups know the round.
     pub(super) patience: Time,
     /// The state of each partition.
-    pub(super) parts: Vec<Told>,
+    pub(super) parts: Vec<PartState>,
     /// The size of each partition, by the log's statistics.
     pub(super) expected: Vec<Vec<TabletStatus>>,
     /// A master could not do its part.
@@ -118,7 +118,7 @@ pub(super) struct Round {
 
 /// The state of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum PartState {
     /// Its master must be told, not before this time, after so many failed attempts.
     Due(Time, u32),
     /// It has begun.
@@ -129,23 +129,23 @@ pub(super) enum Told {
 
 impl Attempt {
     /// Notes a failure. The next attempt follows after a pause, which grows.
-    pub(super) fn fails(&mut self, reign: &Reign, trouble: String) {
+    pub(super) fn on_failure(&mut self, leadership: &Leadership, trouble: String) {
         self.trouble = Some(shortened(trouble));
         self.failures += 1;
-        let pause = reign.shared.options.recovery_pause;
+        let pause = leadership.shared.options.recovery_pause;
         let pause = pause.saturating_mul(1 << (self.failures - 1).min(10)).min(RECOVERY_PAUSE_MAX);
-        self.goes_to(Stage::Resting(reign.now() + pause, reign.cluster().list_version()));
+        self.enter(Stage::Resting(leadership.now() + pause, leadership.cluster().list_version()));
     }
 
     /// Notes that these masters do not finish their parts while other tablets wait for a new round.
-    pub(super) fn is_stuck(&mut self, reign: &Reign, masters: &[MasterId]) {
+    pub(super) fn on_stuck(&mut self, leadership: &Leadership, masters: &[MasterId]) {
         for master in masters {
             *self.refused.entry(*master).or_default() += 1;
         }
         self.patience = self.patience.saturating_mul(2);
         let names: Vec<String> = masters.iter().take(8).map(ToString::to_string).collect();
-        self.fails(
-            reign,
+        self.on_failure(
+            leadership,
             format!(
                 "{} did not finish in time, and the other tablets wait for it",
                 names.join(", ")
@@ -154,7 +154,12 @@ impl Attempt {
     }
 
     /// Notes a backup's answer to its reading list of a round: its objection, if it has one.
-    pub(super) fn backup_says(&mut self, recovery: u64, server: ServerId, useless: Option<String>) {
+    pub(super) fn on_backup_answer(
+        &mut self,
+        recovery: u64,
+        server: ServerId,
+        useless: Option<String>,
+    ) {
         let Stage::Rebuilding(round) = &mut self.stage else { return };
         if round.recovery != recovery {
             return;
@@ -170,8 +175,8 @@ impl Attempt {
     }
 
     /// Notes the result of a survey.
-    pub(super) fn lacks(&mut self, lack: Lack) {
-        self.lack = Some(lack);
+    pub(super) fn on_surveyed(&mut self, completeness: Completeness) {
+        self.completeness = Some(completeness);
     }
 
     /// Whether the recovery needs the replicas of a server that is down.
@@ -179,25 +184,29 @@ impl Attempt {
         let is_up = |(server, generation): (&ServerId, &u64)| {
             cluster.backup(*server).is_some_and(|it| it.generation == *generation)
         };
-        match &self.lack {
+        match &self.completeness {
             // The server may have the only sound copy.
             Some(_) if self.is_doubted => Need::Missing,
-            Some(Lack::Nothing(used)) if used.iter().all(is_up) => Need::No,
-            Some(Lack::Missing(list, servers)) if *list == cluster.list_version() => {
-                if servers.contains(&server) { Need::Missing } else { Need::No }
+            Some(Completeness::Complete(used)) if used.iter().all(is_up) => Need::No,
+            Some(Completeness::Incomplete(list, servers)) if *list == cluster.list_version() => {
+                if servers.contains(&server) {
+                    Need::Missing
+                } else {
+                    Need::No
+                }
             }
             _ => Need::Unknown,
         }
     }
 
     /// Begins the remainder again, at once.
-    pub(super) fn begins_anew(&mut self) {
-        self.goes_to(Stage::default());
+    pub(super) fn begin_anew(&mut self) {
+        self.enter(Stage::default());
     }
 
     /// Begins a round.
-    pub(super) fn begins(&mut self, round: Round) {
-        self.goes_to(Stage::Rebuilding(round));
+    pub(super) fn begin_round(&mut self, round: Round) {
+        self.enter(Stage::Rebuilding(round));
     }
 
     /// Whether the round of this number is in progress.
@@ -205,20 +214,20 @@ impl Attempt {
         matches!(&self.stage, Stage::Rebuilding(round) if round.recovery == recovery)
     }
 
-    fn goes_to(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: Stage) {
         if let Stage::Surveying(old) = std::mem::replace(&mut self.stage, stage) {
             old.end();
         }
     }
 
     /// Notes that a part was rebuilt.
-    pub(super) fn succeeds(&mut self) {
+    pub(super) fn on_part_rebuilt(&mut self) {
         self.failures = 0;
     }
 
     /// Notes that no further report of a partition can come, with the reason if there is one; `by`
     /// could not do it.
-    pub(super) fn part_is_over(
+    pub(super) fn on_part_over(
         &mut self,
         (recovery, partition): (u64, usize),
         by: MasterId,
@@ -229,7 +238,7 @@ impl Attempt {
             return;
         }
         if let Some(told) = round.parts.get_mut(partition) {
-            *told = Told::Over;
+            *told = PartState::Over;
         }
         if let Some(trouble) = trouble {
             round.is_troubled = true;
@@ -240,7 +249,7 @@ impl Attempt {
     }
 
     /// Returns the state of a partition, as long as the round lasts.
-    pub(super) fn told(&mut self, recovery: u64, partition: usize) -> Option<&mut Told> {
+    pub(super) fn part_state(&mut self, recovery: u64, partition: usize) -> Option<&mut PartState> {
         match &mut self.stage {
             Stage::Rebuilding(round) if round.recovery == recovery => {
                 round.parts.get_mut(partition)

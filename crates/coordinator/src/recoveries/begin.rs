@@ -16,16 +16,16 @@
 //! time the parts have twice as long.
 
 use super::Step;
-use super::asking::is_for_good;
-use super::attempt::{Attempt, Round, Stage, Told};
+use super::attempt::{Attempt, PartState, Round, Stage};
 use super::copies::Copy;
 use super::order::{Order, order};
 use super::partitions::{cuts, expected, loads, pack, target};
-use super::survey::Found;
+use super::running_survey::is_for_good;
+use super::survey::FoundLog;
 use super::taking_back;
 use crate::cluster::{Cluster, shards_of, split};
+use crate::leadership::{Backoff, Leadership};
 use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
-use crate::reign::{Backoff, Reign};
 use crate::rooms;
 use crate::stored::{Former, Part, ServerRecord, to_value};
 use crate::waiting::all;
@@ -99,14 +99,16 @@ fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bo
 
 /// Returns the bytes that masters must rebuild in other rounds and have not begun: their reports of
 /// free room do not include them yet.
-fn promised(reign: &Reign) -> BTreeMap<MasterId, u64> {
-    let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
+fn promised(leadership: &Leadership) -> BTreeMap<MasterId, u64> {
+    let (cluster, attempts) = (leadership.cluster(), leadership.attempts.borrow());
     let mut promised: BTreeMap<MasterId, u64> = BTreeMap::new();
     for former in cluster.formers() {
         let stage = attempts.get(&former.master).map(|attempt| &attempt.stage);
         let Some(Stage::Rebuilding(round)) = stage else { continue };
         let parts = former.parts.iter().zip(&round.parts).zip(&round.expected);
-        for ((part, _), expected) in parts.filter(|((_, told), _)| matches!(told, Told::Due(..))) {
+        for ((part, _), expected) in
+            parts.filter(|((_, told), _)| matches!(told, PartState::Due(..)))
+        {
             let bytes: u64 = expected.iter().map(|it| it.bytes).sum();
             *promised.entry(part.by).or_default() += bytes;
         }
@@ -115,35 +117,36 @@ fn promised(reign: &Reign) -> BTreeMap<MasterId, u64> {
 }
 
 /// Writes the recovery masters with their parts, and begins. Returns whether the writes succeeded.
-pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) -> bool {
+pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: &FoundLog) -> bool {
     let (masters, successors) = {
-        let cluster = reign.cluster();
+        let cluster = leadership.cluster();
         (cluster.by_load(), cluster.successors(crashed))
     };
-    let rooms = rooms::ask(reign, &masters, &successors).await;
-    let pen = reign.pen_for_long().await;
-    let has_tablets = |reign: &Reign| {
-        let cluster = reign.cluster();
+    let rooms = rooms::ask(leadership, &masters, &successors).await;
+    let lock = leadership.lock_updates().await;
+    let tablets_left = |leadership: &Leadership| {
+        let cluster = leadership.cluster();
         let is_former = cluster.former(crashed).is_some_and(|former| !former.freeing);
         let tablets = cluster.to_recover(crashed);
         if is_former { tablets } else { Vec::new() }
     };
-    let tablets = has_tablets(reign);
-    let successors = reign.cluster().successors(crashed);
+    let tablets = tablets_left(leadership);
+    let successors = leadership.cluster().successors(crashed);
     let mut masters = successors.clone();
-    masters.extend(reign.cluster().by_load().into_iter().filter(|it| !successors.contains(it)));
+    masters
+        .extend(leadership.cluster().by_load().into_iter().filter(|it| !successors.contains(it)));
     if tablets.is_empty() || masters.is_empty() {
-        begin_anew(reign, crashed);
+        begin_anew(leadership, crashed);
         return true;
     }
     let heir = {
-        let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
+        let (cluster, attempts) = (leadership.cluster(), leadership.attempts.borrow());
         let attempt = attempts.get(&crashed);
         let former = cluster.former(crashed);
-        former.and_then(|it| taking_back::who(&cluster, it, &tablets, found, &rooms, attempt))
+        former.and_then(|it| taking_back::choose_heir(&cluster, it, &tablets, log, &rooms, attempt))
     };
-    let load = loads(&tablets, &found.statistics, found.bytes());
-    let sizes = reign.shared.options.parts;
+    let load = loads(&tablets, &log.statistics, log.bytes());
+    let sizes = leadership.shared.options.parts;
     let target = match (successors.len(), masters.len()) {
         _ if heir.is_some() => u64::MAX,
         (0, others) => target(&load, others, sizes),
@@ -152,7 +155,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     };
     let mut split_tables = BTreeMap::new();
     for (id, at) in cuts(&tablets, &load, target) {
-        let Some(table) = reign.cluster().table(id).cloned() else { continue };
+        let Some(table) = leadership.cluster().table(id).cloned() else { continue };
         let table = split_tables.remove(&id).unwrap_or(table);
         let moves = |it: &crate::stored::TabletRecord| {
             it.first <= at && at <= it.last && it.migrating.is_some()
@@ -162,19 +165,19 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         let after = split(&table, at).filter(|_| can).unwrap_or(table);
         split_tables.insert(id, after);
     }
-    if reign.put_tables(split_tables.into_values().collect()).await.is_err() {
+    if leadership.put_tables(split_tables.into_values().collect()).await.is_err() {
         return false;
     }
-    let tablets = has_tablets(reign);
-    let parts = pack(&tablets, &loads(&tablets, &found.statistics, found.bytes()), target);
-    let refused = match reign.attempts.borrow().get(&crashed) {
+    let tablets = tablets_left(leadership);
+    let parts = pack(&tablets, &loads(&tablets, &log.statistics, log.bytes()), target);
+    let refused = match leadership.attempts.borrow().get(&crashed) {
         Some(attempt) => attempt.refused.clone(),
         None => BTreeMap::new(),
     };
-    let busy = reign.cluster().rebuilding();
+    let busy = leadership.cluster().rebuilding();
     let has_successor = !successors.is_empty();
     let mut room: BTreeMap<_, _> = rooms.into_iter().map(|(it, room)| (it, room.bytes)).collect();
-    for (master, bytes) in promised(reign) {
+    for (master, bytes) in promised(leadership) {
         room.entry(master).and_modify(|room| *room = room.saturating_sub(bytes));
     }
     let choice = Masters { all: &masters, has_successor, refused: &refused, busy, room };
@@ -182,9 +185,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     if let Some(by) = heir {
         (parts, have_room) = (vec![Part { by, tablets }], true);
     }
-    let Ok(ids) = reign.take_ids(|ids| ids.recovery += 1).await else { return false };
+    let Ok(ids) = leadership.take_ids(|ids| ids.recovery += 1).await else { return false };
     let recovery = ids.recovery;
-    let record = reign.cluster().server_of_former(crashed).cloned();
+    let record = leadership.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     let Some(number) = record.former.iter().position(|it| it.master == crashed) else {
         return true;
@@ -196,20 +199,20 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let room = VALUE_BYTES_MAX - shards_of(&record) * SHARD_BYTES_MAX;
     let parts = fit(&mut record, number, room);
     if parts.is_empty() {
-        drop(pen);
+        drop(lock);
         let why = format!("the record of {} has no room for its parts", record.server);
-        if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
-            attempt.fails(reign, why);
+        if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
+            attempt.on_failure(leadership, why);
         }
         return true;
     }
-    if reign.put_server(record).await.is_err() {
+    if leadership.put_server(record).await.is_err() {
         return false;
     }
-    drop(pen);
-    let speeds = reign.cluster().backups().map(|it| (it.server, it.speed)).collect();
+    drop(lock);
+    let speeds = leadership.cluster().backups().map(|it| (it.server, it.speed)).collect();
     let take_back = heir.is_some();
-    let Order { mut segments, reads } = order(&found.segments, &speeds, take_back);
+    let Order { mut segments, reads } = order(&log.segments, &speeds, take_back);
     if !take_back {
         // Recovery masters need not know this.
         segments.iter_mut().for_each(|it| (it.closed, it.epoch) = (false, Epoch::default()));
@@ -222,35 +225,41 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         told: Rc::default(),
         useless: BTreeMap::new(),
         failed_at: None,
-        patience: reign.now() + BACKUPS_PATIENCE,
-        parts: vec![Told::Due(reign.now(), 0); parts.len()],
-        expected: parts.iter().map(|it| expected(&it.tablets, &found.statistics)).collect(),
+        patience: leadership.now() + BACKUPS_PATIENCE,
+        parts: vec![PartState::Due(leadership.now(), 0); parts.len()],
+        expected: parts.iter().map(|it| expected(&it.tablets, &log.statistics)).collect(),
         is_troubled: false,
     };
     let (segments, copies) =
         (round.segments.len(), round.segments.iter().map(|it| it.at.len()).sum::<usize>());
-    tracing::info!(%crashed, recovery, take_back, parts = parts.len(), segments, copies, bytes = found.bytes(), "a recovery begins");
+    tracing::info!(%crashed, recovery, take_back, parts = parts.len(), segments, copies, bytes = log.bytes(), "a recovery begins");
     let told = Rc::clone(&round.told);
-    if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
-        (attempt.fenced, attempt.bytes) = (Some(found.fenced), found.bytes());
+    if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
+        (attempt.fenced, attempt.bytes) = (Some(log.fenced), log.bytes());
         if !have_room {
             let text = "no shard seems to have room for it: start a server, or delete objects";
             attempt.trouble = Some(text.into());
         }
-        attempt.begins(round);
+        attempt.begin_round(round);
     }
     let partitions: Vec<Vec<Taken>> = parts.into_iter().map(|part| part.tablets).collect();
-    let mut by_backup = found.by_backup();
+    let mut by_backup = log.by_backup();
     for (server, segments) in reads {
         let partitions = partitions.clone();
-        let (whole, lineage) = (take_back, reign.cluster().lineage(crashed));
+        let (whole, lineage) = (take_back, leadership.cluster().lineage(crashed));
         let message = BeginRecovery { recovery, crashed, partitions, segments, whole, lineage };
-        let generation = found.lives.get(&server).copied();
+        let generation = log.generations.get(&server).copied();
         let replicas = by_backup.remove(&server).unwrap_or_default();
-        let surveyed = Surveyed { generation, replicas };
-        reign.spawn(keep_told(Rc::clone(reign), server, surveyed, message, Rc::clone(&told)));
+        let surveyed = SurveyedReplicas { generation, replicas };
+        leadership.spawn(tell_backup(
+            Rc::clone(leadership),
+            server,
+            surveyed,
+            message,
+            Rc::clone(&told),
+        ));
     }
-    reign.changed.raise();
+    leadership.changed.raise();
     true
 }
 
@@ -266,19 +275,19 @@ fn fit(record: &mut ServerRecord, number: usize, room: usize) -> Vec<Part> {
     record.former.get(number).map_or_else(Vec::new, |it| it.parts.clone())
 }
 
-fn begin_anew(reign: &Reign, crashed: MasterId) {
-    if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
-        attempt.begins_anew();
+fn begin_anew(leadership: &Leadership, crashed: MasterId) {
+    if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
+        attempt.begin_anew();
     }
 }
 
 /// The replicas that a survey found on a backup, and the generation that reported them.
-struct Surveyed {
+struct SurveyedReplicas {
     generation: Option<u64>,
     replicas: Vec<(SegmentId, Copy)>,
 }
 
-impl Surveyed {
+impl SurveyedReplicas {
     /// Returns the first segment whose replica is not the same as before in the list of a later
     /// generation.
     fn changed(&self, now: &[ReplicaInfo]) -> Option<SegmentId> {
@@ -293,58 +302,58 @@ impl Surveyed {
 }
 
 /// Tells each generation of a backup which segments to read, as long as the round lasts.
-async fn keep_told(
-    reign: Rc<Reign>,
+async fn tell_backup(
+    leadership: Rc<Leadership>,
     server: ServerId,
-    surveyed: Surveyed,
+    surveyed: SurveyedReplicas,
     message: BeginRecovery,
     told: Rc<RefCell<BTreeSet<ServerId>>>,
 ) {
     let (mut fenced_in, mut told_in) = (surveyed.generation, None);
     let mut backoff = Backoff::default();
     let is_going_on = || {
-        let attempts = reign.attempts.borrow();
+        let attempts = leadership.attempts.borrow();
         attempts.get(&message.crashed).is_some_and(|it| it.is_at(message.recovery))
     };
     while is_going_on() {
-        let seen = reign.changed.seen();
-        let backup = reign.cluster().backup(server);
+        let seen = leadership.changed.seen();
+        let backup = leadership.cluster().backup(server);
         let Some(backup) = backup.filter(|it| told_in != Some(it.generation)) else {
-            reign.changed.after(seen).await;
+            leadership.changed.after(seen).await;
             continue;
         };
         // A generation that was not surveyed is fenced again.
         if fenced_in != Some(backup.generation) {
             let lineage = message.lineage.clone();
             let fence = InventoryOf { master: message.crashed, deposed: true, lineage };
-            let answer = reign.call(backup.address, Opcode::Inventory, &fence).await;
+            let answer = leadership.call(backup.address, Opcode::Inventory, &fence).await;
             let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
             let Some(Inventory { replicas }) = inventory else {
-                reign.sleep(backoff.next()).await;
+                leadership.sleep(backoff.next()).await;
                 continue;
             };
             fenced_in = Some(backup.generation);
-            let now = reign.now_in_next_turn().await;
+            let now = leadership.now_in_next_turn().await;
             let changed = surveyed.changed(&replicas);
-            if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed)
+            if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&message.crashed)
                 && attempt.is_at(message.recovery)
             {
                 attempt.fenced = attempt.fenced.max(Some(now));
                 if let Some(segment) = changed {
                     let why = format!("{server} has restarted without its replica of {segment}");
-                    attempt.fails(&reign, why);
+                    attempt.on_failure(&leadership, why);
                 }
             }
             if changed.is_some() {
-                return reign.changed.raise();
+                return leadership.changed.raise();
             }
         }
-        let answer = reign.call(backup.address, Opcode::BeginRecovery, &message).await;
+        let answer = leadership.call(backup.address, Opcode::BeginRecovery, &message).await;
         let useless = match answer {
             Ok(_) => None,
             Err(error) if is_for_good(&error) => Some(format!("{server} says: {error}")),
             Err(_) => {
-                reign.sleep(backoff.next()).await;
+                leadership.sleep(backoff.next()).await;
                 continue;
             }
         };
@@ -353,16 +362,16 @@ async fn keep_told(
         if useless.is_none() {
             told.borrow_mut().insert(server);
         }
-        if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed) {
-            attempt.backup_says(message.recovery, server, useless);
+        if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&message.crashed) {
+            attempt.on_backup_answer(message.recovery, server, useless);
         }
-        reign.changed.raise();
+        leadership.changed.raise();
     }
 }
 
 /// Returns the next step of a round, or `None` if the round is over.
 pub(super) fn next(
-    reign: &Reign,
+    leadership: &Leadership,
     cluster: &Cluster,
     former: &Former,
     attempt: &mut Attempt,
@@ -370,32 +379,32 @@ pub(super) fn next(
     let Stage::Rebuilding(round) = &mut attempt.stage else { return None };
     for (part, told) in former.parts.iter().zip(&mut round.parts) {
         if cluster.place(part.by).is_none() || !cluster.is_left(former.master, part) {
-            *told = Told::Over;
+            *told = PartState::Over;
         }
     }
-    let is_over = round.parts.iter().all(|told| *told == Told::Over);
+    let is_over = round.parts.iter().all(|told| *told == PartState::Over);
     let mut parts = former.parts.iter().zip(&round.parts);
-    if parts.any(|(part, told)| *told == Told::Over && cluster.is_left(former.master, part)) {
-        round.failed_at.get_or_insert(reign.now());
+    if parts.any(|(part, told)| *told == PartState::Over && cluster.is_left(former.master, part)) {
+        round.failed_at.get_or_insert(leadership.now());
     }
     let limit = round.failed_at.map(|at| at + attempt.patience);
-    if !is_over && limit.is_some_and(|limit| limit <= reign.now()) {
+    if !is_over && limit.is_some_and(|limit| limit <= leadership.now()) {
         let parts = former.parts.iter().zip(&round.parts);
         let stuck: Vec<_> =
-            parts.filter(|(_, told)| **told != Told::Over).map(|(part, _)| part.by).collect();
-        attempt.is_stuck(reign, &stuck);
+            parts.filter(|(_, told)| **told != PartState::Over).map(|(part, _)| part.by).collect();
+        attempt.on_stuck(leadership, &stuck);
         return None;
     }
     if is_over || former.recovery != round.recovery {
         match (round.is_troubled, attempt.trouble.clone()) {
-            (true, Some(trouble)) => attempt.fails(reign, trouble),
-            _ => attempt.begins_anew(),
+            (true, Some(trouble)) => attempt.on_failure(leadership, trouble),
+            _ => attempt.begin_anew(),
         }
         return None;
     }
     let said = |it: &ServerId| round.told.borrow().contains(it) || round.useless.contains_key(it);
     let all_said = round.backups.iter().all(said);
-    if !all_said && reign.now() < round.patience {
+    if !all_said && leadership.now() < round.patience {
         return Some(Step::WaitUntil(round.patience));
     }
     if !can_be_read(round) {
@@ -410,14 +419,14 @@ pub(super) fn next(
         });
         drop(told);
         let Some(why) = why else { return Some(limit.map_or(Step::Wait, Step::WaitUntil)) };
-        attempt.fails(reign, why);
+        attempt.on_failure(leadership, why);
         return None;
     }
     let mut segments = None;
     let (mut messages, mut wake) = (Vec::new(), limit);
     for (number, (part, told)) in former.parts.iter().zip(&round.parts).enumerate() {
-        let Told::Due(at, _) = *told else { continue };
-        if at > reign.now() {
+        let PartState::Due(at, _) = *told else { continue };
+        if at > leadership.now() {
             wake = Some(wake.map_or(at, |wake: thunderhead_runtime::Time| wake.min(at)));
             continue;
         }
@@ -459,28 +468,30 @@ fn reachable_first(round: &Round) -> Vec<Replicas> {
 }
 
 /// Tells masters which tablets to rebuild.
-pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
+pub(super) async fn tell_masters(leadership: &Rc<Leadership>, messages: Vec<Message>) {
     let calls = messages.into_iter().map(|message| async move {
-        let answer = reign.call(message.to, Opcode::Recover, &message.recover).await;
+        let answer = leadership.call(message.to, Opcode::Recover, &message.recover).await;
         (message.recover, answer)
     });
     for (recover, answer) in all(calls.collect()).await {
         let Recover { master, crashed, recovery, partition, .. } = recover;
         let partition = partition as usize;
-        let mut attempts = reign.attempts.borrow_mut();
+        let mut attempts = leadership.attempts.borrow_mut();
         let Some(attempt) = attempts.get_mut(&crashed) else { continue };
         // A report that came in the meantime is newer than this answer.
-        let Some(told @ Told::Due(..)) = attempt.told(recovery, partition) else { continue };
-        let Told::Due(_, count) = *told else { continue };
+        let Some(told @ PartState::Due(..)) = attempt.part_state(recovery, partition) else {
+            continue;
+        };
+        let PartState::Due(_, count) = *told else { continue };
         match answer {
-            Ok(_) => *told = Told::Begun,
+            Ok(_) => *told = PartState::Begun,
             Err(error) if is_for_good(&error) || count >= most(&error) => {
                 let trouble = format!("{master} says: {error}");
-                attempt.part_is_over((recovery, partition), master, Some(trouble));
+                attempt.on_part_over((recovery, partition), master, Some(trouble));
             }
             Err(_) => {
                 let wait = RETRY_MIN.saturating_mul(1 << count.min(4));
-                *told = Told::Due(reign.now() + wait, count + 1);
+                *told = PartState::Due(leadership.now() + wait, count + 1);
             }
         }
     }

@@ -6,10 +6,10 @@
 //! because the first report was written only in part. A master that has none of its tablets is
 //! refused, and drops all of them.
 
-use super::taking_back::is_no_heir;
+use super::taking_back::remove_heir;
 use crate::coordinator::{Outcome, Refusal};
+use crate::leadership::Leadership;
 use crate::limits::TAKE_OVER;
-use crate::reign::Reign;
 use crate::stored::Part;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;
@@ -18,110 +18,110 @@ use thunderhead_wire::control::{Empty, Owned, Recovered, Tablets, Taken, to_body
 use thunderhead_wire::{MasterId, Status, TabletRange};
 
 /// Handles a shard's report that it has rebuilt tablets, or could not.
-pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome {
+pub(crate) async fn recovered(leadership: &Rc<Leadership>, message: Recovered) -> Outcome {
     let Recovered { crashed, recovery, partition, by, outcome, keeps } = message;
     let partition = partition as usize;
     loop {
         if outcome.is_ok() {
-            reign.shared.tasks().sleep_until(safe_from(reign, crashed)).await;
+            leadership.shared.tasks().sleep_until(safe_from(leadership, crashed)).await;
         }
-        let _pen = reign.pen().await?;
-        if reign.cluster().place(by).is_none() {
+        let _lock = leadership.try_lock_updates().await?;
+        if leadership.cluster().place(by).is_none() {
             return Err(Status::Deposed.into());
         }
-        let part = assigned(reign, crashed, (recovery, partition), by);
+        let part = assigned(leadership, crashed, (recovery, partition), by);
         let taken = match (&outcome, &part) {
             (Err(trouble), Some(_)) => {
                 if !keeps {
-                    is_no_heir(reign, crashed, by).await?;
+                    remove_heir(leadership, crashed, by).await?;
                 }
                 tracing::info!(%crashed, recovery, partition, %by, trouble, "a part cannot be rebuilt");
-                is_over(reign, crashed, (recovery, partition), by, Some(trouble.clone()));
+                on_part_over(leadership, crashed, (recovery, partition), by, Some(trouble.clone()));
                 return Ok(to_body(&Empty {}));
             }
             (Err(_), None) => return Ok(to_body(&Empty {})),
             (Ok(taken), _) => taken,
         };
         if let Some(part) = part {
-            if reign.now() < safe_from(reign, crashed) {
+            if leadership.now() < safe_from(leadership, crashed) {
                 // The part was assigned again while this report waited.
                 continue;
             }
-            write(reign, crashed, &part, taken).await?;
+            write(leadership, crashed, &part, taken).await?;
             tracing::info!(%crashed, recovery, partition, %by, "a part is rebuilt");
-            let is_left = reign.cluster().is_left(crashed, &part);
+            let is_left = leadership.cluster().is_left(crashed, &part);
             let trouble = is_left.then(|| format!("{by} has rebuilt only a part of its tablets"));
-            is_over(reign, crashed, (recovery, partition), by, trouble);
+            on_part_over(leadership, crashed, (recovery, partition), by, trouble);
         }
         let ranges: Vec<TabletRange> = taken.iter().map(|it| it.range).collect();
-        let not_yours = reign.cluster().not_of(by, &ranges);
+        let not_yours = leadership.cluster().not_of(by, &ranges);
         if !ranges.is_empty() && not_yours == ranges {
             return Err(Status::BadRange.into());
         }
-        has_orphans(reign, by, reign.cluster().orphans(&ranges));
-        return Ok(to_body(&Owned { since: reign.owned_since(), not_yours }));
+        drop_orphans_later(leadership, by, leadership.cluster().orphans(&ranges));
+        return Ok(to_body(&Owned { since: leadership.owned_since(), not_yours }));
     }
 }
 
 /// Returns the time from which on no master serves reads of the crashed master's tablets, if parts
 /// are assigned.
-fn safe_from(reign: &Reign, crashed: MasterId) -> Time {
-    let attempts = reign.attempts.borrow();
+fn safe_from(leadership: &Leadership, crashed: MasterId) -> Time {
+    let attempts = leadership.attempts.borrow();
     let fenced = attempts.get(&crashed).and_then(|attempt| attempt.fenced);
     // An earlier leader assigned its parts after the fencing.
-    fenced.unwrap_or(reign.loaded()) + TAKE_OVER
+    fenced.unwrap_or(leadership.loaded()) + TAKE_OVER
 }
 
 /// Returns the part that a master has in a recovery.
 fn assigned(
-    reign: &Reign,
+    leadership: &Leadership,
     crashed: MasterId,
     (recovery, partition): (u64, usize),
     by: MasterId,
 ) -> Option<Part> {
-    let cluster = reign.cluster();
+    let cluster = leadership.cluster();
     let former = cluster.former(crashed)?;
     let part = former.parts.get(partition).filter(|part| part.by == by)?;
     (!former.freeing && former.recovery == recovery && recovery > 0).then(|| part.clone())
 }
 
 /// Notes that no further report of a partition can come.
-fn is_over(
-    reign: &Reign,
+fn on_part_over(
+    leadership: &Leadership,
     crashed: MasterId,
     part: (u64, usize),
     by: MasterId,
     trouble: Option<String>,
 ) {
-    if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
+    if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
         if trouble.is_none() {
-            attempt.succeeds();
+            attempt.on_part_rebuilt();
         }
-        attempt.part_is_over(part, by, trouble);
+        attempt.on_part_over(part, by, trouble);
     }
-    reign.changed.raise();
+    leadership.changed.raise();
 }
 
 /// Writes new owners, many tables at a time, because each write waits for the metastore.
 async fn write(
-    reign: &Reign,
+    leadership: &Leadership,
     crashed: MasterId,
     part: &Part,
     taken: &[Taken],
 ) -> Result<(), Refusal> {
-    let changed = reign.cluster().recovered(crashed, part, taken);
-    reign.put_tables(changed).await
+    let changed = leadership.cluster().recovered(crashed, part, taken);
+    leadership.put_tables(changed).await
 }
 
 /// Tells a shard again that some of its tablets belong to tables that no longer exist. The answer
 /// to its report says so already. In case the shard missed that, this message follows some time
 /// later, unless the leader ends before.
-fn has_orphans(reign: &Rc<Reign>, by: MasterId, tablets: Vec<TabletRange>) {
+fn drop_orphans_later(leadership: &Rc<Leadership>, by: MasterId, tablets: Vec<TabletRange>) {
     if tablets.is_empty() {
         return;
     }
-    let busy = Rc::clone(reign);
-    reign.spawn(async move {
+    let busy = Rc::clone(leadership);
+    leadership.spawn(async move {
         loop {
             busy.sleep(busy.shared.options.call_timeout).await;
             let Some(place) = busy.cluster().place(by) else { return };

@@ -37,7 +37,7 @@ use thunderhead_wire::control::{Head, ReplicaInfo, TabletStatus};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId};
 
 /// A backup's report, with its generation and time.
-pub(super) struct Heard {
+pub(super) struct BackupReport {
     pub(super) generation: u64,
     pub(super) address: SocketAddr,
     /// The time of its last answer. From then on the backup accepts no more data from the crashed
@@ -47,7 +47,7 @@ pub(super) struct Heard {
 }
 
 /// The answer about an open replica.
-pub(super) enum Asked {
+pub(super) enum HeadAnswer {
     /// No answer yet; `long`: it was waited for long enough already.
     Waits { long: bool },
     /// The replica's contents.
@@ -66,7 +66,7 @@ pub(super) struct Question {
 
 /// A complete log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundLog {
     /// The head, then all other segments, each with its usable replicas, the best first.
     pub(super) segments: Vec<(SegmentId, Vec<Copy>)>,
     /// The contents of its tablets, by the log's statistics.
@@ -74,10 +74,10 @@ pub(super) struct Found {
     /// When the last backup with a usable replica was fenced.
     pub(super) fenced: Time,
     /// The generations of these backups.
-    pub(super) lives: BTreeMap<ServerId, u64>,
+    pub(super) generations: BTreeMap<ServerId, u64>,
 }
 
-impl Found {
+impl FoundLog {
     /// Returns the length of the whole log.
     pub(super) fn bytes(&self) -> u64 {
         let longest = |copies: &[Copy]| copies.iter().map(|it| u64::from(it.length)).max();
@@ -98,13 +98,13 @@ impl Found {
 
 /// The conclusion from the reports so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Conclusion {
     /// Send these questions.
     Ask(Vec<Question>),
     /// Wait for answers.
     Wait,
     /// The log is complete.
-    Complete(Found),
+    Complete(FoundLog),
     /// This is missing.
     Missing(String),
 }
@@ -114,12 +114,12 @@ pub(super) enum Verdict {
 pub(super) struct Survey {
     /// Open replicas of older segments do not count.
     pub(super) floor: SegmentId,
-    pub(super) heard: BTreeMap<ServerId, Heard>,
-    pub(super) asked: BTreeMap<(SegmentId, ServerId), Asked>,
+    pub(super) reports: BTreeMap<ServerId, BackupReport>,
+    pub(super) head_answers: BTreeMap<(SegmentId, ServerId), HeadAnswer>,
 }
 
 /// The state of a segment without a closed replica.
-enum Open {
+enum OpenSegment {
     Ask(Vec<Question>),
     Wait,
     Usable(Vec<Copy>, Head),
@@ -129,30 +129,30 @@ enum Open {
 impl Survey {
     /// Drops the reports of a generation that has ended.
     pub(super) fn forget(&mut self, server: ServerId) {
-        self.heard.remove(&server);
-        self.asked.retain(|(_, by), _| *by != server);
+        self.reports.remove(&server);
+        self.head_answers.retain(|(_, by), _| *by != server);
     }
 
     fn copies(&self, epochs: &[(SegmentId, Epoch)]) -> Copies {
         let mut copies = Copies::new(epochs, self.floor);
-        for (server, heard) in &self.heard {
-            copies.add(*server, heard.address, &heard.replicas);
+        for (server, report) in &self.reports {
+            copies.add(*server, report.address, &report.replicas);
         }
         copies
     }
 
-    fn open(&self, copies: &Copies, segment: SegmentId) -> Open {
+    fn open(&self, copies: &Copies, segment: SegmentId) -> OpenSegment {
         let mut usable = Vec::new();
         let (mut to_ask, mut wait, mut why) = (Vec::new(), false, Vec::new());
         for copy in copies.of(segment) {
             let Copy { server, address, .. } = copy;
-            match self.asked.get(&(segment, server)) {
+            match self.head_answers.get(&(segment, server)) {
                 None => to_ask.push(Question { segment, server, address }),
-                Some(Asked::Waits { long }) => {
+                Some(HeadAnswer::Waits { long }) => {
                     wait |= !long;
                     why.push(format!("{server} has not answered"));
                 }
-                Some(Asked::Said(head)) => {
+                Some(HeadAnswer::Said(head)) => {
                     match head.digest.as_ref().is_some_and(|it| it.contains(&segment)) {
                         true => usable.push((copy, head)),
                         false => {
@@ -160,14 +160,14 @@ impl Survey {
                         }
                     }
                 }
-                Some(Asked::Useless(damage)) => why.push(format!("{server}: {damage}")),
+                Some(HeadAnswer::Useless(damage)) => why.push(format!("{server}: {damage}")),
             }
         }
         if !to_ask.is_empty() {
-            return Open::Ask(to_ask);
+            return OpenSegment::Ask(to_ask);
         }
         if wait {
-            return Open::Wait;
+            return OpenSegment::Wait;
         }
         let longest = usable.iter().map(|(copy, _)| copy.length).max();
         usable.retain(|(copy, _)| Some(copy.length) == longest);
@@ -176,52 +176,58 @@ impl Survey {
         match usable.first() {
             Some((_, head)) => {
                 let head = (*head).clone();
-                Open::Usable(usable.into_iter().map(|(copy, _)| copy).collect(), head)
+                OpenSegment::Usable(usable.into_iter().map(|(copy, _)| copy).collect(), head)
             }
-            None => Open::Useless(why.join(", ")),
+            None => OpenSegment::Useless(why.join(", ")),
         }
     }
 
     /// Returns the conclusion for the log of a master.
-    pub(super) fn verdict(&self, crashed: MasterId, epochs: &[(SegmentId, Epoch)]) -> Verdict {
+    pub(super) fn conclusion(
+        &self,
+        crashed: MasterId,
+        epochs: &[(SegmentId, Epoch)],
+    ) -> Conclusion {
         let copies = self.copies(epochs);
         if copies.is_empty() {
-            return Verdict::Missing(format!(
+            return Conclusion::Missing(format!(
                 "the log of {crashed} cannot be rebuilt: none of {} backups has a replica of it",
-                self.heard.len()
+                self.reports.len()
             ));
         }
         let mut reasons = String::new();
         for segment in copies.open() {
             match self.open(&copies, segment) {
-                Open::Ask(questions) => return Verdict::Ask(questions),
-                Open::Wait => return Verdict::Wait,
-                Open::Useless(why) => reasons += &format!("; {segment} cannot be used: {why}"),
-                Open::Usable(usable, head) => {
-                    return self.all_of(crashed, &copies, (segment, usable), &head);
+                OpenSegment::Ask(questions) => return Conclusion::Ask(questions),
+                OpenSegment::Wait => return Conclusion::Wait,
+                OpenSegment::Useless(why) => {
+                    reasons += &format!("; {segment} cannot be used: {why}");
+                }
+                OpenSegment::Usable(usable, head) => {
+                    return self.conclusion_for_head(crashed, &copies, (segment, usable), &head);
                 }
             }
         }
-        Verdict::Missing(format!(
+        Conclusion::Missing(format!(
             "the log of {crashed} cannot be proved complete: no backup has an open head with a digest that counts{reasons}"
         ))
     }
 
     /// Returns the conclusion once a digest names the segments.
-    fn all_of(
+    fn conclusion_for_head(
         &self,
         crashed: MasterId,
         copies: &Copies,
         (head, head_copies): (SegmentId, Vec<Copy>),
         said: &Head,
-    ) -> Verdict {
+    ) -> Conclusion {
         let digest = said.digest.as_deref().unwrap_or_default();
         let missing = copies.missing(digest);
         if !missing.is_empty() {
             let names: Vec<String> = missing.iter().take(8).map(ToString::to_string).collect();
             let more = missing.len() - names.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            return Verdict::Missing(format!(
+            return Conclusion::Missing(format!(
                 "the log of {crashed} is incomplete: {} of its {} segments are on no backup: {}{more}",
                 missing.len(),
                 digest.len(),
@@ -236,26 +242,26 @@ impl Survey {
                 continue;
             }
             match self.open(copies, segment) {
-                Open::Ask(questions) => to_ask.extend(questions),
-                Open::Wait => wait = true,
-                Open::Usable(copies, _) => segments.push((segment, copies)),
-                Open::Useless(why) => {
-                    return Verdict::Missing(format!(
+                OpenSegment::Ask(questions) => to_ask.extend(questions),
+                OpenSegment::Wait => wait = true,
+                OpenSegment::Usable(copies, _) => segments.push((segment, copies)),
+                OpenSegment::Useless(why) => {
+                    return Conclusion::Missing(format!(
                         "the log of {crashed} cannot be rebuilt: {segment} is damaged in every copy: {why}"
                     ));
                 }
             }
         }
         match (to_ask.is_empty(), wait) {
-            (false, _) => Verdict::Ask(to_ask),
-            (true, true) => Verdict::Wait,
+            (false, _) => Conclusion::Ask(to_ask),
+            (true, true) => Conclusion::Wait,
             (true, false) => {
                 let used = segments.iter().flat_map(|(_, copies)| copies).map(|it| it.server);
                 let used: BTreeSet<ServerId> = used.collect();
-                let heard = self.heard.iter().filter(|(server, _)| used.contains(server));
-                Verdict::Complete(Found {
-                    fenced: heard.clone().map(|(_, it)| it.at).max().unwrap_or_default(),
-                    lives: heard.map(|(server, it)| (*server, it.generation)).collect(),
+                let reports = self.reports.iter().filter(|(server, _)| used.contains(server));
+                Conclusion::Complete(FoundLog {
+                    fenced: reports.clone().map(|(_, it)| it.at).max().unwrap_or_default(),
+                    generations: reports.map(|(server, it)| (*server, it.generation)).collect(),
                     segments,
                     statistics: said.statistics.clone(),
                 })
@@ -281,8 +287,8 @@ mod tests {
 
     fn hear(survey: &mut Survey, server: u64, replicas: Vec<ReplicaInfo>) {
         let address = ([10, 0, 0, server as u8], 1).into();
-        let heard = Heard { generation: 1, address, at: Time(server), replicas };
-        survey.heard.insert(ServerId(server), heard);
+        let report = BackupReport { generation: 1, address, at: Time(server), replicas };
+        survey.reports.insert(ServerId(server), report);
     }
 
     fn head(digest: &[u64]) -> Head {
@@ -290,16 +296,16 @@ mod tests {
         Head { digest, ..Head::default() }
     }
 
-    fn say(survey: &mut Survey, segment: u64, server: u64, asked: Asked) {
-        survey.asked.insert((SegmentId(segment), ServerId(server)), asked);
+    fn say(survey: &mut Survey, segment: u64, server: u64, answer: HeadAnswer) {
+        survey.head_answers.insert((SegmentId(segment), ServerId(server)), answer);
     }
 
-    fn torn(head: Head) -> Asked {
-        Asked::Said(Head { torn: Some("cut short".into()), ..head })
+    fn torn(head: Head) -> HeadAnswer {
+        HeadAnswer::Said(Head { torn: Some("cut short".into()), ..head })
     }
 
-    fn order(verdict: &Verdict) -> Vec<(u64, Vec<u64>)> {
-        let Verdict::Complete(found) = verdict else { panic!("{verdict:?}") };
+    fn order(conclusion: &Conclusion) -> Vec<(u64, Vec<u64>)> {
+        let Conclusion::Complete(found) = conclusion else { panic!("{conclusion:?}") };
         let servers = |it: &[Copy]| it.iter().map(|copy| copy.server.0).collect();
         found.segments.iter().map(|(id, copies)| (id.0, servers(copies))).collect()
     }
@@ -307,42 +313,44 @@ mod tests {
     #[test]
     fn the_newest_open_head_with_a_digest_names_the_log() {
         let mut survey = Survey::default();
-        let missing = survey.verdict(GONE, &[]);
-        assert!(matches!(&missing, Verdict::Missing(why) if why.contains("none of 0 backups")));
+        let missing = survey.conclusion(GONE, &[]);
+        assert!(matches!(&missing, Conclusion::Missing(why) if why.contains("none of 0 backups")));
         hear(&mut survey, 1, vec![replica(1, 0, true), replica(3, 0, false)]);
         hear(&mut survey, 2, vec![replica(2, 0, true), replica(3, 0, false), replica(4, 0, false)]);
-        let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else {
+        let Conclusion::Ask(questions) = survey.conclusion(GONE, &[]) else {
             panic!("the head is asked")
         };
         assert_eq!(questions.iter().map(|it| it.segment.0).collect::<Vec<_>>(), [4]);
-        say(&mut survey, 4, 2, Asked::Waits { long: false });
-        assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait);
+        say(&mut survey, 4, 2, HeadAnswer::Waits { long: false });
+        assert_eq!(survey.conclusion(GONE, &[]), Conclusion::Wait);
         // A segment without a digest is not a head. The next one is asked for at all backups at
         // once.
-        say(&mut survey, 4, 2, Asked::Said(Head::default()));
-        let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else { panic!("the next one") };
+        say(&mut survey, 4, 2, HeadAnswer::Said(Head::default()));
+        let Conclusion::Ask(questions) = survey.conclusion(GONE, &[]) else {
+            panic!("the next one")
+        };
         let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
         assert_eq!(asked, [(3, 1), (3, 2)]);
         say(&mut survey, 3, 1, torn(head(&[1, 3])));
-        say(&mut survey, 3, 2, Asked::Waits { long: false });
-        assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait, "an intact replica may follow");
-        say(&mut survey, 3, 2, Asked::Said(head(&[1, 2, 3])));
-        let verdict = survey.verdict(GONE, &[]);
-        assert_eq!(order(&verdict), [(3, vec![2]), (2, vec![2]), (1, vec![1])]);
-        assert!(matches!(verdict, Verdict::Complete(Found { fenced: Time(2), .. })));
+        say(&mut survey, 3, 2, HeadAnswer::Waits { long: false });
+        assert_eq!(survey.conclusion(GONE, &[]), Conclusion::Wait, "an intact replica may follow");
+        say(&mut survey, 3, 2, HeadAnswer::Said(head(&[1, 2, 3])));
+        let conclusion = survey.conclusion(GONE, &[]);
+        assert_eq!(order(&conclusion), [(3, vec![2]), (2, vec![2]), (1, vec![1])]);
+        assert!(matches!(conclusion, Conclusion::Complete(FoundLog { fenced: Time(2), .. })));
         // A torn replica is used if the other one stays silent, or is worse.
-        for other in [Asked::Waits { long: true }, Asked::Useless("a hole".into())] {
+        for other in [HeadAnswer::Waits { long: true }, HeadAnswer::Useless("a hole".into())] {
             say(&mut survey, 3, 2, other);
             assert_eq!(
-                order(&survey.verdict(GONE, &[])).len(),
+                order(&survey.conclusion(GONE, &[])).len(),
                 2,
                 "the digest of the torn replica"
             );
         }
-        say(&mut survey, 3, 1, Asked::Useless("burnt".into()));
-        let missing = survey.verdict(GONE, &[]);
+        say(&mut survey, 3, 1, HeadAnswer::Useless("burnt".into()));
+        let missing = survey.conclusion(GONE, &[]);
         assert!(
-            matches!(&missing, Verdict::Missing(why)
+            matches!(&missing, Conclusion::Missing(why)
             if why.contains("burnt") && why.contains("segment 4 cannot be used: server 2: it is open and")),
             "{missing:?}"
         );
@@ -354,32 +362,36 @@ mod tests {
         hear(&mut survey, 1, vec![replica(1, 0, false), replica(2, 1, false)]);
         hear(&mut survey, 2, vec![replica(1, 0, false), replica(2, 2, false)]);
         let epochs = [(SegmentId(2), Epoch(2))];
-        let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the head") };
+        let Conclusion::Ask(questions) = survey.conclusion(GONE, &epochs) else {
+            panic!("the head")
+        };
         let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
         assert_eq!(asked, [(2, 2)], "the other replica has an older epoch");
-        say(&mut survey, 2, 2, Asked::Said(head(&[1, 2])));
-        let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the other") };
+        say(&mut survey, 2, 2, HeadAnswer::Said(head(&[1, 2])));
+        let Conclusion::Ask(questions) = survey.conclusion(GONE, &epochs) else {
+            panic!("the other")
+        };
         assert_eq!(questions.len(), 2);
         say(&mut survey, 1, 1, torn(head(&[1])));
-        say(&mut survey, 1, 2, Asked::Said(head(&[1])));
-        assert_eq!(order(&survey.verdict(GONE, &epochs)), [(2, vec![2]), (1, vec![2])]);
+        say(&mut survey, 1, 2, HeadAnswer::Said(head(&[1])));
+        assert_eq!(order(&survey.conclusion(GONE, &epochs)), [(2, vec![2]), (1, vec![2])]);
         for server in [1, 2] {
-            say(&mut survey, 1, server, Asked::Useless("burnt".into()));
+            say(&mut survey, 1, server, HeadAnswer::Useless("burnt".into()));
         }
-        let missing = survey.verdict(GONE, &epochs);
-        assert!(matches!(&missing, Verdict::Missing(why) if why.contains("every copy")));
-        say(&mut survey, 2, 2, Asked::Said(head(&[1, 2, 7, 8])));
-        let missing = survey.verdict(GONE, &epochs);
+        let missing = survey.conclusion(GONE, &epochs);
+        assert!(matches!(&missing, Conclusion::Missing(why) if why.contains("every copy")));
+        say(&mut survey, 2, 2, HeadAnswer::Said(head(&[1, 2, 7, 8])));
+        let missing = survey.conclusion(GONE, &epochs);
         assert!(
-            matches!(&missing, Verdict::Missing(why)
+            matches!(&missing, Conclusion::Missing(why)
             if why.contains("2 of its 4") && why.contains("segment 7, segment 8")),
             "{missing:?}"
         );
         // Reports of another generation no longer count.
         survey.forget(ServerId(2));
-        let missing = survey.verdict(GONE, &epochs);
-        assert!(matches!(&missing, Verdict::Missing(why) if why.contains("segment 1 cannot")));
-        assert_eq!(survey.asked.len(), 1);
+        let missing = survey.conclusion(GONE, &epochs);
+        assert!(matches!(&missing, Conclusion::Missing(why) if why.contains("segment 1 cannot")));
+        assert_eq!(survey.head_answers.len(), 1);
     }
 
     /// Backup 1 lost its memory, and its replica begins with the part on its disk. The master
@@ -391,25 +403,25 @@ mod tests {
         for (server, epoch, length) in [(1, 1, 60), (2, 0, 90), (3, 1, 90), (4, 1, 80)] {
             let older = open_replica(1, 0, length);
             hear(&mut survey, server, vec![older, open_replica(2, epoch, length)]);
-            say(&mut survey, 1, server, Asked::Said(head(&[1])));
-            say(&mut survey, 2, server, Asked::Said(head(&[1, 2])));
+            say(&mut survey, 1, server, HeadAnswer::Said(head(&[1])));
+            say(&mut survey, 2, server, HeadAnswer::Said(head(&[1, 2])));
         }
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
+        assert_eq!(order(&survey.conclusion(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
         // A torn end may be an entry that was not acknowledged.
         say(&mut survey, 2, 2, torn(head(&[1, 2])));
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![3]), (1, vec![2, 3])]);
+        assert_eq!(order(&survey.conclusion(GONE, &[])), [(2, vec![3]), (1, vec![2, 3])]);
         say(&mut survey, 2, 3, torn(head(&[1, 2])));
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
+        assert_eq!(order(&survey.conclusion(GONE, &[])), [(2, vec![2, 3]), (1, vec![2, 3])]);
         // Damaged replicas are no reason to wait, however long they are.
         for server in [2, 3] {
-            say(&mut survey, 1, server, Asked::Useless("burnt".into()));
+            say(&mut survey, 1, server, HeadAnswer::Useless("burnt".into()));
         }
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![2, 3]), (1, vec![4])]);
+        assert_eq!(order(&survey.conclusion(GONE, &[])), [(2, vec![2, 3]), (1, vec![4])]);
         // The backups with the longest replicas have crashed.
         for server in [2, 3] {
             survey.forget(ServerId(server));
         }
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![4]), (1, vec![4])]);
+        assert_eq!(order(&survey.conclusion(GONE, &[])), [(2, vec![4]), (1, vec![4])]);
     }
 
     /// A backup has a part of a survivor that was made again elsewhere.
@@ -417,16 +429,16 @@ mod tests {
     fn an_open_copy_that_is_not_a_heads_is_not_used_and_a_closed_one_is_awaited() {
         let mut survey = Survey::default();
         hear(&mut survey, 1, vec![replica(1, 0, false), replica(2, 0, false)]);
-        say(&mut survey, 2, 1, Asked::Said(head(&[1, 2])));
-        for said in [Asked::Said(Head::default()), torn(Head::default()), torn(head(&[2]))] {
+        say(&mut survey, 2, 1, HeadAnswer::Said(head(&[1, 2])));
+        for said in [HeadAnswer::Said(Head::default()), torn(Head::default()), torn(head(&[2]))] {
             say(&mut survey, 1, 1, said);
-            let missing = survey.verdict(GONE, &[]);
+            let missing = survey.conclusion(GONE, &[]);
             assert!(
-                matches!(&missing, Verdict::Missing(why) if why.contains("no digest of its own"))
+                matches!(&missing, Conclusion::Missing(why) if why.contains("no digest of its own"))
             );
         }
         hear(&mut survey, 3, vec![replica(1, 1, true)]);
-        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![1]), (1, vec![3])]);
+        assert_eq!(order(&survey.conclusion(GONE, &[])), [(2, vec![1]), (1, vec![3])]);
     }
 
     /// For all answers, a found log is complete, from replicas that count, on backups that were
@@ -456,26 +468,26 @@ mod tests {
                 hear(&mut survey, server, replicas);
             }
             let mut turns = 0;
-            let verdict = loop {
+            let conclusion = loop {
                 turns += 1;
                 assert!(turns < 50, "seed {seed}: the questions never end");
-                let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else {
-                    break survey.verdict(GONE, &epochs);
+                let Conclusion::Ask(questions) = survey.conclusion(GONE, &epochs) else {
+                    break survey.conclusion(GONE, &epochs);
                 };
                 assert!(!questions.is_empty());
                 for Question { segment, server, .. } in questions {
                     let known: Vec<u64> =
                         digest.iter().copied().filter(|it| *it <= segment.0).collect();
-                    let asked = match random.below(4) {
+                    let answer = match random.below(4) {
                         0 => torn(head(&known)),
-                        1 => Asked::Useless("burnt".into()),
-                        2 => Asked::Waits { long: random.chance(0.5) },
-                        _ => Asked::Said(head(&known)),
+                        1 => HeadAnswer::Useless("burnt".into()),
+                        2 => HeadAnswer::Waits { long: random.chance(0.5) },
+                        _ => HeadAnswer::Said(head(&known)),
                     };
-                    assert!(survey.asked.insert((segment, server), asked).is_none());
+                    assert!(survey.head_answers.insert((segment, server), answer).is_none());
                 }
             };
-            let Verdict::Complete(found) = verdict else {
+            let Conclusion::Complete(found) = conclusion else {
                 missing += 1;
                 continue;
             };
@@ -497,11 +509,11 @@ mod tests {
                         closed || epoch >= current,
                         "seed {seed}: a replica that does not count"
                     );
-                    assert!(survey.heard[&copy.server].at <= found.fenced, "seed {seed}");
-                    match survey.asked.get(&(*segment, copy.server)) {
-                        Some(Asked::Useless(_)) => panic!("seed {seed}: a damaged replica"),
-                        Some(Asked::Said(head)) => _ = torn.insert(head.torn.is_some()),
-                        Some(Asked::Waits { .. }) => {
+                    assert!(survey.reports[&copy.server].at <= found.fenced, "seed {seed}");
+                    match survey.head_answers.get(&(*segment, copy.server)) {
+                        Some(HeadAnswer::Useless(_)) => panic!("seed {seed}: a damaged replica"),
+                        Some(HeadAnswer::Said(head)) => _ = torn.insert(head.torn.is_some()),
+                        Some(HeadAnswer::Waits { .. }) => {
                             panic!("seed {seed}: a replica of a silent backup")
                         }
                         // An open replica may equal a closed one.
@@ -512,8 +524,8 @@ mod tests {
                 // No other usable replica that counts is longer, or as long and intact.
                 let others = truth.iter().filter(|((id, _), _)| is_open && *id == segment.0);
                 for ((_, server), (_, epoch, length)) in others {
-                    let asked = survey.asked.get(&(*segment, ServerId(*server)));
-                    let Some(Asked::Said(head)) = asked else { continue };
+                    let answer = survey.head_answers.get(&(*segment, ServerId(*server)));
+                    let Some(HeadAnswer::Said(head)) = answer else { continue };
                     let current = epochs[0].1.0 * u64::from(*segment == epochs[0].0);
                     let is_longer = *length > copies[0].length;
                     let is_better =

@@ -29,11 +29,11 @@
 //! owners, the others are recovered from these replicas.
 
 use super::attempt::Attempt;
-use super::survey::Found;
+use super::survey::FoundLog;
 use crate::cluster::Cluster;
 use crate::coordinator::Refusal;
+use crate::leadership::Leadership;
 use crate::limits::LINEAGE_MAX;
-use crate::reign::Reign;
 use crate::rooms::Room;
 use crate::stored::{Former, ServerRecord};
 use std::collections::BTreeMap;
@@ -82,11 +82,11 @@ pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
 }
 
 /// Returns the shard that takes the log of a former master back, if any.
-pub(super) fn who(
+pub(super) fn choose_heir(
     cluster: &Cluster,
     former: &Former,
     tablets: &[Taken],
-    found: &Found,
+    log: &FoundLog,
     rooms: &BTreeMap<MasterId, Room>,
     attempt: Option<&Attempt>,
 ) -> Option<MasterId> {
@@ -94,7 +94,7 @@ pub(super) fn who(
     let by = record.shards.get(former.shard as usize)?.master;
     let is_first = |other: &Former| other.heir != Some(by);
     // Memory for the log, and some more for its further work.
-    let bytes = found.bytes();
+    let bytes = log.bytes();
     let needed = bytes.saturating_add(bytes / 8);
     let has_room = rooms.get(&by).is_some_and(|room| needed <= room.memory_bytes);
     let waiting = cluster.formers().filter(|it| !it.freeing);
@@ -112,19 +112,19 @@ pub(super) fn who(
 }
 
 /// Notes that a master could not take back a log, and that its own log names no segment of it.
-pub(super) async fn is_no_heir(
-    reign: &Reign,
+pub(super) async fn remove_heir(
+    leadership: &Leadership,
     crashed: MasterId,
     by: MasterId,
 ) -> Result<(), Refusal> {
-    let record = reign.cluster().server_of_former(crashed).cloned();
+    let record = leadership.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return Ok(()) };
     let mut formers = record.former.iter_mut();
     let Some(former) = formers.find(|it| it.master == crashed && it.heir == Some(by)) else {
         return Ok(());
     };
     former.heir = None;
-    reign.put_server(record).await
+    leadership.put_server(record).await
 }
 
 #[cfg(test)]

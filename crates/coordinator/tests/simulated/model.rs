@@ -238,7 +238,7 @@ fn add_user(world: &mut World, number: usize, seen: &Shared, random: &mut Random
         let node = Node::new(boot.world, boot.transport, ());
         let asker = Asker {
             tasks: node.tasks().clone(),
-            calling: node.calling(),
+            caller: node.task_caller(),
             coordinators: Rc::clone(&coordinators),
             at: Rc::default(),
         };

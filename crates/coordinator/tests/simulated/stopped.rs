@@ -18,13 +18,13 @@ fn asks_only(world: &mut World, coordinator: usize, asked: (Opcode, Vec<u8>)) ->
     let noted = Rc::clone(&said);
     world.simulation.add_host("asks only one", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let (tasks, calling, noted) = (node.tasks().clone(), node.calling(), Rc::clone(&noted));
+        let (tasks, caller, noted) = (node.tasks().clone(), node.task_caller(), Rc::clone(&noted));
         let asked = asked.clone();
         node.tasks().spawn(async move {
             loop {
                 let (opcode, body) = asked.clone();
                 let timeout = Some(Duration::from_secs(20));
-                let said = calling.call(to, opcode, body, timeout).await;
+                let said = caller.call(to, opcode, body, timeout).await;
                 let pause = if is_decided(&said) { 10 } else { 5000 };
                 noted.borrow_mut().push(said);
                 tasks.sleep(Duration::from_micros(pause)).await;

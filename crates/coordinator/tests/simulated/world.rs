@@ -14,7 +14,7 @@ use std::time::Duration;
 use thunderhead_coordinator::{Coordinator, Handle, Options, Probing};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
 use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
-use thunderhead_rpc::{CallError, Calling, Node, Opcode, Repeat};
+use thunderhead_rpc::{CallError, Node, Opcode, Repeat, TaskCaller};
 use thunderhead_runtime::Random;
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::tasks::Tasks;
@@ -198,7 +198,7 @@ pub(crate) struct World {
 #[derive(Clone)]
 pub(crate) struct Asker {
     pub(crate) tasks: Tasks,
-    pub(crate) calling: Calling,
+    pub(crate) caller: TaskCaller,
     pub(crate) coordinators: Rc<Vec<SocketAddr>>,
     pub(crate) at: Rc<Cell<usize>>,
 }
@@ -214,7 +214,7 @@ impl Asker {
         loop {
             let to = self.coordinators[self.at.get() % self.coordinators.len()];
             let timeout = Some(Duration::from_secs(3));
-            let error = match self.calling.call(to, opcode, body.clone(), timeout).await {
+            let error = match self.caller.call(to, opcode, body.clone(), timeout).await {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
@@ -345,7 +345,7 @@ impl World {
             let node = Node::new(boot.world, boot.transport, ());
             let asker = Asker {
                 tasks: node.tasks().clone(),
-                calling: node.calling(),
+                caller: node.task_caller(),
                 coordinators: Rc::clone(&known),
                 at: Rc::default(),
             };

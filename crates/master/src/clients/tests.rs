@@ -221,9 +221,9 @@ impl World {
             return self.learn(user);
         }
         let (lease, sequence) = (identity.lease(), identity.sequence());
-        let met = clients.meet(log, &identity, (table, HashedKey::of(KEY)));
-        let is_done = match met {
-            Met::New => {
+        let check = clients.check_duplicate(log, &identity, (table, HashedKey::of(KEY)));
+        let is_done = match check {
+            DuplicateCheck::New => {
                 let count = self.done.entry((lease, sequence)).or_default();
                 *count += 1;
                 let outcome = Outcome::done(Version(sequence));
@@ -232,18 +232,18 @@ impl World {
                 log.complete(table, KeyHash::of(KEY), completion).unwrap();
                 true
             }
-            Met::Done => true,
-            Met::Refused(Outcome { status: Status::LeaseEnded, .. }) => {
+            DuplicateCheck::Done => true,
+            DuplicateCheck::Refused(Outcome { status: Status::LeaseEnded, .. }) => {
                 if self.users[user].lease == lease {
                     self.users[user] = self.user();
                 }
                 false
             }
-            Met::Refused(Outcome { status: Status::Moved, .. }) => {
+            DuplicateCheck::Refused(Outcome { status: Status::Moved, .. }) => {
                 self.learn(user);
                 false
             }
-            Met::Refused(_) => false,
+            DuplicateCheck::Refused(_) => false,
         };
         // Some answers are lost.
         if is_done && self.users[user].lease == lease && self.random.chance(0.7) {

@@ -5,7 +5,7 @@
 //!  records    outcomes of updates are sent, then
 //!  objects    the tablet's objects are sent, in slices, while it is served; updates are noted
 //!  changes    updated objects are sent as they are now, in rounds, until few remain
-//!  rest       requests for the tablet are refused: the last noted changes are sent,
+//!  pause      requests for the tablet are refused: the last noted changes are sent,
 //!             and the shard waits until its own log is durable
 //!  ending     the other master learns that this was all, and answers when it is durable there
 //!  given      requests are refused until the coordinator decides how it ends
@@ -45,8 +45,8 @@ const MESSAGE_BYTES: usize = 4 << 10;
 const FEW: usize = 64;
 const ROUNDS_MAX: u32 = 8;
 
-/// Noted bytes above which changes are sent beside the objects, and at which updates wait. This
-/// memory is beside the log's.
+/// Noted bytes above which changes are sent beside the objects, and at which updates wait.
+/// This memory is beside the log's.
 const NOTED_BYTES_EAGER: usize = 256 << 10;
 pub(super) const NOTED_BYTES_MAX: usize = 1 << 20;
 
@@ -94,7 +94,7 @@ enum Stage {
     Records(Cursor),
     Objects(Cursor),
     Changes,
-    Rest(LogPosition),
+    Pause(LogPosition),
     Ending,
     Given(Taken),
 }
@@ -111,7 +111,7 @@ pub(super) enum Work {
 
 /// Keys that were updated, and updates that were recorded.
 #[derive(Default)]
-struct Noted {
+struct NotedChanges {
     /// The keys, each after its hash: most comparisons then touch no key.
     keys: BTreeSet<(KeyHash, Vec<u8>)>,
     records: BTreeMap<(u64, u64), KeyHash>,
@@ -119,7 +119,7 @@ struct Noted {
     bytes: usize,
 }
 
-impl Noted {
+impl NotedChanges {
     fn note(&mut self, identity: Identity, hash: KeyHash, key: &[u8]) {
         if self.keys.insert((hash, key.to_vec())) {
             self.bytes += key.len() + NOTED_KEY_BYTES;
@@ -152,9 +152,9 @@ pub(super) struct Outgoing {
     pub(super) task: MigrateOut,
     stage: Stage,
     /// Updates since their key or record was sent.
-    noted: Noted,
+    noted: NotedChanges,
     /// The part of the present round that remains to be sent.
-    round: Noted,
+    round: NotedChanges,
     rounds: u32,
     /// Objects of a bucket that are sent one by one.
     large: Vec<Vec<u8>>,
@@ -173,8 +173,8 @@ impl Outgoing {
         Outgoing {
             task,
             stage: Stage::Beginning,
-            noted: Noted::default(),
-            round: Noted::default(),
+            noted: NotedChanges::default(),
+            round: NotedChanges::default(),
             rounds: 0,
             large: Vec::new(),
             sent_noted: false,
@@ -192,7 +192,7 @@ impl Outgoing {
 
     /// Whether requests for the tablet are refused.
     pub(super) fn is_frozen(&self) -> bool {
-        matches!(self.stage, Stage::Rest(_) | Stage::Ending | Stage::Given(_))
+        matches!(self.stage, Stage::Pause(_) | Stage::Ending | Stage::Given(_))
     }
 
     /// The other master's answer, if it has the whole tablet.
@@ -336,9 +336,9 @@ impl Outgoing {
         }
     }
 
-    /// Whether a step beside the objects sends noted changes: every other step, while many are
-    /// noted.
-    fn is_to_send_noted(&mut self) -> bool {
+    /// Returns whether the next step beside the objects sends noted changes: every other step does,
+    /// while many are noted.
+    fn alternate_with_noted(&mut self) -> bool {
         self.sent_noted = !self.sent_noted && self.noted.bytes >= NOTED_BYTES_EAGER;
         self.sent_noted
     }
@@ -387,7 +387,7 @@ impl Outgoing {
         if again {
             return Work::Again;
         }
-        if matches!(self.stage, Stage::Rest(_)) {
+        if matches!(self.stage, Stage::Pause(_)) {
             wake = wake.min(now + DURABLE_WAIT);
         }
         Work::At(wake)
@@ -403,7 +403,7 @@ impl Outgoing {
         let range = self.task.range;
         while self.sending.len() < WINDOW {
             let (mut entries, mut bytes) = (1, 0);
-            let sends_noted = self.is_to_send_noted();
+            let sends_noted = self.alternate_with_noted();
             match &mut self.stage {
                 Stage::Beginning => {
                     if self.sending.is_empty() {
@@ -462,7 +462,7 @@ impl Outgoing {
                     Some(sent) => bytes = sent,
                     None => {
                         if self.noted.count() <= FEW || self.rounds >= ROUNDS_MAX {
-                            self.stage = Stage::Rest(log.appended());
+                            self.stage = Stage::Pause(log.appended());
                             // From here on it is the shorter patience that counts.
                             self.got_on = now;
                             continue;
@@ -471,7 +471,7 @@ impl Outgoing {
                         self.round = std::mem::take(&mut self.noted);
                     }
                 },
-                Stage::Rest(position) => {
+                Stage::Pause(position) => {
                     let position = *position;
                     if let Some(sent) = self.put_noted(log, now, false) {
                         bytes = sent;

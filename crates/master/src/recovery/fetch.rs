@@ -9,7 +9,7 @@
 //! If a log is taken back and the backup is in the same process, the backup hands over the memory
 //! that it has read the replica into: no bytes are copied, and no message is sent.
 
-use crate::replication::{LocalReplica, Own, ReplicaBytes};
+use crate::replication::{LocalReplica, OwnBackup, ReplicaBytes};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
@@ -64,20 +64,20 @@ enum State {
     Lost,
 }
 
-/// The result of asking.
+/// The result of asking a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AskResult {
     /// It wants to be called again by then.
     Later(Time),
     /// It has no work until a message arrives.
     Sent,
     /// It was answered at once.
-    Answered(Heard),
+    Answered(FetchEvent),
 }
 
 /// The effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum FetchEvent {
     NotOurs,
     /// Bytes have come.
     Progress,
@@ -157,15 +157,15 @@ impl Fetch {
         context: &mut Context<'_>,
         task: &Recover,
         timeout: Duration,
-        own: &mut Own<'_>,
-    ) -> Asked {
-        let State::Due(at) = self.state else { return Asked::Sent };
+        own: &mut OwnBackup<'_>,
+    ) -> AskResult {
+        let State::Due(at) = self.state else { return AskResult::Sent };
         if at > context.now() {
-            return Asked::Later(at);
+            return AskResult::Later(at);
         }
         let Some((server, address)) = self.backups.get(self.at).copied() else {
             self.state = State::Lost;
-            return Asked::Sent;
+            return AskResult::Sent;
         };
         let which = (task.recovery, task.partition);
         let have = self.bytes.len() as u32;
@@ -175,29 +175,29 @@ impl Fetch {
             && task.take_back
         {
             match backup.replica(context.now(), head.as_bytes()) {
-                LocalReplica::Here(whole) => return Asked::Answered(self.take_whole(whole)),
+                LocalReplica::Here(whole) => return AskResult::Answered(self.take_whole(whole)),
                 LocalReplica::Refused(error) => {
-                    return Asked::Answered(self.failed(context, error));
+                    return AskResult::Answered(self.failed(context, error));
                 }
                 LocalReplica::ByMessage => {}
             }
         }
         let call = context.call(address, Opcode::RecoveryData, &[head.as_bytes()], Some(timeout));
         self.state = State::Asked(call);
-        Asked::Sent
+        AskResult::Sent
     }
 
-    fn take_whole(&mut self, whole: ReplicaBytes) -> Heard {
+    fn take_whole(&mut self, whole: ReplicaBytes) -> FetchEvent {
         let length = (*whole).as_ref().len();
         match u32::try_from(length).ok().filter(|length| (1..=SEGMENT_BYTES_MAX).contains(length)) {
             Some(length) => {
                 (self.whole, self.length, self.failures) = (Some(whole), Some(length), 0);
                 self.state = State::Whole;
-                Heard::Progress
+                FetchEvent::Progress
             }
             None => {
                 self.give_up_copy(&format!("{length} bytes are no segment"));
-                Heard::Setback
+                FetchEvent::Setback
             }
         }
     }
@@ -208,10 +208,10 @@ impl Fetch {
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> Heard {
+    ) -> FetchEvent {
         match self.state {
             State::Asked(asked) if asked == call => {}
-            _ => return Heard::NotOurs,
+            _ => return FetchEvent::NotOurs,
         }
         self.state = State::Due(context.now());
         let error = match outcome {
@@ -219,10 +219,10 @@ impl Fetch {
                 let taken = self.take(body);
                 self.failures = 0;
                 return match taken {
-                    Ok(()) => Heard::Progress,
+                    Ok(()) => FetchEvent::Progress,
                     Err(why) => {
                         self.give_up_copy(&why);
-                        Heard::Setback
+                        FetchEvent::Setback
                     }
                 };
             }
@@ -232,18 +232,18 @@ impl Fetch {
     }
 
     /// Handles a refusal: the backup gives no bytes, or not now.
-    fn failed(&mut self, context: &mut Context<'_>, error: CallError) -> Heard {
+    fn failed(&mut self, context: &mut Context<'_>, error: CallError) -> FetchEvent {
         match error {
             CallError::Refused { status, hint, .. } if status.next() == Next::Wait => {
                 let extra = context.random().below(BUSY_EXTRA.as_nanos() as u64) + 1;
                 let wait = Duration::from_micros(u64::from(hint)) + Duration::from_nanos(extra);
                 self.state = State::Due(context.now() + wait.min(WAIT_MAX));
-                Heard::Busy
+                FetchEvent::Busy
             }
             // This node has too many messages in flight to that backup.
             CallError::Congested => {
                 self.wait(context);
-                Heard::Setback
+                FetchEvent::Setback
             }
             CallError::Unreachable(_) | CallError::Broken | CallError::Late => {
                 self.wait(context);
@@ -253,11 +253,11 @@ impl Fetch {
                     self.begin_again();
                     self.at = (self.at + 1) % self.backups.len();
                 }
-                silent.map_or(Heard::Setback, Heard::Silence)
+                silent.map_or(FetchEvent::Setback, FetchEvent::Silence)
             }
             _ => {
                 self.give_up_copy(&error.to_string());
-                Heard::Setback
+                FetchEvent::Setback
             }
         }
     }

@@ -8,8 +8,8 @@
 //! only for segments that no other backup has.
 
 use super::buffers::Buffers;
-use super::fetch::{Asked, Fetch, Heard, PIECE_BYTES};
-use crate::replication::Own;
+use super::fetch::{AskResult, Fetch, FetchEvent, PIECE_BYTES};
+use crate::replication::OwnBackup;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context};
@@ -28,7 +28,7 @@ const AVOIDED: Duration = Duration::from_secs(5);
 /// A segment that is fetched or replayed.
 pub(super) struct Job {
     /// The backup that was to be asked first.
-    home: ServerId,
+    first_backup: ServerId,
     pub(super) fetch: Fetch,
     /// The position at which the replay continues.
     pub(super) at: u32,
@@ -51,8 +51,8 @@ impl Jobs {
     pub(super) fn new(segments: Vec<Replicas>) -> Jobs {
         let mut jobs = Jobs { waiting: segments.len(), ..Jobs::default() };
         for replicas in segments {
-            let home = replicas.at.first().map_or(ServerId(0), |(server, _)| *server);
-            jobs.queues.entry(home).or_default().push_back(replicas);
+            let first_backup = replicas.at.first().map_or(ServerId(0), |(server, _)| *server);
+            jobs.queues.entry(first_backup).or_default().push_back(replicas);
         }
         jobs
     }
@@ -77,10 +77,10 @@ impl Jobs {
         timeout: Duration,
         memory_bytes: usize,
         buffers: &mut Buffers,
-        own: &mut Own<'_>,
-    ) -> (Time, Vec<Heard>) {
+        own: &mut OwnBackup<'_>,
+    ) -> (Time, Vec<FetchEvent>) {
         self.begin(memory_bytes, buffers);
-        let mut heard = Vec::new();
+        let mut events = Vec::new();
         let now = context.now();
         let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
         let (mut is_oldest, mut wake) = (true, Time::NEVER);
@@ -96,20 +96,20 @@ impl Jobs {
             job.fetch.prefer(|server| silent.get(&server).is_none_or(|until| *until <= now));
             let before = job.fetch.held();
             match job.fetch.ask(context, task, timeout, own) {
-                Asked::Later(at) => wake = wake.min(at),
-                Asked::Sent => {}
-                Asked::Answered(what) => {
-                    heard.push(what);
+                AskResult::Later(at) => wake = wake.min(at),
+                AskResult::Sent => {}
+                AskResult::Answered(event) => {
+                    events.push(event);
                     // It is due again where it was refused.
                     wake = wake.min(job.fetch.due().unwrap_or(Time::NEVER));
-                    if let (Heard::Progress, Some(length)) = (what, job.fetch.length) {
+                    if let (FetchEvent::Progress, Some(length)) = (event, job.fetch.length) {
                         self.known = (self.known.0 + 1, self.known.1 + u64::from(length));
                     }
                 }
             }
             held = held.saturating_sub(before) + job.fetch.held();
         }
-        (wake, heard)
+        (wake, events)
     }
 
     fn begin(&mut self, memory_bytes: usize, buffers: &mut Buffers) {
@@ -122,24 +122,27 @@ impl Jobs {
         };
         let mut promised: usize = self.running.iter().map(whole).sum();
         loop {
-            let busy = |home| self.running.iter().filter(|job| job.home == home).count();
-            let idlest = self.queues.keys().map(|home| (busy(*home), *home)).min();
-            let Some((busy, home)) = idlest else { return };
+            let busy = |first_backup| {
+                self.running.iter().filter(|job| job.first_backup == first_backup).count()
+            };
+            let idlest =
+                self.queues.keys().map(|first_backup| (busy(*first_backup), *first_backup)).min();
+            let Some((busy, first_backup)) = idlest else { return };
             let is_full = self.running.len() >= JOBS_MAX && busy > 0;
             let is_short = promised + average > memory_bytes && !self.running.is_empty();
             if busy >= PER_BACKUP_MAX || is_full || is_short {
                 return;
             }
-            let Some(queue) = self.queues.get_mut(&home) else { return };
+            let Some(queue) = self.queues.get_mut(&first_backup) else { return };
             let next = queue.pop_front();
             if queue.is_empty() {
-                self.queues.remove(&home);
+                self.queues.remove(&first_backup);
             }
             let Some(replicas) = next else { continue };
             self.waiting -= 1;
             promised += average;
             let fetch = Fetch::new(replicas, buffers.take());
-            self.running.push(Job { home, fetch, at: 0 });
+            self.running.push(Job { first_backup, fetch, at: 0 });
         }
     }
 
@@ -149,22 +152,22 @@ impl Jobs {
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> Heard {
+    ) -> FetchEvent {
         for job in &mut self.running {
             let before = job.fetch.length;
-            let heard = job.fetch.reply(context, call, outcome);
-            if heard == Heard::NotOurs {
+            let event = job.fetch.reply(context, call, outcome);
+            if event == FetchEvent::NotOurs {
                 continue;
             }
             if let (None, Some(length)) = (before, job.fetch.length) {
                 self.known = (self.known.0 + 1, self.known.1 + u64::from(length));
             }
-            if let Heard::Silence(server) = heard {
+            if let FetchEvent::Silence(server) = event {
                 self.silent.insert(server, context.now() + AVOIDED);
             }
-            return heard;
+            return event;
         }
-        Heard::NotOurs
+        FetchEvent::NotOurs
     }
 
     /// Returns a segment that can be replayed: the begun one if it is whole.

@@ -9,13 +9,13 @@ const REBUILT_MAX: usize = 1024;
 
 /// Masters of which a part was rebuilt, or was to be.
 #[derive(Default)]
-pub(super) struct Rebuilt {
+pub(super) struct RebuiltMasters {
     masters: BTreeSet<MasterId>,
     /// All masters up to this one count as rebuilt: of very many the first are not remembered.
     up_to: MasterId,
 }
 
-impl Rebuilt {
+impl RebuiltMasters {
     pub(super) fn has(&self, master: MasterId) -> bool {
         master <= self.up_to || self.masters.contains(&master)
     }
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn no_rebuilt_master_is_forgotten_and_not_all_are_remembered() {
-        let mut rebuilt = Rebuilt::default();
+        let mut rebuilt = RebuiltMasters::default();
         let masters = || (1..10 * REBUILT_MAX as u64).map(|number| MasterId(2 * number));
         for master in masters() {
             assert!(!rebuilt.has(master));

@@ -10,12 +10,12 @@
 //! other master has them.
 
 use super::buffers::Buffers;
-use super::rebuilt::Rebuilt;
-use super::{Answered, Means, Next, Recovery};
-use crate::asking::{Asking, QuestionId};
+use super::rebuilt::RebuiltMasters;
+use super::{AnswerEffect, Next, Recovery, RecoveryResources};
 use crate::clients::Clients;
+use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::options::Options;
-use crate::replication::{Home, Own};
+use crate::replication::{AdoptedReplicas, OwnBackup};
 use std::collections::VecDeque;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context};
@@ -55,15 +55,15 @@ pub(crate) struct Recoveries {
     /// The last finished tasks, by master, recovery and partition: a delayed message may ask for
     /// one of them once more.
     done: VecDeque<(MasterId, u64, u32)>,
-    ahead: Ahead,
+    ahead: ReplayAhead,
     buffers: Buffers,
     /// A log was taken back, or was to be: once in a shard's generation.
     took_back: bool,
-    rebuilt: Rebuilt,
+    rebuilt: RebuiltMasters,
 }
 
 /// The result of a slice of work.
-pub(crate) struct Worked {
+pub(crate) struct WorkResult {
     pub(crate) again: bool,
     pub(crate) wake: Time,
     /// Memory is short.
@@ -186,10 +186,10 @@ impl Recoveries {
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
         now: Time,
-    ) -> Answered {
+    ) -> AnswerEffect {
         let running = self.running.iter_mut();
         let mut answers = running.map(|it| it.answered(log, clients, question, outcome, now));
-        answers.find(|it| *it != Answered::NotOurs).unwrap_or(Answered::NotOurs)
+        answers.find(|it| *it != AnswerEffect::NotOurs).unwrap_or(AnswerEffect::NotOurs)
     }
 
     /// Whether a log was taken back, or could not be, and nothing more comes of it.
@@ -198,8 +198,8 @@ impl Recoveries {
     }
 
     /// Returns the places of the replicas of adopted segments, once the log is this shard's.
-    pub(crate) fn take_homes(&mut self) -> Vec<Home> {
-        self.running.iter_mut().flat_map(Recovery::take_homes).collect()
+    pub(crate) fn take_adopted_replicas(&mut self) -> Vec<AdoptedReplicas> {
+        self.running.iter_mut().flat_map(Recovery::take_adopted_replicas).collect()
     }
 
     /// Works for as long as the budget lasts.
@@ -208,12 +208,12 @@ impl Recoveries {
         context: &mut Context<'_>,
         log: &mut Log,
         clients: &mut Clients,
-        asking: &mut Asking,
+        coordinator: &mut CoordinatorClient,
         budget: &mut Budget,
-        mut own: Own<'_>,
-    ) -> Worked {
+        mut own: OwnBackup<'_>,
+    ) -> WorkResult {
         let mut worked =
-            Worked { again: false, wake: Time::NEVER, is_short: false, failures: Vec::new() };
+            WorkResult { again: false, wake: Time::NEVER, is_short: false, failures: Vec::new() };
         let count = self.running.len();
         let takes_back = self.running.iter().any(|recovery| recovery.task().take_back);
         let bytes_max = if takes_back { TAKEN_BACK_BYTES_MAX } else { FETCHED_BYTES_MAX };
@@ -227,13 +227,13 @@ impl Recoveries {
         for step in 0..count {
             let number = (first + step) % count;
             let Some(recovery) = self.running.get_mut(number) else { break };
-            let (log, clients, asking, budget) =
-                (&mut *log, &mut *clients, &mut *asking, &mut *budget);
+            let (log, clients, coordinator, budget) =
+                (&mut *log, &mut *clients, &mut *coordinator, &mut *budget);
             let own = own.as_mut().map(|(server, backup)| (*server, &mut **backup as _));
-            let mut means = Means {
+            let mut resources = RecoveryResources {
                 log,
                 clients,
-                asking,
+                coordinator,
                 budget,
                 memory_bytes,
                 may_replay,
@@ -241,7 +241,7 @@ impl Recoveries {
                 buffers: &mut self.buffers,
                 own,
             };
-            let next = recovery.work(context, &mut means);
+            let next = recovery.work(context, &mut resources);
             worked.is_short |= recovery.waits_for_cleaners;
             match next {
                 Next::Wait => {}
@@ -257,14 +257,14 @@ impl Recoveries {
         let after = log.appended();
         let from = if after.segment == before.segment { before.offset } else { 0 };
         self.ahead.appended(after, u64::from(after.offset - from));
-        self.end_what_is_over(&mut worked.failures);
+        self.end_finished(&mut worked.failures);
         let none_is_needed = self.running.is_empty();
         self.buffers.give_back(none_is_needed);
         worked.again |= none_is_needed && !self.buffers.is_empty();
         worked
     }
 
-    fn end_what_is_over(&mut self, failures: &mut Vec<String>) {
+    fn end_finished(&mut self, failures: &mut Vec<String>) {
         let Recoveries { running, done, .. } = self;
         running.retain(|recovery| {
             if !recovery.is_over() {
@@ -287,7 +287,7 @@ impl Recoveries {
 
 /// How far replay is ahead of the durable position.
 #[derive(Default)]
-struct Ahead {
+struct ReplayAhead {
     /// Bytes that went into the head, and up to which position; the oldest first.
     marks: VecDeque<(LogPosition, u64)>,
     bytes: u64,
@@ -297,7 +297,7 @@ struct Ahead {
     moved_at: Time,
 }
 
-impl Ahead {
+impl ReplayAhead {
     fn appended(&mut self, until: LogPosition, bytes: u64) {
         if bytes > 0 {
             self.marks.push_back((until, bytes));
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn bytes_ahead_of_the_durable_position_are_counted() {
         let at = |segment, offset| LogPosition { segment: SegmentId(segment), offset };
-        let mut ahead = Ahead::default();
+        let mut ahead = ReplayAhead::default();
         ahead.appended(at(1, 100), 60);
         ahead.appended(at(1, 100), 0);
         ahead.appended(at(2, 10), 30);

@@ -23,7 +23,7 @@
 //! the superfluous copy would kill the other.
 
 use crate::clients::Clients;
-use crate::replication::Home;
+use crate::replication::AdoptedReplicas;
 use thunderhead_log::{Damage, FinishedAdoption, Log, Rebuild, ReplayError};
 use thunderhead_wire::SegmentId;
 use thunderhead_wire::control::{Recover, Replicas};
@@ -32,7 +32,7 @@ use thunderhead_wire::control::{Recover, Replicas};
 pub(super) struct TakeBack {
     /// Segments that were open, until the others are done.
     open: Vec<Replicas>,
-    homes: Vec<Home>,
+    replicas: Vec<AdoptedReplicas>,
     /// Closed segments are being adopted.
     pub(super) adopts: bool,
     /// The begun segment: it is completed before another begins.
@@ -52,13 +52,13 @@ impl TakeBack {
         let segments = std::mem::take(&mut task.segments);
         let (closed, open) = segments.into_iter().partition(|it: &Replicas| it.closed);
         task.segments = closed;
-        let homes = task.segments.iter().map(|it| Home {
+        let replicas = task.segments.iter().map(|it| AdoptedReplicas {
             segment: it.segment,
             epoch: it.epoch,
             servers: it.at.iter().map(|(server, _)| *server).collect(),
         });
-        let homes = homes.collect();
-        Some(TakeBack { open, homes, adopts: true, current: None, adopted: None, was_rebuilt })
+        let replicas = replicas.collect();
+        Some(TakeBack { open, replicas, adopts: true, current: None, adopted: None, was_rebuilt })
     }
 
     /// Whether it may be done here.
@@ -79,7 +79,7 @@ impl TakeBack {
     }
 
     /// All is here, and named.
-    pub(super) fn is_named(&mut self, rebuild: Rebuild) {
+    pub(super) fn on_named(&mut self, rebuild: Rebuild) {
         self.adopted = Some(rebuild.into_adopted());
     }
 
@@ -100,9 +100,9 @@ impl TakeBack {
 
     /// Returns the places of the adopted replicas: the coordinator has recorded the tablets as this
     /// shard's.
-    pub(super) fn take_homes(&mut self) -> Vec<Home> {
+    pub(super) fn take_adopted_replicas(&mut self) -> Vec<AdoptedReplicas> {
         self.adopted = None;
-        std::mem::take(&mut self.homes)
+        std::mem::take(&mut self.replicas)
     }
 }
 

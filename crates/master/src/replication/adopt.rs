@@ -11,9 +11,9 @@ use super::{Replication, State};
 use thunderhead_log::SegmentKind;
 use thunderhead_wire::{Epoch, SegmentId, ServerId};
 
-/// Where the closed replicas of an adopted segment are.
+/// The closed replicas of an adopted segment: the servers that have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct AdoptedReplicas {
     pub(crate) segment: SegmentId,
     /// The highest of their epochs.
     pub(crate) epoch: Epoch,
@@ -22,17 +22,17 @@ pub(crate) struct Home {
 
 impl Replication {
     /// Sees to the replicas of segments from now on, which are so long in memory.
-    pub(crate) fn adopt(&mut self, homes: Vec<(Home, u32)>) {
+    pub(crate) fn adopt(&mut self, replicas: Vec<(AdoptedReplicas, u32)>) {
         let mut state = self.shared.state();
-        for (home, length) in homes {
-            state.adopt(home, length);
+        for (adopted, length) in replicas {
+            state.adopt(adopted, length);
         }
     }
 }
 
 impl State {
-    fn adopt(&mut self, home: Home, length: u32) {
-        let Home { segment: id, epoch, servers } = home;
+    fn adopt(&mut self, adopted: AdoptedReplicas, length: u32) {
+        let AdoptedReplicas { segment: id, epoch, servers } = adopted;
         let mut segment = Segment::new(id, SegmentKind::Survivor, self.settings.replicas);
         (segment.length, segment.base, segment.durable_length) = (length, length, length);
         (segment.is_closed, segment.is_whole, segment.is_adopted) = (true, true, true);

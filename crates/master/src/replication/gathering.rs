@@ -34,7 +34,7 @@ const MISSES_MAX: u32 = 6;
 
 /// How many answers wait for backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Awaited {
+pub struct AwaitedAnswers {
     /// All of them, including the answers that are durable and about to be sent.
     pub all: usize,
     /// The number that wait beyond the durable position.
@@ -48,7 +48,7 @@ pub(super) struct Gathering {
     rounds: Option<(Duration, Duration)>,
     /// A round is over, and the number of waiting answers was not read since.
     is_over: bool,
-    awaited: Awaited,
+    awaited: AwaitedAnswers,
     hold: Option<Hold>,
     /// How often in a row a hold did not pay, and how many holds remain to be left out for that.
     misses: u32,
@@ -80,7 +80,7 @@ impl Gathering {
     }
 
     /// Learns how many answers wait now.
-    pub(super) fn awaiting(&mut self, now: Time, awaited: Awaited) {
+    pub(super) fn awaiting(&mut self, now: Time, awaited: AwaitedAnswers) {
         self.awaited = awaited;
         if let Some(Hold { first, last, .. }) = &mut self.hold {
             // Another backup may have brought some of them their answers, so these clients may send
@@ -171,7 +171,7 @@ mod tests {
     fn after_a_round(all: usize, beyond: usize) -> Gathering {
         let mut gathering = Gathering::default();
         gathering.answered(at(1000), at(800));
-        gathering.awaiting(at(1000), Awaited { all, beyond });
+        gathering.awaiting(at(1000), AwaitedAnswers { all, beyond });
         gathering
     }
 
@@ -179,9 +179,9 @@ mod tests {
     fn the_others_are_waited_for_but_not_for_long() {
         let mut gathering = after_a_round(16, 4);
         assert_eq!(gathering.held(at(1000), 500), Some(at(1050)));
-        gathering.awaiting(at(1040), Awaited { all: 15, beyond: 15 });
+        gathering.awaiting(at(1040), AwaitedAnswers { all: 15, beyond: 15 });
         assert_eq!(gathering.held(at(1040), 2000), Some(at(1090)));
-        gathering.awaiting(at(1050), Awaited { all: 16, beyond: 16 });
+        gathering.awaiting(at(1050), AwaitedAnswers { all: 16, beyond: 16 });
         assert_eq!(gathering.held(at(1050), 2200), None, "all are there");
 
         let mut gathering = after_a_round(16, 4);
@@ -191,7 +191,7 @@ mod tests {
         let mut gathering = after_a_round(16, 4);
         for came in 0..8 {
             let now = at(1000 + 25 * came);
-            gathering.awaiting(now, Awaited { all: 16, beyond: 4 + came as usize });
+            gathering.awaiting(now, AwaitedAnswers { all: 16, beyond: 4 + came as usize });
             assert!(gathering.held(now, 500).is_some());
         }
         assert_eq!(gathering.held(at(1200), 500), None, "they take too long");
@@ -200,16 +200,16 @@ mod tests {
     #[test]
     fn one_client_is_not_held_up_and_neither_is_anybody_for_whom_a_round_is_short() {
         let mut alone = after_a_round(1, 0);
-        alone.awaiting(at(1010), Awaited { all: 1, beyond: 1 });
+        alone.awaiting(at(1010), AwaitedAnswers { all: 1, beyond: 1 });
         assert_eq!(alone.held(at(1010), 100), None);
 
         let mut fast = Gathering::default();
         fast.answered(at(1000), at(950));
-        fast.awaiting(at(1000), Awaited { all: 16, beyond: 4 });
+        fast.awaiting(at(1000), AwaitedAnswers { all: 16, beyond: 4 });
         assert_eq!(fast.held(at(1000), 100), None);
 
         let mut first = Gathering::default();
-        first.awaiting(at(1000), Awaited { all: 16, beyond: 16 });
+        first.awaiting(at(1000), AwaitedAnswers { all: 16, beyond: 16 });
         assert_eq!(first.held(at(1000), 100), None, "no round is over");
     }
 
@@ -225,7 +225,7 @@ mod tests {
         for round in 0..200 {
             now += 200;
             gathering.answered(at(now), at(now - 200));
-            gathering.awaiting(at(now), Awaited { all: 2, beyond: 1 });
+            gathering.awaiting(at(now), AwaitedAnswers { all: 2, beyond: 1 });
             if let Some(until) = gathering.held(at(now), 100) {
                 held.push(round);
                 now = until.0 / 1000;
@@ -240,7 +240,7 @@ mod tests {
     fn two_clients_that_took_turns_come_together() {
         let mut gathering = after_a_round(2, 1);
         assert!(gathering.held(at(1000), 100).is_some());
-        gathering.awaiting(at(1020), Awaited { all: 2, beyond: 2 });
+        gathering.awaiting(at(1020), AwaitedAnswers { all: 2, beyond: 2 });
         assert_eq!(gathering.held(at(1020), 200), None);
         gathering.sent(at(1020));
         assert_eq!((gathering.misses, gathering.left_out), (0, 0), "it paid");
@@ -251,7 +251,7 @@ mod tests {
         let mut gathering = after_a_round(16, 4);
         assert_eq!(gathering.held(at(1000), 500), Some(at(1050)));
         gathering.answered(at(1040), at(840));
-        gathering.awaiting(at(1040), Awaited { all: 8, beyond: 4 });
+        gathering.awaiting(at(1040), AwaitedAnswers { all: 8, beyond: 4 });
         assert_eq!(gathering.held(at(1040), 500), Some(at(1050)));
         assert_eq!(gathering.held(at(1050), 500), None);
         gathering.sent(at(1050));
@@ -262,8 +262,8 @@ mod tests {
     fn an_update_of_a_client_answered_during_the_hold_counts_as_an_arrival() {
         let mut gathering = after_a_round(16, 10);
         assert!(gathering.held(at(1000), 500).is_some());
-        gathering.awaiting(at(1020), Awaited { all: 10, beyond: 2 });
-        gathering.awaiting(at(1040), Awaited { all: 10, beyond: 10 });
+        gathering.awaiting(at(1020), AwaitedAnswers { all: 10, beyond: 2 });
+        gathering.awaiting(at(1040), AwaitedAnswers { all: 10, beyond: 10 });
         assert_eq!(gathering.held(at(1040), 700), Some(at(1090)));
         gathering.sent(at(1090));
         assert_eq!((gathering.misses, gathering.left_out), (0, 0), "eight came, two were held up");
@@ -275,7 +275,7 @@ mod tests {
         assert!(gathering.held(at(1000), 500).is_some());
         gathering.let_go();
         gathering.answered(at(2000), at(1800));
-        gathering.awaiting(at(2000), Awaited { all: 16, beyond: 4 });
+        gathering.awaiting(at(2000), AwaitedAnswers { all: 16, beyond: 4 });
         assert_eq!(gathering.held(at(2000), 500), Some(at(2050)), "the next round is as any");
     }
 
@@ -326,7 +326,7 @@ mod tests {
             if is_used {
                 let all = waiting.len() + under_way.len();
                 let beyond = if is_over { waiting.len() } else { all };
-                gathering.awaiting(now, Awaited { all, beyond });
+                gathering.awaiting(now, AwaitedAnswers { all, beyond });
             }
             if is_over {
                 for came in under_way.drain(..) {

@@ -48,7 +48,7 @@ pub(super) struct InFlight {
     backup: Option<(ServerId, u64)>,
     /// The epoch that a request asks the coordinator to note.
     epoch: Option<(SegmentId, Epoch)>,
-    parts: Vec<Sent>,
+    parts: Vec<SentPart>,
 }
 
 impl InFlight {
@@ -56,7 +56,7 @@ impl InFlight {
         number: u64,
         sent: Time,
         backup: (ServerId, u64),
-        parts: Vec<Sent>,
+        parts: Vec<SentPart>,
     ) -> InFlight {
         InFlight { number, sent, backup: Some(backup), epoch: None, parts }
     }
@@ -69,7 +69,7 @@ impl InFlight {
 
 /// A part of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct SentPart {
     pub(super) segment: SegmentId,
     /// The place in its segment, and the number of the replica in it; 0 if it is to be freed.
     slot: usize,
@@ -79,9 +79,9 @@ pub(super) struct Sent {
     flags: u8,
 }
 
-impl Sent {
-    pub(super) fn free(segment: SegmentId, epoch: Epoch) -> Sent {
-        Sent { segment, slot: 0, token: 0, epoch, end: 0, flags: FREE }
+impl SentPart {
+    pub(super) fn free(segment: SegmentId, epoch: Epoch) -> SentPart {
+        SentPart { segment, slot: 0, token: 0, epoch, end: 0, flags: FREE }
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Draft {
     pub(super) server: ServerId,
     pub(super) body: Vec<u8>,
     spans: Vec<Span>,
-    pub(super) parts: Vec<Sent>,
+    pub(super) parts: Vec<SentPart>,
 }
 
 impl Draft {
@@ -350,8 +350,8 @@ impl State {
                 self.part_answered(backup, sent, answer, &outcome);
             }
         }
-        if let (Some(freed), Some(frees)) = (freed, self.frees.get_mut(&server)) {
-            frees.answered(now, freed);
+        if let (Some(freed), Some(pending)) = (freed, self.pending_frees.get_mut(&server)) {
+            pending.on_answer(now, freed);
         }
         let before = self.durable;
         self.update_durable();
@@ -400,7 +400,7 @@ impl State {
     fn part_answered(
         &mut self,
         (server, generation): (ServerId, u64),
-        sent: &Sent,
+        sent: &SentPart,
         answer: Option<&PartAnswer>,
         outcome: &Result<&[u8], CallError>,
     ) {
@@ -452,7 +452,7 @@ impl State {
     }
 
     /// Handles a part that a backup refused.
-    fn refused(&mut self, segment: &mut Segment, sent: &Sent, code: u16, length: u32) {
+    fn refused(&mut self, segment: &mut Segment, sent: &SentPart, code: u16, length: u32) {
         let now = self.now;
         let Some(slot) = segment.slots.get_mut(sent.slot) else { return };
         let server = slot.server;
@@ -569,11 +569,11 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     }
     let (token, flags) = (slot.token, plan.flags);
     let segment = segment.id;
-    draft.parts.push(Sent { segment, slot: number, token, epoch, end, flags });
+    draft.parts.push(SentPart { segment, slot: number, token, epoch, end, flags });
 }
 
 /// Notes that a backup has done a part.
-fn acknowledge(slot: &mut Slot, sent: &Sent) {
+fn acknowledge(slot: &mut Slot, sent: &SentPart) {
     slot.acked = slot.acked.max(sent.end);
     slot.epoch = slot.epoch.max(sent.epoch);
     (slot.failures, slot.is_uncertain) = (0, false);

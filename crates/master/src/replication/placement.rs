@@ -1,6 +1,6 @@
 //! Which servers there are, and which of them gets a replica.
 
-use super::rests::Rest;
+use super::remains::Remains;
 use super::segment::Slot;
 use super::{Settings, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,7 +183,7 @@ impl State {
         }
         // Replicas on a server that is gone for good need not be freed.
         let servers = &self.servers;
-        self.frees.retain(|server, _| servers.backups.contains_key(server));
+        self.pending_frees.retain(|server, _| servers.backups.contains_key(server));
         let changed: BTreeMap<ServerId, bool> = former
             .iter()
             .filter_map(|(id, (generation, was_up))| match self.servers.backups.get(id) {
@@ -289,8 +289,8 @@ impl State {
             self.servers.count_primary(server, -1);
         }
         if slot.was_sent {
-            let rest = Rest::new(&slot, epoch);
-            self.frees.entry(server).or_default().add(segment.id, rest);
+            let remains = Remains::new(&slot, epoch);
+            self.pending_frees.entry(server).or_default().add(segment.id, remains);
         }
     }
 
@@ -391,30 +391,30 @@ impl State {
         true
     }
 
-    /// Chooses a server for a replica: if there is another, none that has the rest of one. There it
-    /// would take the place of that rest, which counts until then.
+    /// Chooses a server for a replica: if there is another, none that has the remains of one. There
+    /// it would take the place of these remains, which count until then.
     pub(super) fn choose(
         &mut self,
         segment: &super::Segment,
         is_primary: bool,
     ) -> Option<ServerId> {
-        let State { settings, servers, frees, now, random, .. } = self;
+        let State { settings, servers, pending_frees, now, random, .. } = self;
         let mut earliest: Option<Time> = None;
         let mut fitting: Vec<(ServerId, &Backup)> = Vec::with_capacity(8);
-        let mut with_rests: Vec<(ServerId, &Backup)> = Vec::new();
+        let mut with_remains: Vec<(ServerId, &Backup)> = Vec::new();
         for (id, backup) in self::fitting(settings, servers, segment) {
             if backup.avoided_until > *now {
                 let until = backup.avoided_until;
                 earliest = Some(earliest.map_or(until, |known| known.min(until)));
                 continue;
             }
-            match frees.get(&id).is_some_and(|frees| frees.has(segment.id)) {
-                true => with_rests.push((id, backup)),
+            match pending_frees.get(&id).is_some_and(|pending| pending.has(segment.id)) {
+                true => with_remains.push((id, backup)),
                 false => fitting.push((id, backup)),
             }
         }
         if fitting.is_empty() {
-            fitting = with_rests;
+            fitting = with_remains;
         }
         let mut best: Option<(u64, ServerId)> = None;
         for _ in 0..CANDIDATES.min(fitting.len()) {

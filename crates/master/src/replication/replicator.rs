@@ -1,4 +1,5 @@
-//! The log's half: it notes the log's calls, and tells the log how far the replicas have come.
+//! The log's side of the manager: it notes the log's calls, and tells the log how far the replicas
+//! have come.
 
 use super::segment::Segment;
 use super::{Shared, State};
@@ -6,9 +7,9 @@ use thunderhead_log::{Replicator, SegmentBytes, SegmentKind};
 use thunderhead_wire::{LogPosition, SegmentId};
 
 /// See the module's documentation.
-pub(super) struct Half(pub(super) Shared);
+pub(super) struct LogSide(pub(super) Shared);
 
-impl Replicator for Half {
+impl Replicator for LogSide {
     fn opened(&mut self, segment: SegmentId, kind: SegmentKind) {
         self.0.state().opened(segment, kind);
     }

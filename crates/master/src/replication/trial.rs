@@ -9,18 +9,18 @@ use thunderhead_wire::control::ServerList;
 use thunderhead_wire::{SegmentId, ServerId};
 
 /// Places segments one after the other, and remembers the replicas of each server.
-pub struct Trial {
+pub struct PlacementTrial {
     replication: Replication,
     last: u64,
 }
 
-impl Trial {
+impl PlacementTrial {
     /// The placement of one master's segments among these servers.
     #[must_use]
-    pub fn new(settings: Settings, random: Random, servers: &ServerList) -> Trial {
+    pub fn new(settings: Settings, random: Random, servers: &ServerList) -> PlacementTrial {
         let (mut replication, _) = Replication::new(settings, random);
         replication.learn(servers);
-        Trial { replication, last: 0 }
+        PlacementTrial { replication, last: 0 }
     }
 
     /// The servers that get the next segment's replicas, the primary one first. Fewer than there

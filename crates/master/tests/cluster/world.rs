@@ -12,7 +12,7 @@ use thunderhead_log::{
 };
 use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_net::sim::{Link, address};
-use thunderhead_rpc::{CallError, Calling, Node, Opcode, Service};
+use thunderhead_rpc::{CallError, Node, Opcode, Service, TaskCaller};
 use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
@@ -165,7 +165,7 @@ impl Cluster {
         let own = Rc::clone(&result);
         self.simulation.add_host("user", move |boot| {
             let node = Node::new(boot.world, boot.transport, ());
-            let user = User { calling: node.calling(), tasks: node.tasks().clone(), shard };
+            let user = User { caller: node.task_caller(), tasks: node.tasks().clone(), shard };
             let (task, own) = (task(user), Rc::clone(&own));
             node.tasks().spawn(async move {
                 let done = task.await;
@@ -183,14 +183,14 @@ impl Cluster {
 
 #[derive(Clone)]
 pub(crate) struct User {
-    pub(crate) calling: Calling,
+    pub(crate) caller: TaskCaller,
     pub(crate) tasks: Tasks,
     pub(crate) shard: SocketAddr,
 }
 
 impl User {
     pub(crate) async fn call(&self, opcode: Opcode, body: Vec<u8>) -> Result<Vec<u8>, CallError> {
-        self.calling.call(self.shard, opcode, body, Some(Duration::from_millis(300))).await
+        self.caller.call(self.shard, opcode, body, Some(Duration::from_millis(300))).await
     }
 
     /// Repeats a request until its answer is neither an error of the network nor a request to wait.

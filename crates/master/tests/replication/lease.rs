@@ -91,12 +91,12 @@ fn scene(replicas: u32, backups: u64) -> Scene {
     let (truth, own) = (simulation.truth(), Rc::clone(&asked));
     simulation.add_host("client", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let (calling, tasks, asked) = (node.calling(), node.tasks().clone(), Rc::clone(&own));
+        let (caller, tasks, asked) = (node.task_caller(), node.tasks().clone(), Rc::clone(&own));
         let truth = truth.clone();
         node.tasks().spawn(async move {
             let nobody = Identity::new(0, 0, 0);
             let write = [nobody.as_bytes(), &object(Condition::Always), b"value"].concat();
-            while calling.call(to, Opcode::Write, write.clone(), Some(ms(500))).await.is_err() {}
+            while caller.call(to, Opcode::Write, write.clone(), Some(ms(500))).await.is_err() {}
             let never = object(Condition::VersionIs(Version(77)));
             let whole = EnumerateHead::new(TabletRange::whole(TABLE), 0, 1000);
             let nothing = ObjectHead::new(TABLE, 4, Condition::Always, 0);
@@ -108,10 +108,10 @@ fn scene(replicas: u32, backups: u64) -> Scene {
                 (Opcode::Delete, [nobody.as_bytes(), nothing.as_bytes(), b"none"].concat()),
             ];
             for (opcode, body) in questions.iter().cycle() {
-                let (calling, body) = (calling.clone(), body.clone());
+                let (caller, body) = (caller.clone(), body.clone());
                 let (asked, truth, opcode) = (Rc::clone(&asked), truth.clone(), *opcode);
                 tasks.spawn(async move {
-                    let outcome = calling.call(to, opcode, body, Some(ms(5000))).await.map(drop);
+                    let outcome = caller.call(to, opcode, body, Some(ms(5000))).await.map(drop);
                     let answered = Duration::from_nanos(truth.get());
                     asked.borrow_mut().push(Asked { opcode, answered, outcome });
                 });
@@ -129,12 +129,12 @@ impl Scene {
         let to = address(self.simulation.address(self.backups[backup]), PORT);
         self.simulation.add_host(&format!("fence of {backup}"), move |boot| {
             let node = Node::new(boot.world, boot.transport, ());
-            let (calling, tasks) = (node.calling(), node.tasks().clone());
+            let (caller, tasks) = (node.task_caller(), node.tasks().clone());
             node.tasks().spawn(async move {
                 tasks.sleep(at).await;
                 let body =
                     to_body(&InventoryOf { lineage: Vec::new(), master: MASTER, deposed: true });
-                calling.call(to, Opcode::Inventory, body, Some(ms(50))).await.unwrap();
+                caller.call(to, Opcode::Inventory, body, Some(ms(50))).await.unwrap();
             });
             Box::new(node)
         });
@@ -240,11 +240,11 @@ fn an_answer_that_waits_for_backups_for_long_says_so() {
     let (truth, own) = (scene.simulation.truth(), Rc::clone(&outcome));
     scene.simulation.add_host("writer", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let (calling, truth, own) = (node.calling(), truth.clone(), Rc::clone(&own));
+        let (caller, truth, own) = (node.task_caller(), truth.clone(), Rc::clone(&own));
         node.tasks().spawn(async move {
             let nobody = Identity::new(0, 0, 0);
             let body = [nobody.as_bytes(), &object(Condition::Always), b"later"].concat();
-            let outcome = calling.call(to, Opcode::Write, body, Some(ms(5000))).await.map(drop);
+            let outcome = caller.call(to, Opcode::Write, body, Some(ms(5000))).await.map(drop);
             let answered = Duration::from_nanos(truth.get());
             own.replace(Some(Asked { opcode: Opcode::Write, answered, outcome }));
         });

@@ -4,7 +4,7 @@ use crate::simulated::with_backup;
 use std::collections::BTreeMap;
 use thunderhead_log::{Log, Memory, Options, SegmentKind};
 use thunderhead_master::Replication;
-use thunderhead_master::replication::{Awaited, MESSAGE_BYTES, Request, Settings, To};
+use thunderhead_master::replication::{AwaitedAnswers, MESSAGE_BYTES, Request, Settings, To};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{ServerInfo, ServerList};
@@ -81,7 +81,7 @@ fn much_written() -> (Log, Replication) {
         log.write(TABLE, &key.to_be_bytes(), &vec![key as u8; 100_000]).unwrap();
     }
     log.turn();
-    replication.turn(Time(1), &mut log, |_| Awaited::default());
+    replication.turn(Time(1), &mut log, |_| AwaitedAnswers::default());
     (log, replication)
 }
 
@@ -120,7 +120,7 @@ fn a_turn_sends_few_bytes_of_many_survivors() {
     }
     let (mut turns, mut all) = (0, 0);
     for time in (1..1000).map(Time) {
-        replication.turn(time, &mut log, |_| Awaited::default());
+        replication.turn(time, &mut log, |_| AwaitedAnswers::default());
         let mut sent = 0;
         while let Some(request) = replication.next_request() {
             sent += request.body.len();
@@ -160,7 +160,7 @@ fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     });
     let mut taken: BTreeMap<ServerId, usize> = BTreeMap::new();
     for time in (3..30).map(Time) {
-        replication.turn(time, &mut log, |_| Awaited::default());
+        replication.turn(time, &mut log, |_| AwaitedAnswers::default());
         while let Some(request) = replication.next_request() {
             let To::Backup(server, _) = request.to else { continue };
             *taken.entry(server).or_default() += request.body.len();
@@ -200,23 +200,23 @@ fn a_delayed_message_is_sent_when_its_time_is_over_although_no_write_came() {
         position
     };
     // One client is about to get its answer, and will send again.
-    let two = |_| Awaited { all: 2, beyond: 1 };
-    let one = |_| Awaited { all: 1, beyond: 1 };
+    let two = |_| AwaitedAnswers { all: 2, beyond: 1 };
+    let one = |_| AwaitedAnswers { all: 1, beyond: 1 };
     let first = written(&mut log);
     replication.turn(micros(100), &mut log, one);
     let request = replication.next_request().unwrap();
     taken(&mut replication, micros(300), &request, first.offset);
-    assert_eq!(replication.standing().durable, first, "a round of 200 us");
+    assert_eq!(replication.status().durable, first, "a round of 200 us");
 
     let second = written(&mut log);
-    let standing = replication.turn(micros(300), &mut log, two);
-    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(350)), false));
-    let standing = replication.turn(micros(349), &mut log, one);
-    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(350)), false));
+    let status = replication.turn(micros(300), &mut log, two);
+    assert_eq!((status.deadline, status.has_requests), (Some(micros(350)), false));
+    let status = replication.turn(micros(349), &mut log, one);
+    assert_eq!((status.deadline, status.has_requests), (Some(micros(350)), false));
     assert!(replication.turn(micros(350), &mut log, one).has_requests);
     let request = replication.next_request().unwrap();
     taken(&mut replication, micros(600), &request, second.offset);
-    assert_eq!(replication.standing().durable, second);
+    assert_eq!(replication.status().durable, second);
 
     // The wait did not pay, because no write came.
     written(&mut log);
@@ -240,7 +240,7 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
     // Server 1 has all of the first head before the second head begins.
     while write(&mut log) == first {
         now += 1_000_000;
-        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        replication.turn(Time(now), &mut log, |_| AwaitedAnswers::default());
         while let Some(request) = replication.next_request() {
             done(&mut replication, Time(now), &request);
         }
@@ -249,7 +249,7 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
     let (mut of_next, mut requests) = (Vec::new(), Vec::new());
     for turn in 0..400 {
         now += 1_000_000;
-        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        replication.turn(Time(now), &mut log, |_| AwaitedAnswers::default());
         requests.extend(std::iter::from_fn(|| replication.next_request()));
         if turn == 0 {
             // Server 1 is about to open the second head when server 2 starts.
@@ -279,7 +279,7 @@ fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
         let mut held = Vec::new();
         for _ in 0..40 {
             now += 1_000_000;
-            replication.turn(Time(now), log, |_| Awaited::default());
+            replication.turn(Time(now), log, |_| AwaitedAnswers::default());
             while let Some(request) = replication.next_request() {
                 let To::Backup(server, _) = request.to else { continue };
                 if holds && server == ServerId(2) {
@@ -298,7 +298,7 @@ fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
     };
     let alone = write(&mut log);
     turns(&mut log, &mut replication, false);
-    assert!(replication.standing().durable >= alone, "the head goes on with one replica");
+    assert!(replication.status().durable >= alone, "the head goes on with one replica");
 
     tell(&mut replication, 2, 2);
     let held = turns(&mut log, &mut replication, true);
@@ -306,13 +306,13 @@ fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
     assert!(held.iter().any(commits), "the replica has all bytes when it is begun");
     let together = write(&mut log);
     assert!(turns(&mut log, &mut replication, true).is_empty());
-    assert!(replication.standing().durable < together, "server 2 may lack the last write");
+    assert!(replication.status().durable < together, "server 2 may lack the last write");
 
     for request in &held {
         done(&mut replication, Time(2_000_000_000), request);
     }
     turns(&mut log, &mut replication, false);
-    assert!(replication.standing().durable >= together);
+    assert!(replication.status().durable >= together);
 }
 
 /// The shard learns of a backup's new generation while an answer of the former one is still in its
@@ -324,7 +324,7 @@ fn an_answer_of_a_former_generation_does_not_spare_the_question_to_the_present_o
         let mut now = 1;
         let mut turn = |log: &mut Log, replication: &mut Replication| {
             now += 1_000_000;
-            replication.turn(Time(now), log, |_| Awaited::default());
+            replication.turn(Time(now), log, |_| AwaitedAnswers::default());
             (Time(now), std::iter::from_fn(|| replication.next_request()).collect::<Vec<_>>())
         };
         let closes = |request: &Request| parts(&request.body).iter().any(|part| part.wants(CLOSE));
@@ -376,9 +376,9 @@ fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
     log.write(TABLE, b"key", b"value").unwrap();
     log.turn();
     let mut now = 1_000_000;
-    while replication.standing().durable < log.appended() {
+    while replication.status().durable < log.appended() {
         now += 1_000_000;
-        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        replication.turn(Time(now), &mut log, |_| AwaitedAnswers::default());
         while let Some(request) = replication.next_request() {
             done(&mut replication, Time(now), &request);
         }
@@ -389,7 +389,7 @@ fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
     let (step, minutes) = (10_000_000, 10 * 60 * 1_000_000_000);
     for _ in 0..minutes / step {
         now += step;
-        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        replication.turn(Time(now), &mut log, |_| AwaitedAnswers::default());
         while let Some(request) = replication.next_request() {
             match request.to {
                 To::Backup(..) => done(&mut replication, Time(now), &request),
@@ -401,11 +401,11 @@ fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
     assert_eq!(question.opcode, Opcode::ConfirmMaster);
     // The answer counts from the time of the question, and allows the next question.
     replication.answered(Time(now), question.number, Ok(b"{}"));
-    let until = replication.standing().reads_until;
+    let until = replication.status().reads_until;
     assert!(until >= Time(*asked) && until < Time(now), "{until:?}");
-    replication.turn(Time(now), &mut log, |_| Awaited::default());
+    replication.turn(Time(now), &mut log, |_| AwaitedAnswers::default());
     let next = std::iter::from_fn(|| replication.next_request());
     let next = next.filter(|request| request.opcode == Opcode::ConfirmMaster).last().unwrap();
     replication.answered(Time(now), next.number, Ok(b"{}"));
-    assert!(replication.standing().reads_until > Time(now));
+    assert!(replication.status().reads_until > Time(now));
 }

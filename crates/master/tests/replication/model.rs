@@ -16,7 +16,9 @@ use thunderhead_log::{
     Cleaner, Log, LogId, LogPosition, Memory, SegmentId, TabletRange, Usage, Version,
 };
 use thunderhead_master::Replication;
-use thunderhead_master::replication::{Awaited, ReplicationStatistics, Request, Settings, To};
+use thunderhead_master::replication::{
+    AwaitedAnswers, ReplicationStatistics, Request, Settings, To,
+};
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
@@ -293,7 +295,7 @@ impl Cluster {
             self.log.turn();
             let all = self.random.below(9) as usize;
             let beyond = self.random.below(all as u64 + 1) as usize;
-            self.replication.turn(self.now, &mut self.log, |_| Awaited { all, beyond });
+            self.replication.turn(self.now, &mut self.log, |_| AwaitedAnswers { all, beyond });
             let mut any = false;
             // Some messages are delayed for long, until their contents may not be needed any more.
             while self.random.below(8) > 0
@@ -411,7 +413,7 @@ impl Cluster {
     /// possibly no other backup answers. No head before the durable position may count as
     /// open.
     fn check_open_heads(&self) {
-        let durable = self.replication.standing().durable;
+        let durable = self.replication.status().durable;
         for server in &self.servers {
             let Some((service, _)) = &server.life else { continue };
             for replica in service.inventory(MASTER).replicas {
@@ -514,7 +516,7 @@ impl Cluster {
                     }
                 }
             }
-            let reads = self.replication.standing().reads_until;
+            let reads = self.replication.status().reads_until;
             assert!(reads <= until, "reads until {reads:?}, the lease ends at {until:?}");
         }
     }

@@ -17,7 +17,7 @@ use thunderhead_master::replication::{MESSAGE_BYTES, Settings};
 use thunderhead_master::{LocalAnswer, LocalBackup, Replication, Shard};
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{
-    self as rpc, CallError, CallId, Calling, Context, Decision, Node, Opcode, Request, Retry,
+    self as rpc, CallError, CallId, Context, Decision, Node, Opcode, Request, Retry, TaskCaller,
 };
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
@@ -206,7 +206,7 @@ struct History {
 }
 
 struct Client {
-    calling: Calling,
+    caller: TaskCaller,
     tasks: Tasks,
     clock: Clock,
     random: Random,
@@ -266,7 +266,7 @@ impl Client {
         let mut retry = Retry::new(opcode.repeat(), deadline);
         let outcome = loop {
             let timeout = Some(Duration::from_millis(60));
-            match self.calling.call(self.server, opcode, body.clone(), timeout).await {
+            match self.caller.call(self.server, opcode, body.clone(), timeout).await {
                 Ok(reply) => break understand(action, &reply),
                 Err(CallError::Refused { status: Status::NotFound, .. }) => break Outcome::Absent,
                 Err(error) => match retry.decide(error, self.clock.now(), &mut self.random) {
@@ -294,18 +294,22 @@ fn understand(action: Action, reply: &[u8]) -> Outcome {
 }
 
 /// Reads all replicas that backups have of the log.
-async fn recover(calling: Calling, backups: Vec<SocketAddr>, found: Rc<RefCell<Vec<Vec<Found>>>>) {
+async fn recover(
+    caller: TaskCaller,
+    backups: Vec<SocketAddr>,
+    found: Rc<RefCell<Vec<Vec<Found>>>>,
+) {
     for backup in backups {
         let mut here = Vec::new();
         let body = to_body(&OfMaster { master: MASTER });
         let timeout = Some(Duration::from_secs(5));
-        let inventory = calling.call(backup, Opcode::Inventory, body, timeout).await.unwrap();
+        let inventory = caller.call(backup, Opcode::Inventory, body, timeout).await.unwrap();
         for replica in of_body::<Inventory>(&inventory).unwrap().replicas {
             let mut bytes = Vec::new();
             while bytes.len() < replica.length as usize {
                 let head = ReadHead::new(MASTER, replica.segment, bytes.len() as u32, 10_000);
                 let body = head.as_bytes().to_vec();
-                let page = calling.call(backup, Opcode::ReadReplica, body, timeout).await.unwrap();
+                let page = caller.call(backup, Opcode::ReadReplica, body, timeout).await.unwrap();
                 let (head, page) = PieceHead::ref_from_prefix(&page).unwrap();
                 assert_eq!(head.length(), replica.length, "no more writes come");
                 bytes.extend_from_slice(page);
@@ -368,7 +372,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
             let node = Node::new(boot.world, boot.transport, ());
             for _ in 0..tasks {
                 let client = Client {
-                    calling: node.calling(),
+                    caller: node.task_caller(),
                     tasks: node.tasks().clone(),
                     clock: clock.clone(),
                     lease: 1 + random.below(1 << 60),
@@ -434,10 +438,10 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     let ended = Rc::clone(&done);
     simulation.add_host("reader", move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let (calling, own, ended) = (node.calling(), Rc::clone(&own), Rc::clone(&ended));
+        let (caller, own, ended) = (node.task_caller(), Rc::clone(&own), Rc::clone(&ended));
         let all = addresses.clone();
         node.tasks().spawn(async move {
-            recover(calling, all, own).await;
+            recover(caller, all, own).await;
             ended.set(true);
         });
         Box::new(node)
@@ -611,7 +615,7 @@ fn a_write_to_the_own_disk_is_acknowledged_in_its_turn_or_when_it_is_synced() {
             let node = Node::new(boot.world, boot.transport, ());
             for lease in 1..9 {
                 let client = Client {
-                    calling: node.calling(),
+                    caller: node.task_caller(),
                     tasks: node.tasks().clone(),
                     clock: clock.clone(),
                     lease,

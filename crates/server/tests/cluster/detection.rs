@@ -92,7 +92,7 @@ pub(crate) fn nothing_is_lost(world: &mut World) {
 }
 
 /// Whether no server was ever declared crashed.
-fn all_are_in_their_first_life(world: &World) -> bool {
+fn all_are_in_their_first_generation(world: &World) -> bool {
     let (_, list) = world.known().expect("a coordinator leads");
     list.servers.iter().all(|it| it.generation == 1 && it.state == ServerState::Up)
 }
@@ -141,7 +141,7 @@ fn a_server_that_only_one_other_server_cannot_reach_is_not_declared_crashed() {
     world.simulation.network().set_link(a, b, blocked);
     for _ in 0..20 {
         world.run_for(Duration::from_secs(1));
-        assert!(all_are_in_their_first_life(&world), "{}", world.describe());
+        assert!(all_are_in_their_first_generation(&world), "{}", world.describe());
     }
 }
 
@@ -159,7 +159,7 @@ fn a_slow_and_busy_server_is_not_declared_crashed() {
     for _ in 0..60 {
         world.simulation.pause(world.hosts(1)[0], Duration::from_millis(80));
         world.run_for(Duration::from_secs(1));
-        assert!(all_are_in_their_first_life(&world), "{}", world.describe());
+        assert!(all_are_in_their_first_generation(&world), "{}", world.describe());
     }
 }
 

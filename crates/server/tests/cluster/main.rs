@@ -8,12 +8,12 @@ mod shortages;
 mod upgrade;
 
 use scenario::scale::{self, Size};
-use scenario::{Extras, Met, run};
+use scenario::{Extras, RareEvents, run};
 use std::time::Duration;
 
 /// Runs seeds, and returns the sums of their counts. Panics at the first failure.
-fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
-    let mut met = Met::default();
+fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> RareEvents {
+    let mut rare_events = RareEvents::default();
     for seed in seeds {
         let outcomes = run(seed, extras, false);
         if let Some(failure) = outcomes.failure {
@@ -23,16 +23,19 @@ fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
                 "seed {seed}, {operations} operations, {turns} turns, {at:?}: {failure}\n  cargo xtask sim --cluster {seed}{extras}"
             );
         }
-        met += outcomes.met;
+        rare_events += outcomes.rare_events;
     }
-    met
+    rare_events
 }
 
 #[test]
 fn a_cluster_among_faults_keeps_what_it_acknowledged_and_serves_again() {
-    let met = all_are_well(0..40, Extras::default());
-    assert!(met.restarts > 50 && met.left > 5 && met.walks > 100, "{met:?}");
-    assert!(met.splits > 50 && met.made > 50, "{met:?}");
+    let rare_events = all_are_well(0..40, Extras::default());
+    assert!(
+        rare_events.restarts > 50 && rare_events.left > 5 && rare_events.walks > 100,
+        "{rare_events:?}"
+    );
+    assert!(rare_events.splits > 50 && rare_events.made > 50, "{rare_events:?}");
 }
 
 /// `cargo xtask sim --cluster --scale` runs a large cluster.
@@ -50,8 +53,8 @@ fn acknowledged_writes_survive_servers_that_leave_in_order() {
     // Two of these seeds lost acknowledged writes when the shard with the backup left before
     // another shard of its process, which still used that backup.
     let leaving = Extras { leaving: true, ..Extras::default() };
-    let met = all_are_well([8, 11, 15].into_iter(), leaving);
-    assert!(met.left > 30, "{met:?}");
+    let rare_events = all_are_well([8, 11, 15].into_iter(), leaving);
+    assert!(rare_events.left > 30, "{rare_events:?}");
 }
 
 #[test]

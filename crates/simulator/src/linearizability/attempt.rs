@@ -31,7 +31,7 @@ pub(super) struct Attempt {
 }
 
 /// The possible next operations, after all that only observe the present state.
-pub(super) struct Next {
+pub(super) struct NextOperations {
     /// The goals that unanswered updates may explain.
     pub(super) goals: Vec<Goal>,
     /// An answered update that needs no explanation.
@@ -58,14 +58,14 @@ impl Place {
     }
 
     /// Returns the possible next operations, after all that only observe the present state.
-    pub(super) fn next<K: Clone + Debug>(&self, history: &History<'_, K>) -> Next {
+    pub(super) fn next<K: Clone + Debug>(&self, history: &History<'_, K>) -> NextOperations {
         let milestone = history.milestones.get(self.next_milestone);
         let (mut goals, mut update, mut needs_absence) = (Vec::new(), None, false);
         if !self.state.is_absent()
             && self.observed < self.last(history).map_or(0, |last| last.observers)
         {
             // The remaining observers of this version could not see it any more.
-            return Next { goals, update };
+            return NextOperations { goals, update };
         }
         match milestone.map(|milestone| (milestone.event, milestone.version)) {
             Some((Event::Update(at) | Event::Delete(at), version)) if self.active.contains(&at) => {
@@ -95,7 +95,7 @@ impl Place {
             // If absence is needed next, it may as well come first, so that others see it.
             goals.insert(if needs_absence { 0 } else { goals.len() }, Goal::Absence);
         }
-        Next { goals, update }
+        NextOperations { goals, update }
     }
 
     /// Whether every attempt that explains everything reaches this place, or a similar one with

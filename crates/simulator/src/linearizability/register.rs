@@ -10,11 +10,11 @@ use std::fmt;
 pub(super) struct State {
     /// No new object can get a version up to this one.
     last: Version,
-    live: Option<Live>,
+    live: Option<LiveObject>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Live {
+struct LiveObject {
     /// Its version, which then equals `last`; `None` if it is only known to be above `last`.
     version: Option<Version>,
     value: u64,
@@ -121,12 +121,12 @@ impl State {
             Outcome::Found(_, seen) => (met.value() == Some(seen)).then_some(met),
             Outcome::Absent | Outcome::Refused(_) => Some(met),
             Outcome::Done(version, answered) => {
-                let live = Some(Live { version: Some(version), value: answered });
+                let live = Some(LiveObject { version: Some(version), value: answered });
                 let fits = value == Some(answered) && version > met.used_up()?;
                 fits.then_some(State { last: version, live })
             }
             Outcome::Unknown if value.is_some() => {
-                let live = value.map(|value| Live { version: None, value });
+                let live = value.map(|value| LiveObject { version: None, value });
                 Some(State { last: met.used_up()?, live })
             }
             Outcome::Deleted(_) | Outcome::Unknown => {
@@ -140,11 +140,11 @@ impl State {
     pub(super) fn meeting(self, need: Need) -> Option<State> {
         match (need, self.live) {
             (Need::Nothing, _) | (Need::Absence, None) | (Need::Presence, Some(_)) => Some(self),
-            (Need::Version(version), Some(Live { version: Some(known), .. })) => {
+            (Need::Version(version), Some(LiveObject { version: Some(known), .. })) => {
                 (known == version).then_some(self)
             }
-            (Need::Version(version), Some(Live { version: None, value })) => {
-                let live = Some(Live { version: Some(version), value });
+            (Need::Version(version), Some(LiveObject { version: None, value })) => {
+                let live = Some(LiveObject { version: Some(version), value });
                 (version > self.last).then_some(State { last: version, live })
             }
             (Need::Absence, Some(_)) | (Need::Presence | Need::Version(_), None) => None,
@@ -170,7 +170,7 @@ impl State {
     /// up too. Returns `None` if there is no such version.
     fn used_up(self) -> Option<Version> {
         match self.live {
-            Some(Live { version: None, .. }) => self.last.0.checked_add(1).map(Version),
+            Some(LiveObject { version: None, .. }) => self.last.0.checked_add(1).map(Version),
             _ => Some(self.last),
         }
     }
@@ -181,8 +181,8 @@ impl fmt::Display for State {
         match self.live {
             None if self.last == Version::NONE => write!(f, "absent from the beginning"),
             None => write!(f, "absent, after {}", self.last),
-            Some(Live { version: Some(version), value }) => write!(f, "{value} at {version}"),
-            Some(Live { version: None, value }) => {
+            Some(LiveObject { version: Some(version), value }) => write!(f, "{value} at {version}"),
+            Some(LiveObject { version: None, value }) => {
                 write!(f, "{value} at an unknown version above {}", self.last)
             }
         }

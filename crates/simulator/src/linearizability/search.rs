@@ -6,7 +6,7 @@
 //! tried again only where it matters. If no attempt can avoid a place, all choices that have used
 //! as many updates before it are abandoned at once.
 
-use super::attempt::{Attempt, Next, Place};
+use super::attempt::{Attempt, NextOperations, Place};
 use super::explanation::{Explainer, Explanation, Goal};
 use super::history::History;
 use super::register::State;
@@ -37,7 +37,7 @@ struct Fork {
 }
 
 /// The end of an attempt that continued as long as there was only one way.
-enum Reached {
+enum AttemptEnd {
     /// Every answer is explained.
     End,
     Fork(Fork),
@@ -64,9 +64,9 @@ pub(super) fn judge<K: Clone + Debug>(operations: Vec<&Operation<K>>) -> Result<
     let mut reached = search.follow(Attempt::default());
     while search.steps <= STEPS_MAX {
         match reached {
-            Reached::End => return Ok(search.steps),
-            Reached::Fork(fork) => forks.push(fork),
-            Reached::Failure(failure) => search.turn_back(&mut forks, failure),
+            AttemptEnd::End => return Ok(search.steps),
+            AttemptEnd::Fork(fork) => forks.push(fork),
+            AttemptEnd::Failure(failure) => search.turn_back(&mut forks, failure),
         }
         let Some(mut fork) = forks.pop() else { return Err(search.violation()) };
         reached = if let Some(attempt) = search.next_way(&mut fork) {
@@ -74,7 +74,7 @@ pub(super) fn judge<K: Clone + Debug>(operations: Vec<&Operation<K>>) -> Result<
             search.follow(attempt)
         } else {
             let Fork { attempt, passed, missed, is_inevitable, .. } = fork;
-            Reached::Failure(search.fail(&attempt, passed, missed, is_inevitable))
+            AttemptEnd::Failure(search.fail(&attempt, passed, missed, is_inevitable))
         };
     }
     let key = history.operations[0].key.clone();
@@ -91,22 +91,22 @@ struct Search<'a, K> {
 
 impl<K: Clone + Debug> Search<'_, K> {
     /// Continues as long as there is only one way.
-    fn follow(&mut self, mut attempt: Attempt) -> Reached {
+    fn follow(&mut self, mut attempt: Attempt) -> AttemptEnd {
         let (mut passed, mut is_inevitable) = (Vec::new(), false);
         loop {
             if !attempt.place.take_called(self.history) {
-                return Reached::End;
+                return AttemptEnd::End;
             }
             self.steps += 1;
             if attempt.observe(self.history) {
                 continue;
             }
             is_inevitable = is_inevitable || attempt.place.is_inevitable(self.history);
-            let Next { goals, update } = attempt.place.next(self.history);
+            let NextOperations { goals, update } = attempt.place.next(self.history);
             // Attempts that differ only in overwritten state meet after the next update.
             if passed.len() < 2 || !goals.is_empty() {
                 if let Some(missed) = self.known_failure(&attempt) {
-                    return Reached::Failure(self.fail(&attempt, passed, missed, is_inevitable));
+                    return AttemptEnd::Failure(self.fail(&attempt, passed, missed, is_inevitable));
                 }
                 passed.push(attempt.place.clone());
             }
@@ -115,11 +115,11 @@ impl<K: Clone + Debug> Search<'_, K> {
                 let ways = update.into_iter().collect();
                 let (length, missed) = (0, BTreeSet::new());
                 let fork = Fork { attempt, passed, is_inevitable, goals, length, ways, missed };
-                return Reached::Fork(fork);
+                return AttemptEnd::Fork(fork);
             }
             let Some(update) = update else {
                 let missed = BTreeSet::new();
-                return Reached::Failure(self.fail(&attempt, passed, missed, is_inevitable));
+                return AttemptEnd::Failure(self.fail(&attempt, passed, missed, is_inevitable));
             };
             attempt.explain(update);
         }

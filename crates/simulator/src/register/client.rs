@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_rpc::{Calling, Decision, Opcode, Retry};
+use thunderhead_rpc::{Decision, Opcode, Retry, TaskCaller};
 use thunderhead_runtime::Random;
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
@@ -67,7 +67,7 @@ impl Recorder {
 
 /// One client: a task of some node.
 pub struct Client {
-    calling: Calling,
+    caller: TaskCaller,
     tasks: Tasks,
     clock: Clock,
     random: Random,
@@ -86,7 +86,7 @@ impl Client {
     /// Returns a client on a node.
     #[must_use]
     pub fn new(
-        (calling, tasks, clock): (Calling, Tasks, Clock),
+        (caller, tasks, clock): (TaskCaller, Tasks, Clock),
         mut random: Random,
         server: SocketAddr,
         recorder: Recorder,
@@ -95,7 +95,7 @@ impl Client {
         let (identity, sequence, seen) = (random.number(), 0, Version::NONE);
         let Workload { deadline, timeout, .. } = *workload;
         Client {
-            calling,
+            caller,
             tasks,
             clock,
             random,
@@ -154,7 +154,7 @@ impl Client {
         let deadline = self.clock.now() + self.deadline;
         let mut retry = Retry::new(opcode.repeat(), deadline);
         let outcome = loop {
-            let call = self.calling.call(self.server, opcode, body.clone(), Some(self.timeout));
+            let call = self.caller.call(self.server, opcode, body.clone(), Some(self.timeout));
             match call.await {
                 Ok(reply) => {
                     let reply = Reply::ref_from_bytes(&reply).ok().and_then(Reply::outcome);

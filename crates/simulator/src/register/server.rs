@@ -40,17 +40,17 @@ pub struct Register {
     ready: bool,
     /// The records to apply, and the number applied so far.
     recovering: Option<(Vec<Body>, usize)>,
-    registers: BTreeMap<u64, Held>,
-    clients: BTreeMap<u64, Known>,
+    registers: BTreeMap<u64, StoredValue>,
+    clients: BTreeMap<u64, ClientRecord>,
     /// The highest version given so far.
     highest: u64,
     /// Bytes of all records so far.
     appended: u64,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingReply>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct StoredValue {
     /// `None` once it is deleted.
     value: Option<u64>,
     version: u64,
@@ -59,12 +59,12 @@ struct Held {
 }
 
 #[derive(Default)]
-struct Known {
+struct ClientRecord {
     first_unacknowledged: u64,
     done: BTreeMap<u64, (Outcome, u64)>,
 }
 
-struct Waiting {
+struct WaitingReply {
     position: u64,
     reply_to: ReplyTo,
     reply: Reply,
@@ -97,12 +97,12 @@ impl Register {
         let Ok(key) = U64::ref_from_bytes(body) else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
-        let held = self.registers.get(&key.get()).copied().unwrap_or_default();
-        let outcome = match held.value {
-            Some(value) => Outcome::Found(Version(held.version), value),
+        let stored = self.registers.get(&key.get()).copied().unwrap_or_default();
+        let outcome = match stored.value {
+            Some(value) => Outcome::Found(Version(stored.version), value),
             None => Outcome::Absent,
         };
-        let position = if self.flaw == Flaw::ShowsUnsynced { 0 } else { held.position };
+        let position = if self.flaw == Flaw::ShowsUnsynced { 0 } else { stored.position };
         self.answer_at(context, position, reply_to, outcome);
     }
 
@@ -127,8 +127,8 @@ impl Register {
             }
         }
         let key = update.key.get();
-        let held = self.registers.get(&key).copied().unwrap_or_default();
-        let (outcome, value, version) = self.decide(action, held);
+        let stored = self.registers.get(&key).copied().unwrap_or_default();
+        let (outcome, value, version) = self.decide(action, stored);
         let mut body: Body = [0; BODY_BYTES];
         body[..24].copy_from_slice(update.identity.as_bytes());
         body[24..32].copy_from_slice(&key.to_le_bytes());
@@ -146,18 +146,18 @@ impl Register {
 
     /// Returns an update's effect on a register: the answer, and the register's value and version
     /// after it.
-    fn decide(&self, action: Action, held: Held) -> (Outcome, Option<u64>, u64) {
-        let current = held.value.map_or(Version::NONE, |_| Version(held.version));
-        let unchanged = (held.value, held.version);
+    fn decide(&self, action: Action, stored: StoredValue) -> (Outcome, Option<u64>, u64) {
+        let current = stored.value.map_or(Version::NONE, |_| Version(stored.version));
+        let unchanged = (stored.value, stored.version);
         let holds = |condition| match condition {
             Condition::Always => true,
-            Condition::Absent => held.value.is_none(),
-            Condition::Present => held.value.is_some(),
+            Condition::Absent => stored.value.is_none(),
+            Condition::Present => stored.value.is_some(),
             Condition::VersionIs(version) => version == current,
         };
-        let next = match (self.flaw, held.value) {
+        let next = match (self.flaw, stored.value) {
             (Flaw::VersionsGoBack, None) => 1,
-            (Flaw::VersionsGoBack, Some(_)) => held.version + 1,
+            (Flaw::VersionsGoBack, Some(_)) => stored.version + 1,
             _ => self.highest + 1,
         };
         let (outcome, (value, version)) = match action {
@@ -169,11 +169,11 @@ impl Register {
             }
             Action::Increment { by } => {
                 // The value has seven bytes in the journal.
-                let sum = held.value.unwrap_or(0).wrapping_add(by) & ((1 << 56) - 1);
+                let sum = stored.value.unwrap_or(0).wrapping_add(by) & ((1 << 56) - 1);
                 (Outcome::Done(Version(next), sum), (Some(sum), next))
             }
-            Action::Delete { .. } if held.value.is_some() => {
-                (Outcome::Deleted(current), (None, held.version))
+            Action::Delete { .. } if stored.value.is_some() => {
+                (Outcome::Deleted(current), (None, stored.version))
             }
             Action::Delete { .. } | Action::Read => (Outcome::Absent, unchanged),
         };
@@ -194,7 +194,7 @@ impl Register {
         self.appended += RECORD_BYTES as u64;
         let position = self.appended;
         self.highest = self.highest.max(version);
-        self.registers.insert(key, Held { value, version, position });
+        self.registers.insert(key, StoredValue { value, version, position });
         let known = self.clients.entry(client).or_default();
         known.first_unacknowledged = known.first_unacknowledged.max(first);
         known.done = known.done.split_off(&known.first_unacknowledged);
@@ -237,7 +237,7 @@ impl Register {
         if position <= durable {
             context.reply(reply_to, &[reply.as_bytes()]);
         } else {
-            self.waiting.push_back(Waiting { position, reply_to, reply });
+            self.waiting.push_back(WaitingReply { position, reply_to, reply });
         }
     }
 

@@ -9,12 +9,12 @@ use thunderhead_metastore::sim::SimStore;
 use thunderhead_rpc::{Context, Node, Opcode, Request, Service, ServiceKind};
 use thunderhead_runtime::Process;
 use thunderhead_simulator::Boot;
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
     BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, FreeRest, HeadOf, Inventory, InventoryOf,
     Known, MastersAfter, MastersHere, OfMaster, Owned, Recover, Recovered, Register, Registered,
     RestLeft, ServerList, ShardStatus, Tablets, Taken, of_body, to_body,
 };
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::{Presence, Probe, Probed};
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status, TabletRange};
 
@@ -214,7 +214,7 @@ impl Service for FakeServer {
     fn start(&mut self, context: &mut Context<'_>) {
         let asker = Asker {
             tasks: context.tasks().clone(),
-            calling: context.calling(),
+            caller: context.task_caller(),
             coordinators: Rc::clone(&self.coordinators),
             at: Rc::default(),
         };
@@ -244,17 +244,17 @@ impl Service for FakeServer {
             return;
         }
         if request.opcode.is_command() {
-            let (leadership, body) =
-                Leadership::split(request.body).expect("a command names its leadership");
+            let (header, body) =
+                CommandHeader::split(request.body).expect("a command names its leadership");
             let own = self.shared.borrow().known.map(|it| it.cluster);
-            assert!(own.is_none_or(|own| own == leadership.cluster()) && leadership.token() > 0);
+            assert!(own.is_none_or(|own| own == header.cluster()) && header.token() > 0);
             request.body = body;
             let mut server = self.shared.borrow_mut();
-            if leadership.token() < server.follows {
+            if header.token() < server.follows {
                 let newest = server.follows.to_le_bytes();
                 return context.refuse(request.reply_to, Status::OldLeader, 0, &[&newest]);
             }
-            server.follows = leadership.token();
+            server.follows = header.token();
         }
         let done = match request.opcode {
             Opcode::ServersChanged => {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use thunderhead_client::{Answer, Error, Operation, Output, Question, Reply, Session, Ticket};
-use thunderhead_rpc::Calling;
+use thunderhead_rpc::TaskCaller;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Tasks;
 
@@ -18,7 +18,7 @@ pub(crate) struct Client(Rc<Inner>);
 struct Inner {
     session: RefCell<Session>,
     tasks: Tasks,
-    calling: Calling,
+    caller: TaskCaller,
     ended: RefCell<BTreeMap<Ticket, Ended>>,
     waiting: RefCell<BTreeMap<Ticket, Waker>>,
     /// The next time at which the session gets a tick.
@@ -31,11 +31,11 @@ enum Ended {
 }
 
 impl Client {
-    pub(crate) fn new(session: Session, tasks: Tasks, calling: Calling) -> Client {
+    pub(crate) fn new(session: Session, tasks: Tasks, caller: TaskCaller) -> Client {
         Client(Rc::new(Inner {
             session: RefCell::new(session),
             tasks,
-            calling,
+            caller,
             ended: RefCell::default(),
             waiting: RefCell::default(),
             ticks_at: Cell::new(Time::NEVER),
@@ -92,7 +92,7 @@ impl Client {
             let Output::Call { number, to, opcode, body, timeout } = output else {
                 panic!("coordinators are asked");
             };
-            let call = self.0.calling.call(to, opcode, body, Some(timeout));
+            let call = self.0.caller.call(to, opcode, body, Some(timeout));
             let own = self.clone();
             self.0.tasks.spawn(async move {
                 let outcome = call.await;

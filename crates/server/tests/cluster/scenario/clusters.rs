@@ -14,7 +14,7 @@
 //! server is declared crashed, fenced or commanded by the other cluster.
 
 use super::client::Client;
-use super::{Met, Outcomes};
+use super::{Outcomes, RareEvents};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ use thunderhead_net::OwnCluster;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::{Process, Random};
-use thunderhead_server::{BackupOptions, Life, Options, Probing, Server};
+use thunderhead_server::{BackupOptions, GenerationState, Options, Probing, Server};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::Format;
 use thunderhead_wire::control::ServerState;
@@ -59,7 +59,7 @@ struct Machine {
     cluster: Rc<Cell<usize>>,
     /// Whether its disk is emptied before it starts.
     is_new: Rc<Cell<bool>>,
-    life: Rc<RefCell<Life>>,
+    generation: Rc<RefCell<GenerationState>>,
     handle: Rc<RefCell<Option<Handle>>>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn run(seed: u64, keeps_text: bool) -> Outcomes {
         trace: world.simulation.take_trace(),
         virtual_time: world.simulation.now(),
         turns: world.simulation.turns(),
-        met: Met::default(),
+        rare_events: RareEvents::default(),
     }
 }
 
@@ -138,13 +138,13 @@ impl World {
         self.seen.borrow_mut().goes_on = true;
         self.until("users have ended", |it| it.seen.borrow().done == 6)?;
         for (number, machine) in self.servers.iter().enumerate() {
-            let life = machine.life.borrow();
-            let generation = life.identity().map(|it| it.generation);
-            if let Some(why) = life.ended() {
+            let generation = machine.generation.borrow();
+            let number_of_it = generation.identity().map(|it| it.generation);
+            if let Some(why) = generation.ended() {
                 return Err(format!("server {number} has ended: {why}"));
             }
-            if generation != Some(1) {
-                return Err(format!("server {number} is in generation {generation:?}"));
+            if number_of_it != Some(1) {
+                return Err(format!("server {number} is in generation {number_of_it:?}"));
             }
         }
         Ok(())
@@ -247,15 +247,15 @@ impl World {
             node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
             Box::new(node)
         });
-        let (is_new, life) = (Rc::default(), Rc::default());
-        self.seats.push(Machine { host, cluster: whose, is_new, life, handle });
+        let (is_new, generation) = (Rc::default(), Rc::default());
+        self.seats.push(Machine { host, cluster: whose, is_new, generation, handle });
     }
 
     fn add_server(&mut self, cluster: usize) {
         let whose = Rc::new(Cell::new(cluster));
         let is_new = Rc::new(Cell::new(false));
-        let life = Rc::new(RefCell::new(Life::new()));
-        let (own, empties, shown) = (Rc::clone(&whose), Rc::clone(&is_new), Rc::clone(&life));
+        let generation = Rc::new(RefCell::new(GenerationState::new()));
+        let (own, empties, shown) = (Rc::clone(&whose), Rc::clone(&is_new), Rc::clone(&generation));
         let (coordinators, number) = (self.coordinators(), self.servers.len());
         let host = self.simulation.add_host(&format!("server {number}"), move |mut boot: Boot| {
             if empties.take() {
@@ -288,23 +288,24 @@ impl World {
                 host: format!("machine {number}"),
                 rack: String::new(),
             };
-            let life = Life::new();
-            shown.replace(life.clone());
-            life.join(at, boot.world.alarm.clone());
-            let server = Server::new(Arc::new(options), life.clone(), 0);
+            let generation = GenerationState::new();
+            shown.replace(generation.clone());
+            generation.join(at, boot.world.alarm.clone());
+            let server = Server::new(Arc::new(options), generation.clone(), 0);
             let mut node = Node::new(boot.world, boot.transport, server);
             node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
-            let process: Box<dyn Process> = Box::new(super::world::OneLife { node, life });
+            let process: Box<dyn Process> =
+                Box::new(super::world::ServerProcess { node, generation });
             process
         });
         let handle = Rc::default();
-        self.servers.push(Machine { host, cluster: whose, is_new, life, handle });
+        self.servers.push(Machine { host, cluster: whose, is_new, generation, handle });
     }
 
     /// Returns the id of a cluster, from one of its servers.
     fn cluster(&self, number: usize) -> OwnCluster {
         let of_it = self.servers.iter().filter(|it| it.cluster.get() == number);
-        let known = of_it.filter_map(|it| it.life.borrow().identity()).next();
+        let known = of_it.filter_map(|it| it.generation.borrow().identity()).next();
         known.map_or(OwnCluster::Unknown, |identity| OwnCluster::Known(identity.cluster))
     }
 
@@ -322,7 +323,7 @@ impl World {
             boot.transport.set_cluster(demanded);
             let session = Session::new(coordinators.clone(), boot.world.random.split());
             let node = Node::new(boot.world, boot.transport, ());
-            let client = Client::new(session, node.tasks().clone(), node.calling());
+            let client = Client::new(session, node.tasks().clone(), node.task_caller());
             let (work, seen) = (does(client, Rc::clone(&seen)), Rc::clone(&seen));
             node.tasks().spawn(async move {
                 let ended = work.await;

@@ -59,12 +59,12 @@ pub(crate) struct Outcomes {
     /// The number of turns of all hosts.
     pub(crate) turns: u64,
     /// The counts of events.
-    pub(crate) met: Met,
+    pub(crate) rare_events: RareEvents,
 }
 
 /// The counts of a run's events. A swarm with a count of 0 tests less than it claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Met {
+pub(crate) struct RareEvents {
     /// Servers that were killed.
     pub(crate) restarts: u64,
     /// Servers that learned that they were declared crashed.
@@ -93,8 +93,8 @@ pub(crate) struct Met {
     pub(crate) not_judged: u64,
 }
 
-impl std::ops::AddAssign for Met {
-    fn add_assign(&mut self, other: Met) {
+impl std::ops::AddAssign for RareEvents {
+    fn add_assign(&mut self, other: RareEvents) {
         self.restarts += other.restarts;
         self.given_up += other.given_up;
         self.left += other.left;
@@ -136,22 +136,23 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
         let is_too_long = longest > scale::MESSAGE_BYTES_MAX;
         is_too_long.then(|| format!("a message of {longest} bytes was sent"))
     });
-    let mut met = Met { restarts: world.restarts, given_up: world.given_up, ..Met::default() };
+    let mut rare_events =
+        RareEvents { restarts: world.restarts, given_up: world.given_up, ..RareEvents::default() };
     let seen = world.seeing.seen.borrow();
     let judged = linearizability::check(&seen.history);
     if matches!(judged, Err(Violation::GaveUp(..))) {
-        met.not_judged = 1;
+        rare_events.not_judged = 1;
     }
     let violation = match judged {
         Ok(()) | Err(Violation::GaveUp(..)) => None,
         Err(violation) => Some(violation.to_string()),
     };
-    (met.left, met.walks, met.made) = (world.left, seen.walks, seen.made);
-    (met.rotted, met.forgot) = (world.rotted, world.forgot);
-    met.hung = u64::from(world.hung.is_some());
-    met.changes = seen.changes;
-    met.taken_back = world.taken_back.len() as u64;
-    (met.splits, met.migrations) = (seen.splits, seen.migrations);
+    (rare_events.left, rare_events.walks, rare_events.made) = (world.left, seen.walks, seen.made);
+    (rare_events.rotted, rare_events.forgot) = (world.rotted, world.forgot);
+    rare_events.hung = u64::from(world.hung.is_some());
+    rare_events.changes = seen.changes;
+    rare_events.taken_back = world.taken_back.len() as u64;
+    (rare_events.splits, rare_events.migrations) = (seen.splits, seen.migrations);
     if keeps_text {
         trace.extend(seen.history.iter().map(|operation| format!("{operation:?}")));
     }
@@ -166,7 +167,7 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
         trace,
         virtual_time: world.simulation.now(),
         turns: world.simulation.turns(),
-        met,
+        rare_events,
     }
 }
 

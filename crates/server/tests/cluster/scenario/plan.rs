@@ -13,7 +13,7 @@ use thunderhead_simulator::swarm;
 use thunderhead_wire::control::Settings;
 
 /// The longest duration of a fault for which a server may be declared crashed.
-pub(crate) const LIFE_LASTS_MAX: Duration = Duration::from_secs(3);
+pub(crate) const GENERATION_LASTS_MAX: Duration = Duration::from_secs(3);
 
 /// The options of a scenario that its seed does not draw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -385,7 +385,7 @@ impl Plan {
     /// Draws the duration of a fault for which a server may be declared crashed: shorter than a
     /// verdict takes, or longer.
     pub(crate) fn lasts_for_a_verdict(&self, random: &mut Random) -> Duration {
-        Duration::from_millis(random.within(200..LIFE_LASTS_MAX.as_millis() as u64))
+        Duration::from_millis(random.within(200..GENERATION_LASTS_MAX.as_millis() as u64))
     }
 
     /// Draws the duration of a fault: of any order of magnitude up to the longest.

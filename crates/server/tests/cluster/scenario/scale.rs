@@ -140,10 +140,10 @@ pub(crate) fn run(seed: u64, size: Size) -> Result<Figures, String> {
     world.stop_all(Duration::from_millis(100));
     // A new leader first reads that all servers are up, because no server has reported otherwise
     // yet.
-    let lives_again = |world: &World| {
+    let serves_again = |world: &World| {
         world.known().is_some_and(|(_, list)| list.servers.iter().all(|it| it.generation > 1))
     };
-    if !world.until(PATIENCE, |it| lives_again(it) && is_whole(it, tables)) {
+    if !world.until(PATIENCE, |it| serves_again(it) && is_whole(it, tables)) {
         return Err(format!("not everything is served again: {}", world.describe()));
     }
     let cold = world.simulation.now() - began;

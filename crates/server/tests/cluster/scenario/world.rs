@@ -1,12 +1,12 @@
 //! The hosts of a cluster: coordinators, servers and users, and their faults.
 
-mod lives;
+mod generations;
 mod scenes;
 mod shortages;
 mod windows;
 
 use super::client::Client;
-use super::plan::{LIFE_LASTS_MAX, Plan, Scene};
+use super::plan::{GENERATION_LASTS_MAX, Plan, Scene};
 use super::scale;
 use super::user::{Seeing, User};
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_runtime::{Process, Random, Time};
-use thunderhead_server::{BackupOptions, Ended, Life, Options, Server};
+use thunderhead_server::{BackupOptions, Ended, GenerationState, Options, Server};
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{Map, ServerList, ServerState};
@@ -50,7 +50,7 @@ struct Seat {
 struct Place {
     hosts: Vec<HostId>,
     /// The server's present generation.
-    life: Rc<RefCell<Life>>,
+    generation: Rc<RefCell<GenerationState>>,
     /// The newest format that the server knows after its next restart.
     newest_format: Rc<Cell<Format>>,
     /// The time of its restart, if it is not running.
@@ -64,18 +64,18 @@ impl Place {
 }
 
 /// A thread of a server: it ends with its server's generation.
-pub(super) struct OneLife {
+pub(super) struct ServerProcess {
     pub(super) node: Node<Server>,
-    pub(super) life: Life,
+    pub(super) generation: GenerationState,
 }
 
-impl Process for OneLife {
+impl Process for ServerProcess {
     fn turn(&mut self, now: Time) -> bool {
-        self.life.ended().is_none() && self.node.turn(now)
+        self.generation.ended().is_none() && self.node.turn(now)
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.node.deadline().filter(|_| self.life.ended().is_none())
+        self.node.deadline().filter(|_| self.generation.ended().is_none())
     }
 
     fn sleep(&mut self, _: Option<Duration>) {}
@@ -151,14 +151,14 @@ impl World {
     }
 
     fn server(&mut self, number: usize, plan: &Plan) -> Place {
-        let life = Rc::new(RefCell::new(Life::new()));
+        let generation = Rc::new(RefCell::new(GenerationState::new()));
         let memory_bytes = plan.memory_bytes * plan.shards;
         let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
         let message_bytes = plan.message_bytes;
         let newest_format = Rc::new(Cell::new(Format::NEWEST));
         let mut hosts = Vec::new();
         for shard in 0..shards {
-            let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
+            let (shown, coordinators) = (Rc::clone(&generation), self.coordinators());
             let newest = Rc::clone(&newest_format);
             let program = move |boot: Boot| -> Box<dyn Process> {
                 let at = SocketAddr::new(boot.address, SERVER_PORT);
@@ -187,19 +187,19 @@ impl World {
                     rack: String::new(),
                 };
                 if shard == 0 {
-                    shown.replace(Life::new());
+                    shown.replace(GenerationState::new());
                 }
-                let life = shown.borrow().clone();
+                let generation = shown.borrow().clone();
                 let alarm = boot.world.alarm.clone();
-                let server = Server::new(Arc::new(options), life.clone(), shard);
+                let server = Server::new(Arc::new(options), generation.clone(), shard);
                 let mut node = Node::new(boot.world, boot.transport, server);
                 node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
-                life.join(at, alarm);
-                Box::new(OneLife { node, life })
+                generation.join(at, alarm);
+                Box::new(ServerProcess { node, generation })
             };
             hosts.push(self.simulation.add_host(&format!("server {number}.{shard}"), program));
         }
-        Place { hosts, life, starts_at: Rc::default(), newest_format }
+        Place { hosts, generation, starts_at: Rc::default(), newest_format }
     }
 
     /// Adds a host with a user, which does some work, and begins the work anew after a restart.
@@ -217,7 +217,7 @@ impl World {
             let random = boot.world.random.split();
             let session = Session::new(coordinators.clone(), boot.world.random.split());
             let node = Node::new(boot.world, boot.transport, ());
-            let client = Client::new(session, node.tasks().clone(), node.calling());
+            let client = Client::new(session, node.tasks().clone(), node.task_caller());
             if !ended.get() {
                 let work = does(User::new(client, random, seeing.clone()));
                 let (ended, seeing) = (Rc::clone(&ended), seeing.clone());
@@ -273,7 +273,7 @@ impl World {
 
     fn mind(&mut self, place: &Place) {
         place.hosts.iter().for_each(|host| self.simulation.heed_alarm(*host));
-        let ended = place.life.borrow().ended();
+        let ended = place.generation.borrow().ended();
         let is_running = place.hosts.iter().all(|host| self.simulation.is_running(*host));
         if is_running && ended.is_none() {
             return;
@@ -327,7 +327,7 @@ impl World {
 
     /// Asks a server to end in order.
     pub(crate) fn ask_to_leave(&self, number: usize) {
-        self.places[number].life.borrow().leave();
+        self.places[number].generation.borrow().leave();
     }
 
     /// Ends a server's process, which restarts after some time.
@@ -388,7 +388,7 @@ impl World {
 
     /// Returns a server's id and generation.
     pub(crate) fn identity(&self, number: usize) -> Option<(ServerId, u64)> {
-        let identity = self.places[number].life.borrow().identity();
+        let identity = self.places[number].generation.borrow().identity();
         identity.map(|it| (it.server, it.generation))
     }
 
@@ -435,7 +435,7 @@ impl World {
         let random = &mut random;
         let lasts = plan.lasts(random);
         if plan.only_leaves {
-            return self.places.iter().for_each(|place| place.life.borrow().leave());
+            return self.places.iter().for_each(|place| place.generation.borrow().leave());
         }
         // A disk that hangs is the only fault at first.
         let is_first_hang = plan.scene == Some(Scene::HungDisk) && self.hung.is_none();
@@ -461,7 +461,7 @@ impl World {
             _ => user,
         };
         if plan.verdicts && random.chance(if plan.churn > 0.0 { 0.5 } else { 0.3 }) {
-            return self.costs_a_life(random);
+            return self.ends_a_generation(random);
         }
         if random.chance(0.05) {
             return self.changes_demand(random);
@@ -499,7 +499,7 @@ impl World {
                 let share = if random.chance(0.3) { 1.0 } else { 0.0 };
                 for other in &self.places {
                     if other.first() == place.first() || random.chance(share) {
-                        other.life.borrow().leave();
+                        other.generation.borrow().leave();
                     }
                 }
             }
@@ -585,7 +585,7 @@ impl World {
         let calm = Link { streams: plan.link.streams, ..Link::default() };
         self.simulation.set_scheduling(Scheduling::default());
         // Scheduled events still come, and end faults that had begun.
-        for wait in [Duration::ZERO, plan.lasts_max.max(LIFE_LASTS_MAX)] {
+        for wait in [Duration::ZERO, plan.lasts_max.max(GENERATION_LASTS_MAX)] {
             self.run_for(wait);
             self.simulation.network().set_all_links(calm);
             self.store.set_faults(Faults::none());
@@ -617,13 +617,13 @@ impl World {
     pub(crate) fn describe(&self) -> String {
         let leads = self.leader().is_some();
         let remarks: Vec<String> = self.leader().map(|it| it.remarks()).unwrap_or_default();
-        let lives = self.places.iter().map(|place| {
-            let identity = place.life.borrow().identity();
+        let identities = self.places.iter().map(|place| {
+            let identity = place.generation.borrow().identity();
             identity.map(|it| (it.server, it.generation, it.masters.clone()))
         });
-        let lives: Vec<_> = lives.collect();
+        let identities: Vec<_> = identities.collect();
         let recoveries = self.leader().and_then(|it| it.recoveries());
-        format!("leads: {leads} {remarks:?}; {recoveries:?}; {lives:?}; {:?}", self.known())
+        format!("leads: {leads} {remarks:?}; {recoveries:?}; {identities:?}; {:?}", self.known())
     }
 }
 

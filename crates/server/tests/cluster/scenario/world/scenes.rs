@@ -80,7 +80,7 @@ impl World {
 
     /// Returns the first master of a server.
     fn master_of(&self, number: usize) -> Option<MasterId> {
-        let identity = self.places[number].life.borrow().identity();
+        let identity = self.places[number].generation.borrow().identity();
         identity.and_then(|it| it.masters.first().copied())
     }
 

@@ -1,7 +1,7 @@
 //! Faults that prolong a moment, and let something happen during it: bytes are on one backup but
 //! not on another, or on none; an answer is in flight; one table is written and another is not.
 
-use super::{LIFE_LASTS_MAX, World};
+use super::{GENERATION_LASTS_MAX, World};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::sim::Link;
@@ -66,7 +66,7 @@ impl World {
         self.stop(number, lasts);
         if is_left_far || random.chance(0.3) {
             for other in others.into_iter().filter(|it| *it != left) {
-                self.stop(other, (lasts + millis(random, 0..1000)).min(LIFE_LASTS_MAX));
+                self.stop(other, (lasts + millis(random, 0..1000)).min(GENERATION_LASTS_MAX));
             }
         }
     }
@@ -107,7 +107,7 @@ impl World {
         random: &mut Random,
     ) {
         let usual = self.seeing.plan.link;
-        let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
+        let lasts = (lasts + Duration::from_secs(1)).min(GENERATION_LASTS_MAX);
         let others: Vec<usize> = (0..self.places.len()).filter(|it| *it != number).collect();
         self.seeing.rush(Duration::from_millis(1500));
         self.seeing.part(Duration::from_millis(1500));

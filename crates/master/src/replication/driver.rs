@@ -2,8 +2,8 @@
 //! the same process.
 
 use super::messages::Outgoing;
-use super::{Awaited, Replication, Request, Standing, To};
-use crate::asking::{Asking, QuestionId};
+use super::{AwaitedAnswers, Replication, ReplicationStatus, Request, To};
+use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
 use crate::parked::Parked;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ pub trait LocalBackup {
 }
 
 /// The backup of the same process, and which server that is.
-pub(crate) type Own<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
+pub(crate) type OwnBackup<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
 
 /// Whether a timer that was set may stay as it is. The wanted time changes with each round. A turn
 /// that comes too early updates the timer. So the timer is updated earlier only if it would go off
@@ -77,10 +77,10 @@ fn keeps(set: Option<Time>, wanted: Option<Time>, now: Time) -> bool {
 }
 
 /// See the module's documentation.
-pub(crate) struct Link {
+pub(crate) struct ReplicationDriver {
     pub(crate) replication: Replication,
     /// The status after the last answer or turn.
-    pub(crate) standing: Standing,
+    pub(crate) status: ReplicationStatus,
     own: ServerId,
     calls: BTreeMap<CallId, u64>,
     questions: BTreeMap<QuestionId, u64>,
@@ -88,10 +88,10 @@ pub(crate) struct Link {
     timer: Option<(Time, TimerId)>,
 }
 
-impl Link {
-    pub(crate) fn new(replication: Replication, own: ServerId) -> Link {
-        Link {
-            standing: replication.standing(),
+impl ReplicationDriver {
+    pub(crate) fn new(replication: Replication, own: ServerId) -> ReplicationDriver {
+        ReplicationDriver {
+            status: replication.status(),
             replication,
             own,
             calls: BTreeMap::new(),
@@ -101,7 +101,7 @@ impl Link {
         }
     }
 
-    /// Takes the reply to a call. Returns true if the link made the call.
+    /// Takes the reply to a call. Returns true if this driver made the call.
     pub(crate) fn reply(
         &mut self,
         now: Time,
@@ -110,7 +110,7 @@ impl Link {
     ) -> bool {
         let Some(number) = self.calls.remove(&call) else { return false };
         self.replication.answered(now, number, outcome);
-        self.standing = self.replication.standing();
+        self.status = self.replication.status();
         true
     }
 
@@ -123,7 +123,7 @@ impl Link {
     ) -> bool {
         let Some(number) = self.questions.remove(&question) else { return false };
         self.replication.answered(now, number, answer.as_deref().map_err(|error| *error));
-        self.standing = self.replication.standing();
+        self.status = self.replication.status();
         true
     }
 
@@ -145,7 +145,7 @@ impl Link {
         &mut self,
         context: &mut Context<'_>,
         log: &mut Log,
-        asking: &mut Asking,
+        coordinator: &mut CoordinatorClient,
         parked: &Parked,
         mut local: Option<&mut dyn LocalBackup>,
     ) {
@@ -157,22 +157,23 @@ impl Link {
                 }
             }
         }
-        let awaited = |durable| Awaited { all: parked.count(), beyond: parked.beyond(durable) };
+        let awaited =
+            |durable| AwaitedAnswers { all: parked.count(), beyond: parked.beyond(durable) };
         let mut answered = false;
         for round in 0..LOCAL_ROUNDS_MAX {
-            self.standing = if round == 0 {
+            self.status = if round == 0 {
                 self.replication.turn(now, log, awaited)
             } else {
                 self.replication.turn_again(now, log, awaited)
             };
             answered = false;
-            if self.standing.has_requests {
+            if self.status.has_requests {
                 while let Some(request) = self.replication.next_outgoing() {
-                    answered |= self.send(context, asking, request, &mut local);
+                    answered |= self.send(context, coordinator, request, &mut local);
                 }
-                self.standing = self.replication.standing();
+                self.status = self.replication.status();
             }
-            if self.standing.durable > log.durable() {
+            if self.status.durable > log.durable() {
                 log.turn_again();
             } else if !answered {
                 break;
@@ -180,13 +181,13 @@ impl Link {
         }
         if answered {
             // More work remains than fits into a turn.
-            self.standing.deadline = Some(now);
+            self.status.deadline = Some(now);
         }
         self.set_timer(context);
     }
 
     fn set_timer(&mut self, context: &mut Context<'_>) {
-        let wanted = self.standing.deadline;
+        let wanted = self.status.deadline;
         if keeps(self.timer.map(|(set, _)| set), wanted, context.now()) {
             return;
         }
@@ -200,7 +201,7 @@ impl Link {
     fn send(
         &mut self,
         context: &mut Context<'_>,
-        asking: &mut Asking,
+        coordinator: &mut CoordinatorClient,
         outgoing: Outgoing,
         local: &mut Option<&mut dyn LocalBackup>,
     ) -> bool {
@@ -238,7 +239,7 @@ impl Link {
             }
             (To::Coordinator, _) => {
                 let body = outgoing.request.body;
-                let question = asking.ask_within(context, opcode, body, REPLICATE_TIMEOUT);
+                let question = coordinator.ask_within(context, opcode, body, REPLICATE_TIMEOUT);
                 self.questions.insert(question, number);
             }
         }

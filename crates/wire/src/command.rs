@@ -1,4 +1,4 @@
-//! The sender's leadership, at the start of each command from a coordinator to a server.
+//! The header of each command from a coordinator to a server: the leadership of the sender.
 //!
 //! ```text
 //!   0 cluster u64     8 token u64     16 the message
@@ -18,29 +18,29 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct Leadership {
+pub struct CommandHeader {
     cluster: U64,
     token: U64,
 }
 
-impl Leadership {
-    /// The leadership of a cluster's coordinator under this token.
+impl CommandHeader {
+    /// The header for the commands of a cluster's coordinator under this token.
     #[must_use]
-    pub fn new(cluster: ClusterId, token: u64) -> Leadership {
-        Leadership { cluster: cluster.0.into(), token: token.into() }
+    pub fn new(cluster: ClusterId, token: u64) -> CommandHeader {
+        CommandHeader { cluster: cluster.0.into(), token: token.into() }
     }
 
-    /// The body of a command: this leadership, then the message.
+    /// The body of a command: this header, then the message.
     #[must_use]
     pub fn command(&self, message: &[u8]) -> Vec<u8> {
         [self.as_bytes(), message].concat()
     }
 
-    /// The leadership and the message in the body of a command.
+    /// The header and the message in the body of a command.
     #[must_use]
-    pub fn split(body: &[u8]) -> Option<(Leadership, &[u8])> {
-        let (leadership, message) = Leadership::read_from_prefix(body).ok()?;
-        Some((leadership, message))
+    pub fn split(body: &[u8]) -> Option<(CommandHeader, &[u8])> {
+        let (header, message) = CommandHeader::read_from_prefix(body).ok()?;
+        Some((header, message))
     }
 
     /// The cluster.
@@ -62,11 +62,11 @@ mod tests {
 
     #[test]
     fn a_command_begins_with_these_bytes() {
-        let leadership = Leadership::new(ClusterId(0x0102_0304_0506_0708), 9);
+        let header = CommandHeader::new(ClusterId(0x0102_0304_0506_0708), 9);
         let golden = [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(leadership.as_bytes(), golden);
-        let body = leadership.command(b"{}");
-        assert_eq!(Leadership::split(&body), Some((leadership, b"{}".as_slice())));
-        assert_eq!(Leadership::split(&body[..15]), None);
+        assert_eq!(header.as_bytes(), golden);
+        let body = header.command(b"{}");
+        assert_eq!(CommandHeader::split(&body), Some((header, b"{}".as_slice())));
+        assert_eq!(CommandHeader::split(&body[..15]), None);
     }
 }

@@ -17,7 +17,7 @@
 
 use super::Step;
 use crate::cluster::Cluster;
-use crate::reign::Reign;
+use crate::leadership::Leadership;
 use crate::stored::{Former, ServerRecord};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,11 +32,12 @@ use thunderhead_wire::{MasterId, SegmentId, ServerId};
 const ASK_EVERY: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
-/// The inherited replicas of former masters.
+/// The coordinator's knowledge of the inherited replicas of former masters.
 #[derive(Default)]
-pub(crate) struct Rests(RefCell<BTreeMap<MasterId, Rest>>);
+pub(crate) struct InheritedReplicas(RefCell<BTreeMap<MasterId, InheritedLog>>);
 
-struct Rest {
+/// The inherited replicas of one former master.
+struct InheritedLog {
     heir: MasterId,
     asked: Time,
     /// The segments that the heir still has, once it reports them.
@@ -45,7 +46,7 @@ struct Rest {
     left: BTreeMap<ServerId, u64>,
 }
 
-impl Rest {
+impl InheritedLog {
     fn ask_at(&self) -> Time {
         self.asked + if self.keep.is_some() { ASK_EVERY } else { ASK_AGAIN }
     }
@@ -65,63 +66,64 @@ fn heir(cluster: &Cluster, former: &Former) -> Option<MasterId> {
 }
 
 /// Returns the next step for an inherited former master.
-pub(super) fn next(reign: &Reign, cluster: &Cluster, former: &Former) -> Step {
+pub(super) fn next(leadership: &Leadership, cluster: &Cluster, former: &Former) -> Step {
     let Some(heir) = heir(cluster, former) else { return Step::Wait };
-    let rests = reign.rests.0.borrow();
-    let rest = rests.get(&former.master).filter(|rest| rest.heir == heir);
-    let Some(rest) = rest.filter(|rest| reign.now() < rest.ask_at()) else {
+    let inherited = leadership.inherited.0.borrow();
+    let log = inherited.get(&former.master).filter(|log| log.heir == heir);
+    let Some(log) = log.filter(|log| leadership.now() < log.ask_at()) else {
         return Step::AskHeir(heir);
     };
-    let Some(keep) = &rest.keep else { return Step::WaitUntil(rest.ask_at()) };
+    let Some(keep) = &log.keep else { return Step::WaitUntil(log.ask_at()) };
     // A backup that is down may have segments that are needed. If none is needed, it frees its
     // replicas after its restart.
     let counts = |it: &&ServerRecord| {
         it.backup.is_some() && !it.forgotten && (it.state == ServerState::Up || !keep.is_empty())
     };
     let mut backups = cluster.servers().filter(counts);
-    if backups.all(|it| rest.left.get(&it.server) == Some(&0)) {
+    if backups.all(|it| log.left.get(&it.server) == Some(&0)) {
         return Step::Free;
     }
-    Step::WaitUntil(rest.ask_at())
+    Step::WaitUntil(log.ask_at())
 }
 
 /// Asks a shard which segments of former logs it has. Returns whether it has answered.
-pub(super) async fn ask(reign: &Rc<Reign>, master: MasterId, heir: MasterId) -> bool {
-    let place = reign.cluster().place(heir).map(|place| place.address);
+pub(super) async fn ask(leadership: &Rc<Leadership>, master: MasterId, heir: MasterId) -> bool {
+    let place = leadership.cluster().place(heir).map(|place| place.address);
     let Some(address) = place else { return true };
-    let Ok(answer) = reign.call(address, Opcode::ShardStatus, &OfMaster { master: heir }).await
+    let Ok(answer) =
+        leadership.call(address, Opcode::ShardStatus, &OfMaster { master: heir }).await
     else {
         return false;
     };
     let status = of_body::<ShardStatus>(&answer).filter(|status| status.master == heir);
     let keep = status.and_then(|status| status.inherited).map(Rc::new);
-    let rest = Rest { heir, asked: reign.now(), keep, left: BTreeMap::new() };
-    reign.rests.0.borrow_mut().insert(master, rest);
-    reign.changed.raise();
+    let log = InheritedLog { heir, asked: leadership.now(), keep, left: BTreeMap::new() };
+    leadership.inherited.0.borrow_mut().insert(master, log);
+    leadership.changed.raise();
     true
 }
 
 /// Drops all knowledge of a former master.
-pub(super) fn forget(reign: &Reign, master: MasterId) {
-    reign.rests.0.borrow_mut().remove(&master);
+pub(super) fn forget(leadership: &Leadership, master: MasterId) {
+    leadership.inherited.0.borrow_mut().remove(&master);
 }
 
 /// Returns the next message to a backup.
-pub(crate) fn to_free(reign: &Reign, server: ServerId) -> Option<FreeRest> {
-    let rests = reign.rests.0.borrow();
-    let mut due = rests.iter().filter(|(_, rest)| !rest.left.contains_key(&server));
-    due.find_map(|(master, rest)| {
-        let keep = rest.keep.as_deref()?.clone();
+pub(crate) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeRest> {
+    let inherited = leadership.inherited.0.borrow();
+    let mut due = inherited.iter().filter(|(_, log)| !log.left.contains_key(&server));
+    due.find_map(|(master, log)| {
+        let keep = log.keep.as_deref()?.clone();
         Some(FreeRest { master: *master, keep })
     })
 }
 
-/// Notes that a backup was told, and how many replicas it has left.
-pub(crate) fn is_told(reign: &Reign, server: ServerId, told: &FreeRest, left: u64) {
-    if let Some(rest) = reign.rests.0.borrow_mut().get_mut(&told.master)
-        && rest.keep.as_deref() == Some(&told.keep)
+/// Notes that a backup has freed the rest, and how many replicas it has left.
+pub(crate) fn on_rest_freed(leadership: &Leadership, server: ServerId, told: &FreeRest, left: u64) {
+    if let Some(log) = leadership.inherited.0.borrow_mut().get_mut(&told.master)
+        && log.keep.as_deref() == Some(&told.keep)
     {
-        rest.left.insert(server, left);
+        log.left.insert(server, left);
     }
-    reign.changed.raise();
+    leadership.changed.raise();
 }

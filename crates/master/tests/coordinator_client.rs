@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_master::asking::{Asking, Heard};
+use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply};
 use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::names::{AddressUpdate, Addresses, Resolve};
 use thunderhead_simulator::{Options, Simulation};
@@ -22,13 +22,13 @@ impl Service for Leader {
 
 /// Asks one question and notes the answer.
 struct Asks {
-    asking: Asking,
+    coordinator: CoordinatorClient,
     answer: Rc<RefCell<Option<Vec<u8>>>>,
 }
 
 impl Service for Asks {
     fn start(&mut self, context: &mut Context<'_>) {
-        self.asking.ask(context, Opcode::ClusterStatus, b"{}".to_vec());
+        self.coordinator.ask(context, Opcode::ClusterStatus, b"{}".to_vec());
     }
 
     fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
@@ -39,13 +39,15 @@ impl Service for Asks {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        if let Heard::Answered(_, answer) = self.asking.reply(context, call, outcome) {
+        if let CoordinatorReply::Answered(_, answer) =
+            self.coordinator.reply(context, call, outcome)
+        {
             *self.answer.borrow_mut() = Some(answer.unwrap());
         }
     }
 
     fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        self.asking.timer(context, number);
+        self.coordinator.timer(context, number);
     }
 }
 
@@ -73,7 +75,8 @@ fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
     let noted = Rc::clone(&answer);
     simulation.add_host("server", move |boot| {
         let named = Addresses::resolved(former.into(), Box::new(Moved(now)));
-        let asks = Asks { asking: Asking::new(named, 1), answer: Rc::clone(&noted) };
+        let asks =
+            Asks { coordinator: CoordinatorClient::new(named, 1), answer: Rc::clone(&noted) };
         Box::new(Node::new(boot.world, boot.transport, asks))
     });
     simulation.run_for(Duration::from_secs(10));

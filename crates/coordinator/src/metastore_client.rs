@@ -20,14 +20,14 @@ struct Waiting {
 }
 
 /// A metastore for the tasks of one thread.
-pub(crate) struct Desk {
+pub(crate) struct MetastoreClient {
     store: RefCell<Box<dyn Metastore>>,
     waiting: RefCell<BTreeMap<RequestId, Slot>>,
 }
 
-impl Desk {
-    pub(crate) fn new(store: Box<dyn Metastore>) -> Desk {
-        Desk { store: RefCell::new(store), waiting: RefCell::default() }
+impl MetastoreClient {
+    pub(crate) fn new(store: Box<dyn Metastore>) -> MetastoreClient {
+        MetastoreClient { store: RefCell::new(store), waiting: RefCell::default() }
     }
 
     /// Sends a request. Dropping the future discards only the answer.

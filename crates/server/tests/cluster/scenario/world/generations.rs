@@ -5,7 +5,7 @@
 //! At most one server's disk fails or rots, and only if each segment has a replica elsewhere. So no
 //! acknowledged update may be lost.
 
-use super::{LIFE_LASTS_MAX, Place, World};
+use super::{GENERATION_LASTS_MAX, Place, World};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::FILE_NAME;
@@ -24,7 +24,7 @@ const SECOND_SUPERBLOCK_AT: u64 = 4096;
 impl World {
     /// Causes a fault for which a server is declared crashed, and the worst faults while others
     /// rebuild its tablets.
-    pub(super) fn costs_a_life(&mut self, random: &mut Random) {
+    pub(super) fn ends_a_generation(&mut self, random: &mut Random) {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
@@ -82,7 +82,7 @@ impl World {
     /// crashed and does not learn it. That user asks its successors, the others ask the server. Its
     /// backups hear it all the time, or never, or until the verdict.
     fn is_a_zombie(&mut self, number: usize, lasts: Duration, random: &mut Random) {
-        let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
+        let lasts = (lasts + Duration::from_secs(1)).min(GENERATION_LASTS_MAX);
         let servers = self.places.len();
         let one = random.below(servers as u64) as usize;
         let alone = random.below(3);
@@ -168,7 +168,7 @@ impl World {
         for server in 0..self.places.len() {
             if server != number {
                 let more = Duration::from_millis(random.within(0..1000));
-                self.stop(server, (lasts + more).min(LIFE_LASTS_MAX));
+                self.stop(server, (lasts + more).min(GENERATION_LASTS_MAX));
             }
         }
     }

@@ -9,10 +9,10 @@
 //! [`copies`](super::copies).) If segments are missing, all backups that may still answer are
 //! waited for.
 
-use super::survey::{Asked, Found, Heard, Question, Survey, Verdict};
+use super::survey::{BackupReport, Conclusion, FoundLog, HeadAnswer, Question, Survey};
 use crate::cluster::Storage;
+use crate::leadership::{Backoff, Leadership};
 use crate::limits::SURVEY_GRACE;
-use crate::reign::{Backoff, Reign};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use thunderhead_wire::control::{Head, HeadOf, Inventory, InventoryOf, of_body};
 use thunderhead_wire::{MasterId, Next, ServerId};
 
 /// A survey in progress.
-pub(super) struct Surveying {
+pub(super) struct RunningSurvey {
     crashed: MasterId,
     begun: Time,
     over: Cell<bool>,
@@ -31,8 +31,8 @@ pub(super) struct Surveying {
     asked: RefCell<BTreeMap<ServerId, u64>>,
 }
 
-/// The progress of a survey.
-pub(super) enum State {
+/// The state of a survey.
+pub(super) enum SurveyState {
     /// Wait for an answer.
     Wait,
     /// Wait for an answer or for this time.
@@ -40,14 +40,14 @@ pub(super) enum State {
     /// It waits for silent backups, because of this. These servers may have the missing replicas.
     Lacks(String, BTreeSet<ServerId>),
     /// The log is complete.
-    Found(Found),
+    FoundLog(FoundLog),
     /// No server that is up has the missing replicas. These servers are down and may have them.
     Failed(String, BTreeSet<ServerId>),
 }
 
-impl Surveying {
-    pub(super) fn new(crashed: MasterId, now: Time) -> Rc<Surveying> {
-        Rc::new(Surveying {
+impl RunningSurvey {
+    pub(super) fn new(crashed: MasterId, now: Time) -> Rc<RunningSurvey> {
+        Rc::new(RunningSurvey {
             crashed,
             begun: now,
             over: Cell::new(false),
@@ -62,12 +62,13 @@ impl Surveying {
     }
 
     /// Sends the questions that are due. Returns the progress.
-    pub(super) fn look(self: &Rc<Self>, reign: &Rc<Reign>) -> State {
-        let cluster = reign.cluster();
+    pub(super) fn advance(self: &Rc<Self>, leadership: &Rc<Leadership>) -> SurveyState {
+        let cluster = leadership.cluster();
         let backups: Vec<Storage> = cluster.backups().collect();
-        let lives: BTreeMap<_, _> = backups.iter().map(|it| (it.server, it.generation)).collect();
+        let generations: BTreeMap<_, _> =
+            backups.iter().map(|it| (it.server, it.generation)).collect();
         self.asked.borrow_mut().retain(|server, generation| {
-            let same = lives.get(server) == Some(generation);
+            let same = generations.get(server) == Some(generation);
             if !same {
                 self.survey.borrow_mut().forget(*server);
             }
@@ -75,45 +76,45 @@ impl Surveying {
         });
         for backup in backups {
             if self.asked.borrow_mut().insert(backup.server, backup.generation).is_none() {
-                reign.spawn(Rc::clone(self).take_inventory(Rc::clone(reign), backup));
+                leadership.spawn(Rc::clone(self).take_inventory(Rc::clone(leadership), backup));
             }
         }
         let silent: Vec<ServerId> = {
             let survey = self.survey.borrow();
-            lives.keys().copied().filter(|it| !survey.heard.contains_key(it)).collect()
+            generations.keys().copied().filter(|it| !survey.reports.contains_key(it)).collect()
         };
         let grace = self.begun + SURVEY_GRACE;
-        if !silent.is_empty() && reign.now() < grace {
-            return State::WaitUntil(grace);
+        if !silent.is_empty() && leadership.now() < grace {
+            return SurveyState::WaitUntil(grace);
         }
         let former = cluster.former(self.crashed);
         let epochs = former.map_or(&[][..], |former| &former.epochs);
         self.survey.borrow_mut().floor = former.map(|it| it.floor).unwrap_or_default();
         loop {
-            let verdict = self.survey.borrow().verdict(self.crashed, epochs);
-            match verdict {
-                Verdict::Ask(questions) => {
+            let conclusion = self.survey.borrow().conclusion(self.crashed, epochs);
+            match conclusion {
+                Conclusion::Ask(questions) => {
                     for question in questions {
-                        self.ask(reign, question);
+                        self.ask(leadership, question);
                     }
                 }
-                Verdict::Wait => return State::Wait,
-                Verdict::Complete(found) => return State::Found(found),
-                Verdict::Missing(why) => {
+                Conclusion::Wait => return SurveyState::Wait,
+                Conclusion::Complete(found) => return SurveyState::FoundLog(found),
+                Conclusion::Missing(why) => {
                     let mut missing = silent;
                     missing.extend(cluster.backups_away());
                     if missing.is_empty() {
                         let why = format!("{why}; start the servers that had them");
-                        return State::Failed(why, BTreeSet::new());
+                        return SurveyState::Failed(why, BTreeSet::new());
                     }
                     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
                     let why = format!("{why}; no answer came from {}", names.join(", "));
                     // A backup that is down is asked when it restarts.
-                    let may_answer = missing.iter().any(|it| lives.contains_key(it));
+                    let may_answer = missing.iter().any(|it| generations.contains_key(it));
                     let missing = missing.into_iter().collect();
                     return match may_answer {
-                        true => State::Lacks(why, missing),
-                        false => State::Failed(why, missing),
+                        true => SurveyState::Lacks(why, missing),
+                        false => SurveyState::Failed(why, missing),
                     };
                 }
             }
@@ -121,90 +122,95 @@ impl Surveying {
     }
 
     /// Whether an answer of a backup's generation matters.
-    fn matters(&self, reign: &Reign, server: ServerId, generation: u64) -> bool {
-        let lives = reign.cluster().backup(server).is_some_and(|it| it.generation == generation);
-        lives && !self.over.get()
+    fn matters(&self, leadership: &Leadership, server: ServerId, generation: u64) -> bool {
+        let is_up =
+            leadership.cluster().backup(server).is_some_and(|it| it.generation == generation);
+        is_up && !self.over.get()
     }
 
-    async fn take_inventory(self: Rc<Self>, reign: Rc<Reign>, backup: Storage) {
+    async fn take_inventory(self: Rc<Self>, leadership: Rc<Leadership>, backup: Storage) {
         let Storage { server, generation, address, .. } = backup;
         let mut backoff = Backoff::default();
-        while self.matters(&reign, server, generation) {
-            let lineage = reign.cluster().lineage(self.crashed);
+        while self.matters(&leadership, server, generation) {
+            let lineage = leadership.cluster().lineage(self.crashed);
             let message = InventoryOf { master: self.crashed, deposed: true, lineage };
-            let answer = reign.call(address, Opcode::Inventory, &message).await;
+            let answer = leadership.call(address, Opcode::Inventory, &message).await;
             let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
             let Some(Inventory { replicas }) = inventory else {
-                reign.sleep(backoff.next()).await;
+                leadership.sleep(backoff.next()).await;
                 continue;
             };
-            let at = reign.now_in_next_turn().await;
-            if self.matters(&reign, server, generation) {
-                let heard = Heard { generation, address, at, replicas };
-                self.survey.borrow_mut().heard.insert(server, heard);
-                reign.changed.raise();
+            let at = leadership.now_in_next_turn().await;
+            if self.matters(&leadership, server, generation) {
+                let report = BackupReport { generation, address, at, replicas };
+                self.survey.borrow_mut().reports.insert(server, report);
+                leadership.changed.raise();
             }
             return;
         }
     }
 
-    fn ask(self: &Rc<Self>, reign: &Rc<Reign>, question: Question) {
+    fn ask(self: &Rc<Self>, leadership: &Rc<Leadership>, question: Question) {
         let mut survey = self.survey.borrow_mut();
-        let Some(heard) = survey.heard.get(&question.server) else { return };
-        let generation = heard.generation;
+        let Some(report) = survey.reports.get(&question.server) else { return };
+        let generation = report.generation;
         let key = (question.segment, question.server);
-        survey.asked.insert(key, Asked::Waits { long: false });
-        reign.spawn(Rc::clone(self).ask_until_answered(Rc::clone(reign), question, generation));
+        survey.head_answers.insert(key, HeadAnswer::Waits { long: false });
+        leadership.spawn(Rc::clone(self).ask_until_answered(
+            Rc::clone(leadership),
+            question,
+            generation,
+        ));
     }
 
-    fn takes(&self, question: Question, asked: Asked, now: Time) {
+    fn on_head_answer(&self, question: Question, answer: HeadAnswer, now: Time) {
         let mut survey = self.survey.borrow_mut();
-        let is_answer = !matches!(asked, Asked::Waits { .. });
-        if let Some(heard) = survey.heard.get_mut(&question.server).filter(|_| is_answer) {
+        let is_answer = !matches!(answer, HeadAnswer::Waits { .. });
+        if let Some(report) = survey.reports.get_mut(&question.server).filter(|_| is_answer) {
             // The backup may have been in another generation already, which the coordinator did not
             // know.
-            heard.at = now;
+            report.at = now;
         }
-        survey.asked.insert((question.segment, question.server), asked);
+        survey.head_answers.insert((question.segment, question.server), answer);
     }
 
     async fn ask_until_answered(
         self: Rc<Self>,
-        reign: Rc<Reign>,
+        leadership: Rc<Leadership>,
         question: Question,
         generation: u64,
     ) {
         let Question { segment, server, address } = question;
         let mut backoff = Backoff::default();
-        let mut until = reign.now() + SURVEY_GRACE;
-        while self.matters(&reign, server, generation) {
+        let mut until = leadership.now() + SURVEY_GRACE;
+        while self.matters(&leadership, server, generation) {
             let message = HeadOf { master: self.crashed, segment };
-            let asked = match reign.call(address, Opcode::HeadOf, &message).await {
+            let answer = match leadership.call(address, Opcode::HeadOf, &message).await {
                 Ok(body) => match of_body::<Head>(&body) {
-                    Some(head) => Asked::Said(head),
-                    None => Asked::Useless("its backup's answer is malformed".into()),
+                    Some(head) => HeadAnswer::Said(head),
+                    None => HeadAnswer::Useless("its backup's answer is malformed".into()),
                 },
-                Err(error) if is_for_good(&error) => Asked::Useless(error.to_string()),
-                Err(_) if reign.now() >= until => {
+                Err(error) if is_for_good(&error) => HeadAnswer::Useless(error.to_string()),
+                Err(_) if leadership.now() >= until => {
                     until = Time::NEVER;
-                    Asked::Waits { long: true }
+                    HeadAnswer::Waits { long: true }
                 }
                 Err(_) => {
-                    reign.sleep(backoff.next()).await;
+                    leadership.sleep(backoff.next()).await;
                     continue;
                 }
             };
-            let now = reign.now_in_next_turn().await;
-            if !self.matters(&reign, server, generation) {
+            let now = leadership.now_in_next_turn().await;
+            if !self.matters(&leadership, server, generation) {
                 return;
             }
-            let waits = matches!(asked, Asked::Waits { .. });
-            self.takes(question, asked, now);
-            reign.changed.raise();
+            let waits = matches!(answer, HeadAnswer::Waits { .. });
+            self.on_head_answer(question, answer, now);
+            leadership.changed.raise();
             if !waits {
                 return;
             }
-            reign.sleep(backoff.next()).await;
+            leadership.sleep(backoff.next()).await;
         }
     }
 }

@@ -3,18 +3,18 @@
 //! A backup that has restarted still has its replicas. They cannot be continued, but a recovery can
 //! read them. So
 //!
-//! - a rest that counts for a recovery stays until the segment has all its replicas again, and the
-//!   coordinator has noted their epoch. It is not in the way of another replica on the same server,
-//!   which replaces it once that counts: so there is always one of the two;
-//! - a rest that does not count goes at once: it was not begun completely, or is of an epoch
+//! - remains that count for a recovery stay until the segment has all its replicas again, and the
+//!   coordinator has noted their epoch. They are not in the way of another replica on the same
+//!   server, which replaces them once it counts: so there is always one of the two;
+//! - remains that do not count go at once: the replica was not begun completely, or is of an epoch
 //!   that the coordinator has noted to be over, or lacks durable bytes;
-//! - each rest of an adopted segment stays as if it counted: the server may have been away when
+//! - all remains of an adopted segment stay as if they counted: the server may have been away when
 //!   it was asked for its replicas of the former log. If it has a closed replica of the segment,
 //!   and has lost the attempt of this generation because it has restarted, it would free that
 //!   closed replica (`backup/src/lineage.rs`).
 
 use super::State;
-use super::messages::{Draft, PARTS_MAX, Sent, refusal, wait};
+use super::messages::{Draft, PARTS_MAX, SentPart, refusal, wait};
 use super::segment::{Segment, Slot};
 use std::collections::BTreeMap;
 use thunderhead_runtime::Time;
@@ -22,10 +22,10 @@ use thunderhead_wire::replication::{FREE, PartAnswer, ReplicaPart, ReplicateHead
 use thunderhead_wire::{Epoch, SegmentId, ServerId};
 use zerocopy::IntoBytes;
 
-/// Rests that a server is to free.
+/// The remains that a server is to free.
 #[derive(Default)]
-pub(super) struct Frees {
-    segments: BTreeMap<SegmentId, Rest>,
+pub(super) struct PendingFrees {
+    segments: BTreeMap<SegmentId, Remains>,
     is_in_flight: bool,
     retry_at: Time,
     failures: u32,
@@ -33,7 +33,7 @@ pub(super) struct Frees {
 
 /// The remains of a replica.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Rest {
+pub(super) struct Remains {
     /// The epoch to free: later replicas have a higher one.
     epoch: Epoch,
     /// The epoch and the bytes that it has for sure.
@@ -43,9 +43,9 @@ pub(super) struct Rest {
     was_closed: bool,
 }
 
-impl Rest {
-    pub(super) fn new(slot: &Slot, epoch: Epoch) -> Rest {
-        Rest {
+impl Remains {
+    pub(super) fn new(slot: &Slot, epoch: Epoch) -> Remains {
+        Remains {
             epoch,
             has_epoch: slot.epoch,
             acked: slot.acked,
@@ -62,12 +62,12 @@ impl Rest {
     }
 }
 
-impl Frees {
-    pub(super) fn add(&mut self, segment: SegmentId, rest: Rest) {
+impl PendingFrees {
+    pub(super) fn add(&mut self, segment: SegmentId, remains: Remains) {
         let known = self.segments.entry(segment).or_default();
         // A failed attempt leaves the replica that it was to replace.
-        let left = if known.was_committed && !rest.was_committed { *known } else { rest };
-        *known = Rest { epoch: rest.epoch.max(known.epoch), ..left };
+        let left = if known.was_committed && !remains.was_committed { *known } else { remains };
+        *known = Remains { epoch: remains.epoch.max(known.epoch), ..left };
     }
 
     pub(super) fn has(&self, segment: SegmentId) -> bool {
@@ -75,7 +75,7 @@ impl Frees {
     }
 
     /// Takes the outcome of the last message.
-    pub(super) fn answered(&mut self, now: Time, freed: bool) {
+    pub(super) fn on_answer(&mut self, now: Time, freed: bool) {
         self.is_in_flight = false;
         self.failures = if freed { 0 } else { self.failures + 1 };
         self.retry_at = if freed { now } else { now + wait(self.failures) };
@@ -83,26 +83,26 @@ impl Frees {
 }
 
 impl State {
-    /// Frees the rests that may go.
+    /// Frees the remains that may go.
     pub(super) fn add_frees(&mut self, drafts: &mut Vec<Draft>) {
-        if self.frees.is_empty() {
+        if self.pending_frees.is_empty() {
             return;
         }
-        self.frees.retain(|_, it| !it.segments.is_empty() || it.is_in_flight);
+        self.pending_frees.retain(|_, it| !it.segments.is_empty() || it.is_in_flight);
         let mut wake: Option<Time> = None;
-        let State { frees, segments, servers, settings, spare, now, .. } = self;
-        for (server, frees) in frees.iter_mut() {
-            let Some(backup) = servers.get(*server).filter(|_| !frees.is_in_flight) else {
+        let State { pending_frees, segments, servers, settings, spare, now, .. } = self;
+        for (server, pending) in pending_frees.iter_mut() {
+            let Some(backup) = servers.get(*server).filter(|_| !pending.is_in_flight) else {
                 continue;
             };
-            if frees.retry_at > *now {
-                wake = Some(wake.map_or(frees.retry_at, |known| known.min(frees.retry_at)));
+            if pending.retry_at > *now {
+                wake = Some(wake.map_or(pending.retry_at, |known| known.min(pending.retry_at)));
                 continue;
             }
             let mut due = Vec::new();
-            for (id, rest) in &frees.segments {
-                if due.len() < PARTS_MAX && may_go(segments.get(id), rest) {
-                    due.push((*id, rest.epoch));
+            for (id, remains) in &pending.segments {
+                if due.len() < PARTS_MAX && may_go(segments.get(id), remains) {
+                    due.push((*id, remains.epoch));
                 }
             }
             if due.is_empty() {
@@ -110,8 +110,8 @@ impl State {
             }
             let place = drafts.iter().position(|draft| draft.server == *server);
             let at = place.unwrap_or_else(|| {
-                let life = (*server, backup.generation);
-                let head = ReplicateHead::new(settings.master, servers.version, life);
+                let generation = (*server, backup.generation);
+                let head = ReplicateHead::new(settings.master, servers.version, generation);
                 drafts.push(Draft::new(*server, head, spare.pop()));
                 drafts.len() - 1
             });
@@ -119,9 +119,9 @@ impl State {
             for (id, epoch) in due {
                 let part = ReplicaPart::new(id, epoch, 0, 0, 0, FREE);
                 draft.body.extend_from_slice(part.as_bytes());
-                draft.parts.push(Sent::free(id, epoch));
+                draft.parts.push(SentPart::free(id, epoch));
             }
-            frees.is_in_flight = true;
+            pending.is_in_flight = true;
         }
         if let Some(at) = wake {
             self.wake_at(at);
@@ -133,25 +133,28 @@ impl State {
     pub(super) fn freed_there(
         &mut self,
         server: ServerId,
-        sent: &Sent,
+        sent: &SentPart,
         answer: Option<&PartAnswer>,
     ) -> bool {
         let done = answer.is_some_and(|it| matches!(it.refusal(), 0 | refusal::STALE_EPOCH));
         if done
-            && let Some(frees) = self.frees.get_mut(&server)
-            && frees.segments.get(&sent.segment).is_some_and(|rest| rest.epoch == sent.epoch)
+            && let Some(pending) = self.pending_frees.get_mut(&server)
+            && pending
+                .segments
+                .get(&sent.segment)
+                .is_some_and(|remains| remains.epoch == sent.epoch)
         {
-            frees.segments.remove(&sent.segment);
+            pending.segments.remove(&sent.segment);
         }
         done
     }
 }
 
-/// Whether a rest may be freed: see the module's documentation.
-fn may_go(segment: Option<&Segment>, rest: &Rest) -> bool {
+/// Whether remains may be freed: see the module's documentation.
+fn may_go(segment: Option<&Segment>, remains: &Remains) -> bool {
     let Some(segment) = segment else { return true };
     let is_restored = !segment.is_short() && segment.wanted <= segment.registered;
-    is_restored || !(segment.is_adopted || rest.counts(segment))
+    is_restored || !(segment.is_adopted || remains.counts(segment))
 }
 
 #[cfg(test)]
@@ -163,7 +166,7 @@ mod tests {
     fn of_an_adopted_segment_nothing_goes_before_it_has_all_replicas_again() {
         let mut segment = Segment::new(SegmentId(7), SegmentKind::Survivor, 1);
         segment.is_whole = true;
-        let attempt = Rest::default();
+        let attempt = Remains::default();
         assert!(segment.is_short() && may_go(Some(&segment), &attempt));
         segment.is_adopted = true;
         assert!(!may_go(Some(&segment), &attempt), "a replica may be below it");

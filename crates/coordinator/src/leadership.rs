@@ -1,16 +1,16 @@
 //! The state of one leadership, from its begin to its end.
 //!
-//! All knowledge and work of a leader belongs to its reign: the cluster, and the tasks that work on
-//! it. When the leadership ends, its tasks are dropped where they wait, and none of its state
-//! remains. The next leadership begins by reading the whole recorded state.
+//! All knowledge and work of a leader belongs to its leadership: the cluster, and the tasks that
+//! work on it. When the leadership ends, its tasks are dropped where they wait, and none of its
+//! state remains. The next leadership begins by reading the whole recorded state.
 //!
 //! # Writing
 //!
 //! Every change is written before it is told, under the leadership's fence. One task at a time
-//! holds the *pen*, the lock for changes of the cluster. Leases need no pen, because each has its
-//! own value. A write with an unknown outcome is written again until the outcome is known: one of
-//! the two writes conflicts, and reading back shows the result. So a reign's knowledge always
-//! equals the metastore's contents.
+//! holds the *update lock*, the lock for changes of the cluster. Leases need no lock, because each
+//! has its own value. A write with an unknown outcome is written again until the outcome is known:
+//! one of the two writes conflicts, and reading back shows the result. So a leadership's knowledge
+//! always equals the metastore's contents.
 //!
 //! The fence refuses writes of an earlier leadership that are still in flight, because each
 //! leadership has its own token: a coordinator that loses the leadership requests the next one
@@ -19,7 +19,6 @@
 
 use crate::cluster::Cluster;
 use crate::coordinator::{Refusal, Shared};
-use crate::duties::{self, Duty};
 use crate::formats::Coordinators;
 use crate::leases::Leases;
 use crate::limits::{
@@ -27,11 +26,12 @@ use crate::limits::{
     RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
 };
 use crate::probes::Watch;
-use crate::recoveries::{Attempts, Rests};
+use crate::recoveries::{Attempts, InheritedReplicas};
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, check_format, id_in, key_of, of_value, to_value,
 };
+use crate::tasks::{self, Task};
 use crate::waiting::{Guard, Lock, Signal, all, within};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,25 +48,26 @@ use thunderhead_metastore::{
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
+use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Followed, OwnedSince, to_body};
-use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
 /// The state of one leadership.
-pub(crate) struct Reign {
+pub(crate) struct Leadership {
     pub(crate) shared: Rc<Shared>,
     fence: Fence,
     over: Cell<bool>,
     /// The time when the recorded state had been read.
     loaded: Cell<Option<Time>>,
-    tasks: RefCell<BTreeMap<u64, Waker>>,
-    tasks_count: Cell<u64>,
+    /// How to wake the futures that run until the leadership ends.
+    wakers: RefCell<BTreeMap<u64, Waker>>,
+    spawned_count: Cell<u64>,
     /// The version of each key's value.
     versions: RefCell<BTreeMap<Key, Version>>,
     cluster: RefCell<Cluster>,
     /// Held by the task that changes the cluster.
-    pen: Lock,
-    /// Raised by each change for which a duty may wait.
+    update_lock: Lock,
+    /// Raised by each change for which a task may wait.
     pub(crate) changed: Signal,
     /// Raised when the metastore has refused a write.
     troubled: Signal,
@@ -76,12 +77,12 @@ pub(crate) struct Reign {
     named: Cell<(MasterId, ServerId)>,
     /// Raised when a server knows a later state of the cluster than this leader.
     is_refused: Signal,
-    pub(crate) duties: RefCell<BTreeSet<Duty>>,
+    pub(crate) running_tasks: RefCell<BTreeSet<Task>>,
     pub(crate) leases: Leases,
     /// The backups that have freed replicas of former masters.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
     /// The replicas that backups still have of logs that were taken back.
-    pub(crate) rests: Rests,
+    pub(crate) inherited: InheritedReplicas,
     /// The progress of recoveries.
     pub(crate) attempts: Attempts,
     /// The servers that do not answer.
@@ -121,37 +122,37 @@ impl Backoff {
     }
 }
 
-impl Reign {
+impl Leadership {
     /// Begins a leadership: reads the whole recorded state, then serves.
-    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Reign> {
+    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Leadership> {
         let settings = shared.options.settings.clone();
         let nothing = ClusterRecord::new(shared.options.newest_format, ClusterId(0), settings);
-        let reign = Rc::new(Reign {
+        let leadership = Rc::new(Leadership {
             shared,
             fence,
             over: Cell::new(false),
             loaded: Cell::new(None),
-            tasks: RefCell::default(),
-            tasks_count: Cell::new(0),
+            wakers: RefCell::default(),
+            spawned_count: Cell::new(0),
             versions: RefCell::default(),
             cluster: RefCell::new(Cluster::new(nothing, Ids::default(), 0)),
-            pen: Lock::default(),
+            update_lock: Lock::default(),
             changed: Signal::default(),
             troubled: Signal::default(),
             followed: Cell::new(0),
             named: Cell::default(),
             is_refused: Signal::default(),
-            duties: RefCell::default(),
+            running_tasks: RefCell::default(),
             leases: Leases::default(),
             freed: RefCell::default(),
-            rests: Rests::default(),
+            inherited: InheritedReplicas::default(),
             attempts: Attempts::default(),
             watch: Watch::default(),
             coordinators: RefCell::default(),
         });
-        let loading = Rc::clone(&reign);
-        reign.spawn(async move { loading.load_until_it_is_done().await });
-        reign
+        let loading = Rc::clone(&leadership);
+        leadership.spawn(async move { loading.load_until_it_is_done().await });
+        leadership
     }
 
     /// Returns the moment from which a master owns tablets, for the message that tells it so. The
@@ -164,7 +165,7 @@ impl Reign {
     /// Ends the leadership: none of its tasks runs any more.
     pub(crate) fn end(&self) {
         self.over.set(true);
-        for waker in std::mem::take(&mut *self.tasks.borrow_mut()).into_values() {
+        for waker in std::mem::take(&mut *self.wakers.borrow_mut()).into_values() {
             waker.wake();
         }
     }
@@ -175,9 +176,9 @@ impl Reign {
     }
 
     /// Returns the header of all commands to servers.
-    fn leadership(&self) -> Leadership {
+    fn command_header(&self) -> CommandHeader {
         let record = &self.cluster().record;
-        Leadership::new(record.cluster, self.number(record))
+        CommandHeader::new(record.cluster, self.number(record))
     }
 
     /// Returns the leadership's number. Of two leaderships of a cluster, the later one has the
@@ -213,24 +214,24 @@ impl Reign {
 
     /// Begins a task that is dropped when the leadership ends.
     pub(crate) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
-        let reign = Rc::clone(self);
-        let number = self.tasks_count.get();
-        self.tasks_count.set(number + 1);
+        let leadership = Rc::clone(self);
+        let number = self.spawned_count.get();
+        self.spawned_count.set(number + 1);
         self.shared.tasks().spawn(async move {
             let mut task = Box::pin(task);
             poll_fn(|context| {
-                if reign.over.get() {
+                if leadership.over.get() {
                     return Poll::Ready(());
                 }
                 let polled = task.as_mut().poll(context);
-                let mut tasks = reign.tasks.borrow_mut();
+                let mut wakers = leadership.wakers.borrow_mut();
                 if polled.is_ready() {
-                    tasks.remove(&number);
-                } else if reign.over.get() {
+                    wakers.remove(&number);
+                } else if leadership.over.get() {
                     // This task itself has ended the leadership.
                     context.waker().wake_by_ref();
                 } else {
-                    tasks.insert(number, context.waker().clone());
+                    wakers.insert(number, context.waker().clone());
                 }
                 polled
             })
@@ -266,16 +267,16 @@ impl Reign {
     ) -> Result<Vec<u8>, CallError> {
         let message = to_body(message);
         let is_command = opcode.is_command();
-        let body = if is_command { self.leadership().command(&message) } else { message };
-        let answer = self.shared.calling().call(to, opcode, body, Some(timeout)).await;
+        let body = if is_command { self.command_header().command(&message) } else { message };
+        let answer = self.shared.caller().call(to, opcode, body, Some(timeout)).await;
         if let Err(CallError::Refused { status: Status::OldLeader, detail, .. }) = answer {
-            self.is_behind(to, detail);
+            self.on_later_leadership(to, detail);
         }
         answer
     }
 
     /// Notes that a server follows a later leadership.
-    fn is_behind(&self, at: impl std::fmt::Display, number: u64) {
+    fn on_later_leadership(&self, at: impl std::fmt::Display, number: u64) {
         if number > LEADERSHIP_MAX {
             let text = format!(
                 "{at} follows a leadership with the number {number}, which is above the limit"
@@ -292,7 +293,7 @@ impl Reign {
     pub(crate) fn compare_with(&self, server: ServerId, followed: Followed) -> Result<(), Refusal> {
         let own = self.number(&self.cluster().record);
         if followed.leadership > own {
-            self.is_behind(server, followed.leadership);
+            self.on_later_leadership(server, followed.leadership);
         }
         let ids = self.cluster().ids;
         // Ids far above come from a damaged record. Skipping them would use up the ids.
@@ -327,7 +328,7 @@ impl Reign {
         }
     }
 
-    /// Duty: if servers know a later state of the cluster, this coordinator ends its leadership and
+    /// Task: if servers know a later state of the cluster, this coordinator ends its leadership and
     /// leads again as the latest. If two coordinators share the metastore, only the later one can
     /// write that. Otherwise the metastore was restored from a copy: its next tokens were granted
     /// before, and servers that have seen them refuse all commands.
@@ -356,7 +357,7 @@ impl Reign {
     /// all ids that the newer state may have given out: masters and leases of that state still
     /// exist.
     async fn lead_above(&self, followed: u64) -> Result<(), Refusal> {
-        let _pen = self.pen_for_long().await;
+        let _lock = self.lock_updates().await;
         self.leases.pass_over(self, IDS_PASSED_OVER).await?;
         let mut record = self.cluster().record.clone();
         let Ids { master, server, .. } = self.cluster().ids;
@@ -388,15 +389,15 @@ impl Reign {
         self.put_cluster(record).await
     }
 
-    /// Waits for the pen, but not for long: the caller tries again later.
-    pub(crate) async fn pen(&self) -> Result<Guard<'_>, Refusal> {
+    /// Waits for the update lock, but not for long: the caller tries again later.
+    pub(crate) async fn try_lock_updates(&self) -> Result<Guard<'_>, Refusal> {
         let patience = self.sleep(self.shared.options.patience);
-        within(patience, self.pen.lock()).await.ok_or(Refusal::METASTORE)
+        within(patience, self.update_lock.lock()).await.ok_or(Refusal::METASTORE)
     }
 
-    /// Waits for the pen as long as necessary.
-    pub(crate) async fn pen_for_long(&self) -> Guard<'_> {
-        self.pen.lock().await
+    /// Waits for the update lock as long as necessary.
+    pub(crate) async fn lock_updates(&self) -> Guard<'_> {
+        self.update_lock.lock().await
     }
 
     /// Writes a server's record, then takes it over.
@@ -404,7 +405,7 @@ impl Reign {
         let key = key_of(SERVERS, record.server.0)?;
         self.write(&key, Some(to_value(&record))).await?;
         self.cluster_mut().put_server(record);
-        self.has_changed();
+        self.announce_change();
         Ok(())
     }
 
@@ -413,7 +414,7 @@ impl Reign {
         self.write(&key_of(SERVERS, server.0)?, None).await?;
         self.cluster_mut().remove_server(server);
         self.watch.forget(server);
-        self.has_changed();
+        self.announce_change();
         Ok(())
     }
 
@@ -421,7 +422,7 @@ impl Reign {
     pub(crate) async fn put_cluster(&self, record: ClusterRecord) -> Result<(), Refusal> {
         self.write(&Key::new(CLUSTER)?, Some(to_value(&record))).await?;
         self.cluster_mut().put_record(record);
-        self.has_changed();
+        self.announce_change();
         Ok(())
     }
 
@@ -437,7 +438,7 @@ impl Reign {
         let key = key_of(TABLES, record.id.0)?;
         self.write(&key, Some(to_value(&record))).await?;
         self.cluster_mut().put_table(record);
-        self.has_changed();
+        self.announce_change();
         Ok(())
     }
 
@@ -457,7 +458,7 @@ impl Reign {
             let written = all(writes.collect()).await;
             let known = some.into_iter().zip(&written).filter(|(_, written)| written.is_ok());
             self.cluster_mut().put_tables(known.map(|(record, _)| record));
-            self.has_changed();
+            self.announce_change();
             written.into_iter().collect::<Result<(), Refusal>>()?;
         }
     }
@@ -466,7 +467,7 @@ impl Reign {
     pub(crate) async fn remove_table(&self, table: TableId) -> Result<(), Refusal> {
         self.write(&key_of(TABLES, table.0)?, None).await?;
         self.cluster_mut().remove_table(table);
-        self.has_changed();
+        self.announce_change();
         Ok(())
     }
 
@@ -481,13 +482,13 @@ impl Reign {
     }
 
     /// Announces a change: waiting tasks look again.
-    pub(crate) fn has_changed(&self) {
+    pub(crate) fn announce_change(&self) {
         self.changed.raise();
         if self.cluster().changes() + 1 >= 1 << VERSION_BITS {
             // The next leadership's versions begin above these.
             self.shared
                 .remark_event("leadership", "a leadership reached its highest number of changes");
-            self.shared.dethrone(self);
+            self.shared.end_leadership(self);
         }
     }
 
@@ -505,14 +506,14 @@ impl Reign {
             };
             let fence = Some(self.fence.clone());
             let request = Request::Write { key: key.clone(), change, fence };
-            match self.shared.desk.ask(self.now(), request).await {
+            match self.shared.metastore.ask(self.now(), request).await {
                 Ok(Answer::Written(version)) => {
-                    self.has_version(key, value.is_some().then_some(version));
+                    self.note_version(key, value.is_some().then_some(version));
                     return Ok(());
                 }
                 Ok(Answer::Conflict(found)) if unsure => {
                     if self.is_our_own(key, found, value.as_deref()).await {
-                        self.has_version(key, found);
+                        self.note_version(key, found);
                         return Ok(());
                     }
                     self.give_up("another program writes into the metastore").await;
@@ -522,7 +523,7 @@ impl Reign {
                 }
                 Ok(Answer::Deposed) => {
                     tracing::warn!("this coordinator no longer leads: another one holds its lease");
-                    self.shared.dethrone(self);
+                    self.shared.end_leadership(self);
                     pending::<()>().await;
                 }
                 Ok(other) => {
@@ -541,7 +542,7 @@ impl Reign {
         }
     }
 
-    fn has_version(&self, key: &Key, version: Option<Version>) {
+    fn note_version(&self, key: &Key, version: Option<Version>) {
         let mut versions = self.versions.borrow_mut();
         match version {
             Some(version) => versions.insert(key.clone(), version),
@@ -559,7 +560,7 @@ impl Reign {
         let mut backoff = Backoff::default();
         loop {
             let request = Request::Get { key: key.clone() };
-            match self.shared.desk.ask(self.now(), request).await {
+            match self.shared.metastore.ask(self.now(), request).await {
                 Ok(Answer::Value(Some(entry))) => {
                     return entry.version == version && entry.value == value;
                 }
@@ -575,7 +576,7 @@ impl Reign {
     /// Ends the leadership from within: its knowledge may be wrong. Never returns.
     async fn give_up(&self, why: &str) {
         self.shared.remark_event("leadership", why);
-        self.shared.dethrone(self);
+        self.shared.end_leadership(self);
         pending::<()>().await;
     }
 
@@ -590,7 +591,7 @@ impl Reign {
                 Unread::Incomprehensible(why) => {
                     self.shared
                         .remark("loading", &format!("this coordinator does not lead: {why}"));
-                    self.shared.dethrone_until(self, self.now() + STANDS_BACK);
+                    self.shared.end_leadership_until(self, self.now() + STANDS_BACK);
                     return pending().await;
                 }
             }
@@ -598,10 +599,10 @@ impl Reign {
         self.shared.unremark("loading");
         self.loaded.set(Some(self.now()));
         tracing::info!("this coordinator leads, and has read the recorded state");
-        duties::employ_all(self);
+        tasks::ensure_all_running(self);
     }
 
-    /// Duty: while the metastore has refused the last write, tries whether it accepts writes again.
+    /// Task: while the metastore has refused the last write, tries whether it accepts writes again.
     /// So the status is right soon after the metastore works again, even if no client changes
     /// anything.
     pub(crate) async fn try_metastore(self: &Rc<Self>) {
@@ -612,7 +613,7 @@ impl Reign {
                 continue;
             }
             self.sleep(METASTORE_TRIED).await;
-            let _pen = self.pen_for_long().await;
+            let _lock = self.lock_updates().await;
             if self.shared.has_remark("metastore") {
                 // An error is a remark already.
                 let _ = self.take_ids(|_| {}).await;
@@ -645,7 +646,7 @@ impl Reign {
         }
         let record = match record {
             Some(record) => record,
-            None => self.found().await?,
+            None => self.create_cluster().await?,
         };
         let newest = self.shared.options.newest_format;
         check_format(&record, newest).map_err(Unread::Incomprehensible)?;
@@ -669,7 +670,7 @@ impl Reign {
         loop {
             let after = entries.last().map(|entry| entry.key.clone());
             let request = Request::List { prefix: Prefix::all(), after };
-            let answer = self.shared.desk.ask(self.now(), request).await?;
+            let answer = self.shared.metastore.ask(self.now(), request).await?;
             let Answer::Page(Page { entries: page, more }) = answer else {
                 return Err(Error::Damaged {
                     what: format!("a list was answered with {answer:?}"),
@@ -684,7 +685,7 @@ impl Reign {
     }
 
     /// Creates the cluster. Its id is not 0, which means "no cluster" in greetings.
-    async fn found(&self) -> Result<ClusterRecord, Unread> {
+    async fn create_cluster(&self) -> Result<ClusterRecord, Unread> {
         let store = &self.shared.options.store;
         if self.shared.options.existing {
             let why =
@@ -698,7 +699,7 @@ impl Reign {
         let written = self.write(&key, Some(to_value(&record))).await;
         let why = || format!("the cluster cannot be written into {store}");
         written.map_err(|_| Unread::Unavailable(why()))?;
-        self.shared.founds(cluster);
+        self.shared.note_created(cluster);
         Ok(record)
     }
 

@@ -41,9 +41,9 @@ pub enum Ended {
     Failed(String),
 }
 
-/// One generation of a server process. Clones share its state.
+/// The state of one generation of a server, or of one run of a coordinator. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Life(Arc<Shared>);
+pub struct GenerationState(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -76,14 +76,14 @@ struct State {
     staying: usize,
     alarms: Vec<Alarm>,
     /// The server's next generation.
-    next: Option<Life>,
+    next: Option<GenerationState>,
 }
 
-impl Life {
+impl GenerationState {
     /// Returns the state of a generation that begins.
     #[must_use]
-    pub fn new() -> Life {
-        Life::default()
+    pub fn new() -> GenerationState {
+        GenerationState::default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,7 +111,7 @@ impl Life {
     }
 
     /// Sets the cluster, which the storage or the coordinator has named.
-    pub(crate) fn is_of(&self, cluster: ClusterId) {
+    pub(crate) fn set_cluster(&self, cluster: ClusterId) {
         let mut state = self.state();
         if state.followed_of.replace(cluster).is_some_and(|it| it != cluster) {
             self.0.leadership.store(0, Ordering::Release);
@@ -119,7 +119,7 @@ impl Life {
         }
         if state.cluster != Some(cluster) {
             state.cluster = Some(cluster);
-            self.changed(&state);
+            self.announce_change(&state);
         }
     }
 
@@ -159,18 +159,18 @@ impl Life {
     }
 
     /// Records that the server has enlisted.
-    pub(crate) fn enlisted(&self, identity: Identity, list: ServerList) {
+    pub(crate) fn on_enlisted(&self, identity: Identity, list: ServerList) {
         let mut state = self.state();
         state.identity = Some(Arc::new(identity));
         state.learn(list);
-        self.changed(&state);
+        self.announce_change(&state);
     }
 
     /// Records that a node has begun to serve.
-    pub(crate) fn serves(&self) {
+    pub(crate) fn on_node_serving(&self) {
         let mut state = self.state();
         state.serving += 1;
-        self.changed(&state);
+        self.announce_change(&state);
     }
 
     /// Blocks until all nodes serve, or the generation is over. Only for threads that have no other
@@ -195,7 +195,7 @@ impl Life {
         let mut state = self.state();
         let is_newer = state.learn(list);
         if is_newer {
-            self.changed(&state);
+            self.announce_change(&state);
         }
         is_newer
     }
@@ -204,7 +204,7 @@ impl Life {
     pub fn end(&self, why: Ended) {
         let mut state = self.state();
         state.ended.get_or_insert(why);
-        self.changed(&state);
+        self.announce_change(&state);
     }
 
     /// Returns the number of changes so far.
@@ -220,7 +220,7 @@ impl Life {
     }
 
     /// Counts a change and wakes all nodes.
-    fn changed(&self, state: &State) {
+    fn announce_change(&self, state: &State) {
         self.0.is_over.store(state.ended.is_some(), Ordering::Release);
         self.0.changes.fetch_add(1, Ordering::Release);
         state.alarms.iter().for_each(Alarm::ring);
@@ -235,27 +235,27 @@ impl Life {
 
     /// Asks all nodes to complete their work and end, also in later generations.
     pub fn leave(&self) {
-        let mut life = self.clone();
+        let mut generation = self.clone();
         loop {
             let next = {
-                let mut state = life.state();
+                let mut state = generation.state();
                 state.is_leaving = true;
-                life.changed(&state);
+                generation.announce_change(&state);
                 state.next.clone()
             };
             match next {
-                Some(next) => life = next,
+                Some(next) => generation = next,
                 None => return,
             }
         }
     }
 
     /// Begins the next generation. This one is over.
-    pub(crate) fn begin_next(&self) -> Life {
+    pub(crate) fn begin_next(&self) -> GenerationState {
         let mut state = self.state();
         let is_leaving = state.is_leaving;
         let followed_of = state.followed_of;
-        let next = state.next.get_or_insert_with(Life::new).clone();
+        let next = state.next.get_or_insert_with(GenerationState::new).clone();
         drop(state);
         if let Some(cluster) = followed_of {
             next.continue_from(cluster, self.followed());
@@ -268,13 +268,13 @@ impl Life {
 
     /// Returns the latest generation, which may be this one.
     #[must_use]
-    pub fn latest(&self) -> Life {
-        let mut life = self.clone();
+    pub fn latest(&self) -> GenerationState {
+        let mut generation = self.clone();
         loop {
-            let next = life.state().next.clone();
+            let next = generation.state().next.clone();
             match next {
-                Some(next) => life = next,
-                None => return life,
+                Some(next) => generation = next,
+                None => return generation,
             }
         }
     }
@@ -291,14 +291,14 @@ impl Life {
     }
 
     /// Records that a node has finished leaving. The last node ends the generation.
-    pub(crate) fn has_left(&self) {
+    pub(crate) fn on_node_left(&self) {
         let mut state = self.state();
         state.staying = state.staying.saturating_sub(1);
         if state.staying == 0 {
             state.ended.get_or_insert(Ended::Asked);
         }
         // This wakes the nodes that wait for the others.
-        self.changed(&state);
+        self.announce_change(&state);
     }
 }
 
@@ -323,46 +323,46 @@ mod tests {
         let world = || thunderhead_runtime::os::world_without_files().unwrap();
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
         for is_over in [false, true] {
-            let life = Life::new();
-            (0..2).for_each(|_| life.join(at, world().alarm));
+            let generation = GenerationState::new();
+            (0..2).for_each(|_| generation.join(at, world().alarm));
             std::thread::scope(|scope| {
-                let waits = scope.spawn(|| life.wait_until_serving());
-                life.serves();
+                let waits = scope.spawn(|| generation.wait_until_serving());
+                generation.on_node_serving();
                 assert!(!waits.is_finished(), "one of two");
-                if is_over { life.end(Ended::Asked) } else { life.serves() }
+                if is_over { generation.end(Ended::Asked) } else { generation.on_node_serving() }
             });
-            life.wait_until_serving();
+            generation.wait_until_serving();
         }
     }
 
     #[test]
     fn a_process_follows_no_leadership_that_is_older_than_one_it_has_followed() {
-        let life = Life::new();
+        let generation = GenerationState::new();
         for (token, follows) in [(3, Ok(())), (3, Ok(())), (2, Err(3)), (5, Ok(())), (3, Err(5))] {
-            assert_eq!(life.clone().follow(token), follows, "{token}");
+            assert_eq!(generation.clone().follow(token), follows, "{token}");
         }
     }
 
     #[test]
     fn the_next_generation_follows_no_leadership_that_is_older_than_one_followed_before() {
-        let life = Life::new();
+        let generation = GenerationState::new();
         let (cluster, other) = (ClusterId(7), ClusterId(8));
-        life.is_of(cluster);
-        life.follow(5).unwrap();
-        let next = life.begin_next();
+        generation.set_cluster(cluster);
+        generation.follow(5).unwrap();
+        let next = generation.begin_next();
         assert_eq!(next.followed(), Followed { leadership: 5, master: MasterId(0) });
         assert_eq!(next.follow(4), Err(5));
-        next.is_of(cluster);
+        next.set_cluster(cluster);
         assert_eq!(next.follow(4), Err(5));
         // A server without a storage may begin anew in another cluster.
         let next = next.begin_next();
-        next.is_of(other);
+        next.set_cluster(other);
         assert_eq!(next.follow(1), Ok(()));
     }
 
     #[test]
     fn asking_a_generation_to_end_asks_later_generations_too() {
-        let first = Life::new();
+        let first = GenerationState::new();
         let second = first.begin_next();
         let third = second.begin_next();
         assert!(!third.is_leaving());

@@ -1,4 +1,4 @@
-//! Questions to the coordinator, asked until they are answered.
+//! Asks the coordinator questions, each until it is answered.
 //!
 //! There may be several coordinators, and one of them leads. A shard does not know which, so it
 //! asks the coordinator that answered last, and the next one if that does not lead or does not
@@ -23,9 +23,9 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuestionId(u64);
 
-/// The outcome of a call.
+/// The effect of the reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum CoordinatorReply {
     /// It was not made here.
     NotOurs,
     /// The question will be asked again.
@@ -35,7 +35,7 @@ pub enum Heard {
 }
 
 /// Asks the coordinator that leads.
-pub struct Asking {
+pub struct CoordinatorClient {
     coordinators: KnownAddresses,
     /// The index of the coordinator to ask first.
     first: usize,
@@ -57,16 +57,23 @@ struct Question {
 
 enum State {
     Due(Time),
-    Asked { call: CallId, whom: usize },
+    Asked { call: CallId, coordinator: usize },
 }
 
-impl Asking {
-    /// Returns a set of questions to these coordinators. `timer` is the number of a timer that no
+impl CoordinatorClient {
+    /// Returns a client of these coordinators. `timer` is the number of a timer that no
     /// other component uses.
     #[must_use]
-    pub fn new(coordinators: impl Into<Addresses>, timer: u64) -> Asking {
+    pub fn new(coordinators: impl Into<Addresses>, timer: u64) -> CoordinatorClient {
         let coordinators = KnownAddresses::of(coordinators.into());
-        Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0, strangers: 0 }
+        CoordinatorClient {
+            coordinators,
+            first: 0,
+            timer,
+            questions: BTreeMap::new(),
+            asked: 0,
+            strangers: 0,
+        }
     }
 
     /// Replaces the coordinators. Questions to the former ones stay in flight.
@@ -98,11 +105,11 @@ impl Asking {
         let id = QuestionId(self.asked);
         let state = State::Due(context.now());
         self.questions.insert(id, Question { opcode, body, timeout, failures: 0, state });
-        self.ask_what_is_due(context);
+        self.ask_due_questions(context);
         id
     }
 
-    fn ask_what_is_due(&mut self, context: &mut Context<'_>) {
+    fn ask_due_questions(&mut self, context: &mut Context<'_>) {
         let now = context.now();
         if self.coordinators.refresh() {
             self.first = 0;
@@ -112,15 +119,15 @@ impl Asking {
             if at > now {
                 continue;
             }
-            let whom = self.first;
-            let Some(coordinator) = self.coordinators.list().get(whom) else {
+            let coordinator = self.first;
+            let Some(address) = self.coordinators.list().get(coordinator) else {
                 question.state = State::Due(now + WAIT_MAX);
                 context.set_timer(now + WAIT_MAX, self.timer);
                 continue;
             };
             let parts = [question.body.as_slice()];
-            let call = context.call(*coordinator, question.opcode, &parts, Some(question.timeout));
-            question.state = State::Asked { call, whom };
+            let call = context.call(*address, question.opcode, &parts, Some(question.timeout));
+            question.state = State::Asked { call, coordinator };
         }
     }
 
@@ -130,12 +137,14 @@ impl Asking {
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> Heard {
+    ) -> CoordinatorReply {
         let ours = self.questions.iter_mut().find_map(|(id, question)| match question.state {
-            State::Asked { call: asked, whom } if asked == call => Some((*id, question, whom)),
+            State::Asked { call: asked, coordinator } if asked == call => {
+                Some((*id, question, coordinator))
+            }
             _ => None,
         });
-        let Some((id, question, whom)) = ours else { return Heard::NotOurs };
+        let Some((id, question, coordinator)) = ours else { return CoordinatorReply::NotOurs };
         match &outcome {
             Err(error) if error.is_of_another_cluster() => self.strangers += 1,
             _ => self.strangers = 0,
@@ -155,7 +164,7 @@ impl Asking {
         };
         let Some(wait) = asked else {
             self.questions.remove(&id);
-            return Heard::Answered(id, outcome.map(<[u8]>::to_vec));
+            return CoordinatorReply::Answered(id, outcome.map(<[u8]>::to_vec));
         };
         question.failures += 1;
         let failures = question.failures;
@@ -166,20 +175,20 @@ impl Asking {
         context.set_timer(at, self.timer);
         // Unless another question has found that out already.
         let count = self.coordinators.list().len();
-        if another && whom == self.first && count > 0 {
+        if another && coordinator == self.first && count > 0 {
             self.first = (self.first + 1) % count;
         }
         if another && (failures as usize).is_multiple_of(count.max(1)) {
             // All of them have failed: they may be elsewhere.
             self.coordinators.resolve_again();
         }
-        Heard::Later
+        CoordinatorReply::Later
     }
 
     /// A timer has gone off; true if it was this one's.
     pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
         if number == self.timer {
-            self.ask_what_is_due(context);
+            self.ask_due_questions(context);
         }
         number == self.timer
     }
