@@ -36,12 +36,22 @@ pub mod turns;
 use anyhow::Result;
 use clap::Subcommand;
 use std::path::PathBuf;
+use thunderhead_runtime::optimizations::Optimization;
 
 /// The measurement to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
+    /// Turn optimizations off in this process and its servers: gathering, return-stack, slices,
+    /// start-memory.
+    #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',', value_parser = optimization)]
+    without: Vec<Optimization>,
     #[command(subcommand)]
     command: Command,
+}
+
+fn optimization(name: &str) -> Result<Optimization, String> {
+    let known = Optimization::ALL.map(Optimization::name).join(", ");
+    Optimization::of_name(name).ok_or_else(|| format!("it is none of: {known}"))
 }
 
 #[derive(Debug, Subcommand)]
@@ -105,6 +115,7 @@ enum Command {
 /// # Errors
 /// When the benchmark cannot be run.
 pub fn run(arguments: Arguments) -> Result<bool> {
+    arguments.without.into_iter().for_each(Optimization::turn_off);
     match arguments.command {
         Command::History(arguments) => history::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments).map(|()| true),

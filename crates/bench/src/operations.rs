@@ -13,7 +13,7 @@ pub mod message;
 pub mod run;
 pub mod target;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::path::PathBuf;
 use target::Own;
 use thunderhead_load::machine;
@@ -38,6 +38,9 @@ pub struct Arguments {
     /// servers in this process.
     #[arg(long, default_value_t = 0)]
     pub replicas: u32,
+    /// Acknowledge an update only when its copies are on disks.
+    #[arg(long)]
+    pub synced: bool,
     /// The directory for the files of servers with copies, which are removed at the end. The
     /// default is the directory for temporary files.
     #[arg(long, value_name = "PATH")]
@@ -55,6 +58,7 @@ impl Arguments {
     fn check(&self, workload: Workload) -> Result<()> {
         within("--utilization", u64::from(self.utilization), 1, 90)?;
         within("--replicas", u64::from(self.replicas), 0, 8)?;
+        ensure!(self.replicas > 0 || !self.synced, "--synced needs --replicas of at least 1");
         self.options.check(workload, || self.own(workload).value_bytes_max())?;
         let servers = u64::from(self.replicas).max(1) + u64::from(self.replicas > 1);
         let memory = self.own(workload).memory_bytes() * servers;
@@ -66,6 +70,7 @@ impl Arguments {
         Own {
             cleaners: usize::from(workload.writes()),
             replicas: self.replicas,
+            is_synced: self.synced,
             data: self.data.clone(),
             ..Own::holding(self.options.objects, self.options.value_bytes, utilization)
         }

@@ -297,7 +297,7 @@ impl Replication {
             servers: Servers::default(),
             pending_frees: BTreeMap::new(),
             lease: Lease::default(),
-            gathering: Gathering::default(),
+            gathering: Gathering::new(),
             outgoing: VecDeque::new(),
             in_flight: Vec::new(),
             numbers: 0,

@@ -28,6 +28,7 @@ pub mod clock;
 pub mod files;
 pub mod lasting;
 pub mod names;
+pub mod optimizations;
 pub mod os;
 pub mod polling;
 mod random;

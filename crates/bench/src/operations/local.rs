@@ -117,7 +117,7 @@ impl Own {
             settings: Settings {
                 replicas: self.replicas,
                 min_replicas: self.replicas.max(1),
-                durability: "replicated".into(),
+                durability: if self.is_synced { "synced" } else { "replicated" }.into(),
                 segment_bytes,
                 self_backup: self.replicas == 1 && !self.is_remote,
             },

@@ -42,6 +42,8 @@ pub struct Own {
     /// Whether a single replica is on another server instead. Without replicas, servers have no
     /// backups.
     pub is_remote: bool,
+    /// Whether an update is acknowledged only when its copies are on disks.
+    pub is_synced: bool,
     /// The directory of the files of servers with backups; among the temporary files if `None`.
     pub data: Option<PathBuf>,
     /// How the shard spends idle time.
@@ -53,9 +55,17 @@ impl Own {
     #[must_use]
     pub fn holding(objects: u64, value_bytes: usize, utilization: f64) -> Own {
         let live_bytes = objects * entry_bytes(value_bytes);
-        let polling = Polling::Always;
-        let (cleaners, replicas, is_remote, data) = (1, 0, false, None);
-        Own { live_bytes, objects, utilization, cleaners, replicas, is_remote, data, polling }
+        Own {
+            live_bytes,
+            objects,
+            utilization,
+            cleaners: 1,
+            replicas: 0,
+            is_remote: false,
+            is_synced: false,
+            data: None,
+            polling: Polling::Always,
+        }
     }
 
     /// Returns the memory of the shard.

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 use thunderhead_runtime::Time;
+use thunderhead_runtime::optimizations::Optimization;
 
 /// Rounds that are shorter are not worth it.
 const ROUND_MIN: Duration = Duration::from_micros(100);
@@ -53,6 +54,8 @@ pub(super) struct Gathering {
     /// How often in a row a hold did not pay, and how many holds remain to be left out for that.
     misses: u32,
     left_out: u32,
+    /// A measurement has turned it off.
+    is_off: bool,
 }
 
 /// A hold that may delay messages.
@@ -69,6 +72,10 @@ struct Hold {
 }
 
 impl Gathering {
+    pub(super) fn new() -> Gathering {
+        Gathering { is_off: !Optimization::Gathering.is_on(), ..Gathering::default() }
+    }
+
     /// Takes the answer to a round that began at `sent` and advanced the durable position.
     pub(super) fn answered(&mut self, now: Time, sent: Time) {
         let took = now.since(sent);
@@ -99,7 +106,7 @@ impl Gathering {
         }
         self.hold = None;
         let Some((_, least)) = self.rounds.filter(|(_, least)| *least >= ROUND_MIN) else { return };
-        if awaited.beyond >= awaited.all {
+        if awaited.beyond >= awaited.all || self.is_off {
             return;
         }
         if self.left_out > 0 {

@@ -12,6 +12,7 @@
     reason = "the linker lists the program's segments, and the kernel takes pages back"
 )]
 
+use crate::optimizations::Optimization;
 use rustix::mm::{Advice, madvise};
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -30,6 +31,9 @@ const DF_TEXTREL: u64 = 4;
 /// Pages that differ from their file stay: code that a debugger, a library or the linker has
 /// changed, or that was moved to other pages.
 pub fn give_start_back() -> usize {
+    if !Optimization::StartMemory.is_on() {
+        return 0;
+    }
     // SAFETY: it releases free memory only, under the allocator's own locks.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {

@@ -16,6 +16,7 @@
 //! Without such a guard in the kernel the predictions are still good, and pushing would destroy
 //! them. So nothing is pushed there.
 
+use crate::optimizations::Optimization;
 use std::sync::LazyLock;
 
 /// The number of pushed entries: more than functions return one after the other, and no more than
@@ -33,6 +34,9 @@ const GUARDS: [(&str, &str); 3] = [
 
 /// Whether this kernel has such a guard. A kernel that does not say has none.
 static IS_GUARDED: LazyLock<bool> = LazyLock::new(|| {
+    if !Optimization::ReturnStack.is_on() {
+        return false;
+    }
     let says =
         |name| std::fs::read_to_string(format!("/sys/devices/system/cpu/vulnerabilities/{name}"));
     GUARDS.iter().any(|(name, words)| says(name).is_ok_and(|said| spoils(&said, words)))

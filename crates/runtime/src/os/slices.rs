@@ -14,6 +14,8 @@
 
 #![allow(unsafe_code, reason = "two system calls with a structure of this module")]
 
+use crate::optimizations::Optimization;
+
 /// The length of a thread's slice, relative to the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
@@ -54,6 +56,7 @@ struct Attributes {
 /// Gives the calling thread a slice, if its policy is a fair one and the kernel has slices. Returns
 /// the length in nanoseconds, or 0 if it is unknown.
 pub(super) fn set(slice: Slice) -> u64 {
+    let slice = if Optimization::Slices.is_on() { slice } else { Slice::Usual };
     let Some(own) = get() else { return 0 };
     let is_fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32].contains(&own.policy);
     if !is_fair || own.runtime == 0 {
