@@ -3,18 +3,18 @@
 use crate::formats;
 use crate::leadership::{Backoff, Leadership};
 use crate::leases;
-use crate::limits::{BUSY_HINT, EVENT_TOLD, REQUESTS_MAX};
+use crate::limits::{EVENT_TOLD, REQUESTS_MAX};
 use crate::metastore_client::MetastoreClient;
 use crate::migrations;
 use crate::options::Options;
 use crate::probes;
 use crate::recoveries;
+use crate::refusal::{Outcome, Refusal};
 use crate::servers;
 use crate::tables;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 use thunderhead_metastore::{
     Fence, Holder, Keeper, Key, LeaseName, Metastore, News, Request as Ask, Version,
 };
@@ -37,24 +37,6 @@ const TIMER: u64 = 4 << 32;
 
 /// The name of the metastore's lease that the leader holds.
 const LEADERSHIP: &str = "coordinator";
-
-/// The reason why a request was refused, and how long to wait before it is sent again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: Status,
-    pub(crate) hint: Duration,
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Refusal {
-        let hint =
-            if status.next() == thunderhead_wire::Next::Wait { BUSY_HINT } else { Duration::ZERO };
-        Refusal { status, hint }
-    }
-}
-
-/// The body of an answer, or a refusal.
-pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
 
 /// The state that the service, its tasks and its handles share.
 pub(crate) struct Shared {

@@ -18,15 +18,16 @@
 //! earlier leadership could arrive after the whole state was read.)
 
 use crate::cluster::Cluster;
-use crate::coordinator::{Refusal, Shared};
+use crate::coordinator::Shared;
 use crate::formats::Coordinators;
 use crate::leases::Leases;
 use crate::limits::{
-    BUSY_HINT, IDS_PASSED_OVER, LEADERSHIP_MAX, LOADING_HINT, METASTORE_HINT, METASTORE_TRIED,
-    RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
+    BUSY_HINT, IDS_PASSED_OVER, LEADERSHIP_MAX, METASTORE_TRIED, RETRY_MAX, RETRY_MIN, STANDS_BACK,
+    VERSION_BITS, WRITES_AT_ONCE,
 };
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, InheritedReplicas};
+use crate::refusal::Refusal;
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, check_format, id_in, key_of, of_value, to_value,
@@ -720,20 +721,4 @@ impl Leadership {
 
 fn read<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T, Unread> {
     of_value(key, value).map_err(Unread::Incomprehensible)
-}
-
-impl Refusal {
-    /// The metastore cannot be reached.
-    pub(crate) const METASTORE: Refusal =
-        Refusal { status: Status::MetastoreUnavailable, hint: METASTORE_HINT };
-
-    /// The leader is still reading the recorded state.
-    pub(crate) const LOADING: Refusal =
-        Refusal { status: Status::MetastoreUnavailable, hint: LOADING_HINT };
-}
-
-impl From<Error> for Refusal {
-    fn from(_: Error) -> Refusal {
-        Refusal::METASTORE
-    }
 }

@@ -7,9 +7,9 @@
 //! A lease's number is a count and 24 random bits. The count is never used again. The bits prevent
 //! a made-up number, which a server was told is no lease, from becoming a lease later.
 
-use crate::coordinator::{Outcome, Refusal};
 use crate::leadership::Leadership;
 use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
+use crate::refusal::{Outcome, Refusal};
 use crate::stored::{LEASE_IDS, LEASES, LeaseIds, key_of, to_value};
 use crate::waiting::{Lock, Signal, all, within};
 use std::cell::{Cell, RefCell};

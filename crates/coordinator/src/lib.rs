@@ -57,6 +57,7 @@ mod options;
 mod probes;
 mod probing;
 mod recoveries;
+mod refusal;
 mod rooms;
 mod servers;
 mod stored;

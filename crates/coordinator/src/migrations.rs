@@ -21,8 +21,8 @@
 //! a delayed message of this kind never meets a source whose tablet belongs to another master by
 //! then.
 
-use crate::coordinator::Outcome;
 use crate::leadership::{Backoff, Leadership};
+use crate::refusal::Outcome;
 use crate::stored::{Migrating, TableRecord, TabletRecord};
 use crate::tables::wait_until_settled;
 use crate::tasks::{Task, ensure_running};

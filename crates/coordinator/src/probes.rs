@@ -41,10 +41,10 @@
 //! the check follows. With the usual 100 and 150 ms, detection takes about 0.1 s after a process
 //! crashed, and 0.5 to 0.6 s after a machine fell silent.
 
-use crate::coordinator::Outcome;
 use crate::leadership::Leadership;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
 use crate::probing::Rounds;
+use crate::refusal::Outcome;
 use crate::servers;
 use crate::stored::ServerRecord;
 use crate::waiting::{Signal, all, within};

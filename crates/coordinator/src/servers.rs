@@ -1,7 +1,6 @@
 //! Servers: their identities, their states, and the server list that all of them get.
 
 use crate::cluster::{ended, gone, raise_epoch};
-use crate::coordinator::{Outcome, Refusal};
 use crate::formats;
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::{
@@ -9,6 +8,7 @@ use crate::limits::{
 };
 use crate::probes;
 use crate::recoveries::{self, Need, on_rest_freed, rest_to_free};
+use crate::refusal::{Outcome, Refusal};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
 use crate::tasks::{Task, ensure_running};
 use std::collections::BTreeSet;

@@ -9,9 +9,9 @@
 //! A dropped table is gone for all clients at once, and its name is free. Its record is deleted
 //! when all masters have dropped their tablets or have crashed.
 
-use crate::coordinator::Outcome;
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
+use crate::refusal::Outcome;
 use crate::rooms;
 use crate::stored::TableRecord;
 use crate::tasks::{Task, ensure_running};

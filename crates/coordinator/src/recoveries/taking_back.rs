@@ -31,9 +31,9 @@
 use super::attempt::Attempt;
 use super::survey::FoundLog;
 use crate::cluster::Cluster;
-use crate::coordinator::Refusal;
 use crate::leadership::Leadership;
 use crate::limits::LINEAGE_MAX;
+use crate::refusal::Refusal;
 use crate::rooms::Room;
 use crate::stored::{Former, ServerRecord};
 use std::collections::BTreeMap;
