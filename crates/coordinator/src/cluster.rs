@@ -3,15 +3,16 @@
 //! Plain data and plain logic, without time and without waiting. All of it is recorded already.
 
 mod changes;
+mod lineage;
 mod map;
 
 use crate::limits::{EPOCHS_MAX, SHARDS_MAX, TABLETS_MAX};
-use crate::recoveries::{inherited, lineage};
 use crate::rooms::Room;
 use crate::stored::{
     ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
 use changes::Changes;
+use lineage::inherited;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
@@ -19,6 +20,8 @@ use thunderhead_wire::control::{
     BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+
+pub(crate) use lineage::lineage;
 
 /// The place of a present master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

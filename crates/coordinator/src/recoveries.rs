@@ -66,7 +66,6 @@ use thunderhead_wire::{MasterId, ServerId, TableId};
 pub(crate) use attempt::{Attempts, Need};
 pub(crate) use inherited::{InheritedReplicas, on_rest_freed, to_free as rest_to_free};
 pub(crate) use report::recovered;
-pub(crate) use taking_back::{inherited, lineage};
 
 /// Returns the recoveries in progress.
 pub(crate) fn status(leadership: &Leadership) -> Vec<RecoveryInfo> {
