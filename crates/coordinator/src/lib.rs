@@ -61,6 +61,7 @@ mod refusal;
 mod rooms;
 mod servers;
 mod stored;
+mod survey;
 mod tables;
 mod tasks;
 mod waiting;

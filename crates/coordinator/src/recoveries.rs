@@ -9,7 +9,7 @@
 //!                                        └── each part by itself: owners written
 //! ```
 //!
-//! - *Surveyed* ([`running_survey`], [`survey`], [`copies`]): all backups report their replicas,
+//! - *Surveyed* ([`running_survey`], [`survey`](crate::survey)): all backups report their replicas,
 //!   and accept no more data from that master. The log is found to be complete.
 //! - *Divided* ([`partitions`]): large tablets are split. The partitions are written with their
 //!   recovery masters, under a number that is never used again.
@@ -38,19 +38,18 @@
 
 mod attempt;
 mod begin;
-mod copies;
 mod inherited;
 pub mod model;
 mod order;
 mod partitions;
 mod report;
 mod running_survey;
-mod survey;
 mod taking_back;
 
 use crate::leadership::{Backoff, Leadership};
 use crate::servers::all_freed;
 use crate::stored::Former;
+use crate::survey::FoundLog;
 use crate::tasks::{Task, ensure_running};
 use crate::waiting::within;
 use attempt::{Completeness, Stage};
@@ -58,7 +57,6 @@ use begin::{Message, divide, tell_masters};
 use running_survey::{RunningSurvey, SurveyState};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use survey::FoundLog;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::RecoveryInfo;
 use thunderhead_wire::{MasterId, ServerId, TableId};

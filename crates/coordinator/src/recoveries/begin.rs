@@ -17,17 +17,17 @@
 
 use super::Step;
 use super::attempt::{Attempt, PartState, Round, Stage};
-use super::copies::Copy;
 use super::order::{Order, order};
 use super::partitions::{cuts, expected, loads, pack, target};
 use super::running_survey::is_for_good;
-use super::survey::FoundLog;
 use super::taking_back;
 use crate::cluster::{Cluster, shards_of, split};
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
 use crate::rooms;
 use crate::stored::{Former, Part, ServerRecord, to_value};
+use crate::survey::Copy;
+use crate::survey::FoundLog;
 use crate::waiting::all;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,7 +9,7 @@
 //! the survey. Open replicas that equal closed ones come after them. A log that
 //! is taken back is not read from those, because the new log needs closed replicas.
 
-use super::copies::Copy;
+use crate::survey::Copy;
 use std::collections::BTreeMap;
 use thunderhead_wire::control::Replicas;
 use thunderhead_wire::{SegmentId, ServerId};

@@ -6,13 +6,13 @@
 //! `BeginRecovery` fence too. So it does not matter if the backup began another generation before
 //! the coordinator knew.) No decision is made while a backup is silent, unless it is silent for
 //! [`SURVEY_GRACE`]. Backups that are known to be down are not waited for. (That is safe: see
-//! [`copies`](super::copies).) If segments are missing, all backups that may still answer are
+//! [`survey`](crate::survey).) If segments are missing, all backups that may still answer are
 //! waited for.
 
-use super::survey::{BackupReport, Conclusion, FoundLog, HeadAnswer, Question, Survey};
 use crate::cluster::Storage;
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::SURVEY_GRACE;
+use crate::survey::{BackupReport, Conclusion, FoundLog, HeadAnswer, Question, Survey};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

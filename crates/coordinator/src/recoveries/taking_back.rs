@@ -29,13 +29,13 @@
 //! owners, the others are recovered from these replicas.
 
 use super::attempt::Attempt;
-use super::survey::FoundLog;
 use crate::cluster::{Cluster, lineage};
 use crate::leadership::Leadership;
 use crate::limits::LINEAGE_MAX;
 use crate::refusal::Refusal;
 use crate::rooms::Room;
 use crate::stored::Former;
+use crate::survey::FoundLog;
 use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::Taken;
