@@ -11,9 +11,9 @@
 //!
 //! - *Surveyed* ([`running_survey`], [`survey`](crate::survey)): all backups report their replicas,
 //!   and accept no more data from that master. The log is found to be complete.
-//! - *Divided* ([`partitions`]): large tablets are split. The partitions are written with their
+//! - *Divided* ([`partitions`](crate::placement::partitions)): large tablets are split. The partitions are written with their
 //!   recovery masters, under a number that is never used again.
-//! - *Begun* ([`begin`]): backups are told to read and to filter the segments ([`order`]), then
+//! - *Begun* ([`begin`]): backups are told to read and to filter the segments ([`order`](crate::placement::order)), then
 //!   masters are told to rebuild.
 //! - *Rebuilt* ([`report`]): each master reports by itself, and is the owner once that is written.
 //!
@@ -39,9 +39,6 @@
 mod attempt;
 mod begin;
 mod inherited;
-pub mod model;
-mod order;
-mod partitions;
 mod report;
 mod running_survey;
 mod taking_back;

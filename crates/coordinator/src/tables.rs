@@ -11,8 +11,8 @@
 
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
+use crate::placement::rooms;
 use crate::refusal::Outcome;
-use crate::rooms;
 use crate::stored::TableRecord;
 use crate::tasks::{Task, ensure_running};
 use crate::waiting::{all, within};
