@@ -20,10 +20,10 @@
 //! a server that is down, or a coordinator. The switch holds the update lock, and servers enlist
 //! under it, so no server enlists during a switch.
 
-use crate::coordinator::Shared;
 use crate::leadership::Leadership;
 use crate::limits::{ANNOUNCED_EVERY, COORDINATOR_GONE, COORDINATORS_MAX};
 use crate::refusal::{Outcome, Refusal};
+use crate::shared::Shared;
 use crate::stored::{COORDINATORS, to_value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

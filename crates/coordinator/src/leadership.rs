@@ -18,7 +18,6 @@
 //! earlier leadership could arrive after the whole state was read.)
 
 use crate::cluster::Cluster;
-use crate::coordinator::Shared;
 use crate::formats::Coordinators;
 use crate::leases::Leases;
 use crate::limits::{
@@ -28,6 +27,7 @@ use crate::limits::{
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, InheritedReplicas};
 use crate::refusal::Refusal;
+use crate::shared::Shared;
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, check_format, id_in, key_of, of_value, to_value,
@@ -169,6 +169,24 @@ impl Leadership {
         for waker in std::mem::take(&mut *self.wakers.borrow_mut()).into_values() {
             waker.wake();
         }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    /// Ends the leadership from within and requests the next one.
+    fn give_back(&self) {
+        self.give_back_until(Time(0));
+    }
+
+    /// Ends the leadership from within and does not request the next one before a time: another
+    /// coordinator may do better.
+    fn give_back_until(&self, time: Time) {
+        self.end();
+        self.shared.release(&self.fence);
+        self.shared.renew_keeper_at(time);
     }
 
     /// Returns the proof of the leadership.
@@ -489,7 +507,7 @@ impl Leadership {
             // The next leadership's versions begin above these.
             self.shared
                 .remark_event("leadership", "a leadership reached its highest number of changes");
-            self.shared.end_leadership(self);
+            self.give_back();
         }
     }
 
@@ -524,7 +542,7 @@ impl Leadership {
                 }
                 Ok(Answer::Deposed) => {
                     tracing::warn!("this coordinator no longer leads: another one holds its lease");
-                    self.shared.end_leadership(self);
+                    self.give_back();
                     pending::<()>().await;
                 }
                 Ok(other) => {
@@ -577,7 +595,7 @@ impl Leadership {
     /// Ends the leadership from within: its knowledge may be wrong. Never returns.
     async fn give_up(&self, why: &str) {
         self.shared.remark_event("leadership", why);
-        self.shared.end_leadership(self);
+        self.give_back();
         pending::<()>().await;
     }
 
@@ -592,7 +610,7 @@ impl Leadership {
                 Unread::Incomprehensible(why) => {
                     self.shared
                         .remark("loading", &format!("this coordinator does not lead: {why}"));
-                    self.shared.end_leadership_until(self, self.now() + STANDS_BACK);
+                    self.give_back_until(self.now() + STANDS_BACK);
                     return pending().await;
                 }
             }

@@ -60,6 +60,7 @@ mod probing;
 mod recoveries;
 mod refusal;
 mod servers;
+mod shared;
 mod stored;
 mod survey;
 mod tables;
