@@ -12,6 +12,7 @@ use crate::refusal::{Outcome, Refusal};
 use crate::servers;
 use crate::shared::Shared;
 use crate::tables;
+use crate::tasks;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use thunderhead_metastore::{Metastore, News};
@@ -186,7 +187,7 @@ impl ServiceState {
         for news in self.shared.turn_keeper(now, leads) {
             match news {
                 News::Won(fence) => {
-                    let leadership = Leadership::begin(Rc::clone(&self.shared), fence);
+                    let leadership = Leadership::begin(Rc::clone(&self.shared), fence, tasks::run);
                     self.leadership.replace(Some(leadership));
                 }
                 News::Lost(fence) => {

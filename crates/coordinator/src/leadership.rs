@@ -17,6 +17,8 @@
 //! under a new holder id. (Under the same id it could get the same token again, and a write of its
 //! earlier leadership could arrive after the whole state was read.)
 
+mod tasks;
+
 use crate::cluster::Cluster;
 use crate::formats::Coordinators;
 use crate::leases::Leases;
@@ -32,7 +34,6 @@ use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, check_format, id_in, key_of, of_value, to_value,
 };
-use crate::tasks::{self, Task};
 use crate::waiting::{Guard, Lock, Signal, all, within};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -52,6 +53,8 @@ use thunderhead_runtime::tasks::Sleep;
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Followed, OwnedSince, to_body};
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
+
+pub(crate) use tasks::{RunTask, Task};
 
 /// The state of one leadership.
 pub(crate) struct Leadership {
@@ -78,7 +81,9 @@ pub(crate) struct Leadership {
     named: Cell<(MasterId, ServerId)>,
     /// Raised when a server knows a later state of the cluster than this leader.
     is_refused: Signal,
-    pub(crate) running_tasks: RefCell<BTreeSet<Task>>,
+    running_tasks: RefCell<BTreeSet<Task>>,
+    /// Does the work of a task.
+    run_task: RunTask,
     pub(crate) leases: Leases,
     /// The backups that have freed replicas of former masters.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
@@ -124,8 +129,9 @@ impl Backoff {
 }
 
 impl Leadership {
-    /// Begins a leadership: reads the whole recorded state, then serves.
-    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Leadership> {
+    /// Begins a leadership: reads the whole recorded state, then serves. `run_task` does the work of
+    /// its tasks.
+    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence, run_task: RunTask) -> Rc<Leadership> {
         let settings = shared.options.settings.clone();
         let nothing = ClusterRecord::new(shared.options.newest_format, ClusterId(0), settings);
         let leadership = Rc::new(Leadership {
@@ -144,6 +150,7 @@ impl Leadership {
             named: Cell::default(),
             is_refused: Signal::default(),
             running_tasks: RefCell::default(),
+            run_task,
             leases: Leases::default(),
             freed: RefCell::default(),
             inherited: InheritedReplicas::default(),
@@ -618,7 +625,7 @@ impl Leadership {
         self.shared.unremark("loading");
         self.loaded.set(Some(self.now()));
         tracing::info!("this coordinator leads, and has read the recorded state");
-        tasks::ensure_all_running(self);
+        self.ensure_all_running();
     }
 
     /// Task: while the metastore has refused the last write, tries whether it accepts writes again.

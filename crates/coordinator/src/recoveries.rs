@@ -43,11 +43,10 @@ mod report;
 mod running_survey;
 mod taking_back;
 
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Backoff, Leadership, Task};
 use crate::servers::all_freed;
 use crate::stored::Former;
 use crate::survey::FoundLog;
-use crate::tasks::{Task, ensure_running};
 use crate::waiting::within;
 use attempt::{Completeness, Stage};
 use begin::{Message, divide, tell_masters};
@@ -252,7 +251,7 @@ async fn begin_anew(
         if leadership.put_table(table).await.is_err() {
             return false;
         }
-        ensure_running(leadership, Task::Settle(id));
+        leadership.ensure_running(Task::Settle(id));
     }
     true
 }

@@ -2,7 +2,7 @@
 
 use crate::cluster::{ended, gone, raise_epoch};
 use crate::formats;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Backoff, Leadership, Task};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
@@ -10,7 +10,6 @@ use crate::probes;
 use crate::recoveries::{self, Need, on_rest_freed, rest_to_free};
 use crate::refusal::{Outcome, Refusal};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
-use crate::tasks::{Task, ensure_running};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -248,10 +247,10 @@ pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outc
     leadership.put_server(record.clone()).await?;
     let ServerRecord { server, generation, host, .. } = &record;
     tracing::info!(%server, generation, host, "a server is up");
-    ensure_running(leadership, Task::Tell(record.server, record.generation));
-    ensure_running(leadership, Task::Free(record.server, record.generation));
+    leadership.ensure_running(Task::Tell(record.server, record.generation));
+    leadership.ensure_running(Task::Free(record.server, record.generation));
     for former in &record.former {
-        ensure_running(leadership, Task::Recover(former.master));
+        leadership.ensure_running(Task::Recover(former.master));
     }
     Ok(enlisted(leadership, &record))
 }
@@ -276,7 +275,7 @@ async fn end_whose_place_it_takes(
         let record = ended(&old);
         leadership.put_server(record.clone()).await?;
         for former in &record.former {
-            ensure_running(leadership, Task::Recover(former.master));
+            leadership.ensure_running(Task::Recover(former.master));
         }
         let text = format!(
             "{} has taken the place of {server}{}; if both run, give each an address of its own",
@@ -331,7 +330,7 @@ pub(crate) async fn end_generation(
     let record = ended(&old);
     leadership.put_server(record.clone()).await?;
     for former in &record.former {
-        ensure_running(leadership, Task::Recover(former.master));
+        leadership.ensure_running(Task::Recover(former.master));
     }
     Ok(())
 }
