@@ -20,14 +20,15 @@
 mod tasks;
 
 use crate::cluster::Cluster;
-use crate::formats::Coordinators;
-use crate::leases::Leases;
+use crate::knowledge::attempts::Attempts;
+use crate::knowledge::coordinators::Coordinators;
+use crate::knowledge::inherited::InheritedReplicas;
+use crate::knowledge::leases::Leases;
+use crate::knowledge::watch::Watch;
 use crate::limits::{
     BUSY_HINT, IDS_PASSED_OVER, LEADERSHIP_MAX, METASTORE_TRIED, RETRY_MAX, RETRY_MIN, STANDS_BACK,
     VERSION_BITS, WRITES_AT_ONCE,
 };
-use crate::probes::Watch;
-use crate::recoveries::{Attempts, InheritedReplicas};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::stored::{
@@ -129,8 +130,8 @@ impl Backoff {
 }
 
 impl Leadership {
-    /// Begins a leadership: reads the whole recorded state, then serves. `run_task` does the work of
-    /// its tasks.
+    /// Begins a leadership: reads the whole recorded state, then serves. `run_task` does the work
+    /// of its tasks.
     pub(crate) fn begin(shared: Rc<Shared>, fence: Fence, run_task: RunTask) -> Rc<Leadership> {
         let settings = shared.options.settings.clone();
         let nothing = ClusterRecord::new(shared.options.newest_format, ClusterId(0), settings);
@@ -384,7 +385,7 @@ impl Leadership {
     /// exist.
     async fn lead_above(&self, followed: u64) -> Result<(), Refusal> {
         let _lock = self.lock_updates().await;
-        self.leases.pass_over(self, IDS_PASSED_OVER).await?;
+        crate::leases::pass_over(self, IDS_PASSED_OVER).await?;
         let mut record = self.cluster().record.clone();
         let Ids { master, server, .. } = self.cluster().ids;
         let from = |first: u64| (first, first.saturating_add(IDS_PASSED_OVER));

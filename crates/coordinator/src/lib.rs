@@ -48,6 +48,7 @@
 mod cluster;
 mod coordinator;
 mod formats;
+mod knowledge;
 mod leadership;
 mod leases;
 pub mod limits;

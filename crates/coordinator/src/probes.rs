@@ -41,6 +41,7 @@
 //! the check follows. With the usual 100 and 150 ms, detection takes about 0.1 s after a process
 //! crashed, and 0.5 to 0.6 s after a machine fell silent.
 
+use crate::knowledge::watch::PendingVerdict;
 use crate::leadership::Leadership;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
 use crate::probing::Rounds;
@@ -48,8 +49,8 @@ use crate::refusal::Outcome;
 use crate::servers;
 use crate::stored::ServerRecord;
 use crate::waiting::{Signal, all, within};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
@@ -82,42 +83,6 @@ const RESPITE: Duration = Duration::from_millis(50);
 
 /// The most own probes without an answer.
 const PROBES_MAX: usize = 8;
-
-/// This leadership's knowledge about silent and crashed servers.
-#[derive(Default)]
-pub(crate) struct Watch {
-    /// The servers that are being checked, with their generations.
-    suspicions: RefCell<BTreeMap<ServerId, u64>>,
-    /// The servers that have just answered. They are not suspected until the given time.
-    cleared: RefCell<BTreeMap<ServerId, (u64, Time)>>,
-    /// The verdicts to write.
-    pending_verdicts: RefCell<Vec<PendingVerdict>>,
-    /// The servers that were declared crashed, when, and why.
-    verdicts: RefCell<BTreeMap<ServerId, (u64, Time, String)>>,
-    /// When the latest probe was sent that each server has answered.
-    last_answered: RefCell<BTreeMap<ServerId, Time>>,
-    /// The silent servers that are not declared crashed, with their generations, and why not.
-    undecided: RefCell<BTreeMap<ServerId, (u64, String)>>,
-    /// The number of own probes without an answer.
-    probes: Cell<usize>,
-}
-
-impl Watch {
-    /// Drops all knowledge of a server that the cluster has forgotten.
-    pub(crate) fn forget(&self, server: ServerId) {
-        self.cleared.borrow_mut().remove(&server);
-        self.verdicts.borrow_mut().remove(&server);
-        self.last_answered.borrow_mut().remove(&server);
-        self.undecided.borrow_mut().remove(&server);
-    }
-}
-
-struct PendingVerdict {
-    server: ServerId,
-    generation: u64,
-    why: String,
-    not_after: Time,
-}
 
 /// The result of one probe.
 enum ProbeResult {

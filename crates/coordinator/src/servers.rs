@@ -2,12 +2,13 @@
 
 use crate::cluster::{ended, gone, raise_epoch};
 use crate::formats;
+use crate::knowledge::attempts::Need;
 use crate::leadership::{Backoff, Leadership, Task};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
 use crate::probes;
-use crate::recoveries::{self, Need, on_rest_freed, rest_to_free};
+use crate::recoveries::{self, on_rest_freed, rest_to_free};
 use crate::refusal::{Outcome, Refusal};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
 use std::collections::BTreeSet;

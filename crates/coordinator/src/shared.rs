@@ -1,5 +1,5 @@
-//! The state that a coordinator has from its start to its end, whether it leads or not: its options,
-//! its connection to the metastore, the keeper of its lease, its remarks for operators.
+//! The state that a coordinator has from its start to its end, whether it leads or not: its
+//! options, its connection to the metastore, the keeper of its lease, its remarks for operators.
 //!
 //! It knows no leadership. The service begins and ends leaderships (module `coordinator`).
 

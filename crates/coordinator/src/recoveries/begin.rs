@@ -16,10 +16,10 @@
 //! time the parts have twice as long.
 
 use super::Step;
-use super::attempt::{Attempt, PartState, Round, Stage};
 use super::running_survey::is_for_good;
 use super::taking_back;
 use crate::cluster::{Cluster, shards_of, split};
+use crate::knowledge::attempts::{Attempt, PartState, Round, Stage};
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
 use crate::placement::order::{Order, order};

@@ -28,8 +28,8 @@
 //! before: if the heir owns only some of the tablets, because the leader crashed while it wrote the
 //! owners, the others are recovered from these replicas.
 
-use super::attempt::Attempt;
 use crate::cluster::{Cluster, lineage};
+use crate::knowledge::attempts::Attempt;
 use crate::leadership::Leadership;
 use crate::limits::LINEAGE_MAX;
 use crate::placement::rooms::Room;
