@@ -8,5 +8,6 @@
 pub(crate) mod attempts;
 pub(crate) mod coordinators;
 pub(crate) mod inherited;
+pub(crate) mod later_state;
 pub(crate) mod leases;
 pub(crate) mod watch;

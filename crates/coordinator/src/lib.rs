@@ -49,6 +49,7 @@ mod cluster;
 mod coordinator;
 mod formats;
 mod knowledge;
+mod later_state;
 mod leadership;
 mod leases;
 pub mod limits;

@@ -3,6 +3,7 @@
 use crate::cluster::{ended, gone, raise_epoch};
 use crate::formats;
 use crate::knowledge::attempts::Need;
+use crate::later_state;
 use crate::leadership::{Backoff, Leadership, Task};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
@@ -30,7 +31,7 @@ pub(crate) async fn register(leadership: &Rc<Leadership>, message: Register) -> 
             leadership.shared.note_foreign_peer(&server.to_string(), cluster);
             return Err(Status::WrongCluster.into());
         }
-        leadership.compare_with(server, message.followed)?;
+        later_state::compare(leadership, server, message.followed)?;
         if !leadership.cluster().has_given_out(server) {
             return Err(Status::UnknownServer.into());
         }
@@ -191,7 +192,7 @@ pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outc
     }
     let _lock = leadership.try_lock_updates().await?;
     formats::admit(leadership, message.newest_format)?;
-    leadership.compare_with(message.server, message.followed)?;
+    later_state::compare(leadership, message.server, message.followed)?;
     let old = leadership.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
     let Some(old) = old else {
         // It was registered and is forgotten: this generation is over. Its next one registers

@@ -4,6 +4,7 @@
 //! for a change. So it does not matter which other task made the change, or under which leader.
 
 use crate::formats;
+use crate::later_state;
 use crate::leadership::{Leadership, Task};
 use crate::leases;
 use crate::migrations;
@@ -27,7 +28,7 @@ pub(crate) fn run(busy: Rc<Leadership>, task: Task) -> Pin<Box<dyn Future<Output
             Task::Expire => leases::expire(&busy).await,
             Task::Watch => probes::watch(&busy).await,
             Task::TryMetastore => busy.try_metastore().await,
-            Task::LeadAbove => busy.lead_above_all().await,
+            Task::LeadAbove => later_state::lead_above_all(&busy).await,
             Task::WatchCoordinators => formats::watch(&busy).await,
         }
     })
