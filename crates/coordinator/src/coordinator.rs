@@ -13,6 +13,7 @@ use crate::servers;
 use crate::shared::Shared;
 use crate::tables;
 use crate::tasks;
+use crate::verdicts;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use thunderhead_metastore::{Metastore, News};
@@ -103,7 +104,7 @@ impl Handle {
         let busy = Rc::clone(&leadership);
         leadership.spawn(async move {
             let mut backoff = Backoff::default();
-            while servers::failed(&busy, server, generation).await.is_err() {
+            while verdicts::failed(&busy, server, generation).await.is_err() {
                 busy.sleep(backoff.next()).await;
             }
         });

@@ -53,7 +53,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
 use thunderhead_wire::command::CommandHeader;
-use thunderhead_wire::control::{OwnedSince, to_body};
+use thunderhead_wire::control::{OwnedSince, ServerState, to_body};
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
 pub(crate) use tasks::{RunTask, Task};
@@ -263,6 +263,13 @@ impl Leadership {
 
     pub(crate) fn cluster(&self) -> Ref<'_, Cluster> {
         self.cluster.borrow()
+    }
+
+    /// Returns a server, if this generation is up.
+    pub(crate) fn record_of(&self, server: ServerId, generation: u64) -> Option<ServerRecord> {
+        let cluster = self.cluster();
+        let record = cluster.server(server)?;
+        (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
     }
 
     fn cluster_mut(&self) -> RefMut<'_, Cluster> {

@@ -67,6 +67,7 @@ mod stored;
 mod survey;
 mod tables;
 mod tasks;
+mod verdicts;
 mod waiting;
 
 pub use coordinator::{Coordinator, Handle};

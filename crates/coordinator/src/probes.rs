@@ -46,8 +46,8 @@ use crate::leadership::Leadership;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
 use crate::probing::Rounds;
 use crate::refusal::Outcome;
-use crate::servers;
 use crate::stored::ServerRecord;
+use crate::verdicts;
 use crate::waiting::{Signal, all, within};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -195,7 +195,7 @@ fn is_alone(leadership: &Leadership, server: ServerId) -> bool {
 /// Handles a server's report that another one does not answer, or that it ends itself.
 pub(crate) fn suspected(leadership: &Rc<Leadership>, message: Suspect) -> Outcome {
     let Suspect { server, generation, by: (by, by_generation), why } = message;
-    if servers::record_of(leadership, by, by_generation).is_none() {
+    if leadership.record_of(by, by_generation).is_none() {
         return Err(Status::Deposed.into());
     }
     if leadership.shared.options.probing.is_on() {
@@ -207,7 +207,7 @@ pub(crate) fn suspected(leadership: &Rc<Leadership>, message: Suspect) -> Outcom
 
 /// Checks a suspected server, unless it was checked just now.
 fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
-    if servers::record_of(leadership, server, generation).is_none() {
+    if leadership.record_of(server, generation).is_none() {
         return;
     }
     let watch = &leadership.watch;
@@ -260,10 +260,10 @@ async fn write_verdicts(leadership: &Rc<Leadership>) {
     let now = leadership.now();
     let writes = pending.into_iter().filter(|it| now <= it.not_after).map(|verdict| async move {
         let PendingVerdict { server, generation, why, .. } = verdict;
-        if servers::record_of(leadership, server, generation).is_none() {
+        if leadership.record_of(server, generation).is_none() {
             return;
         }
-        match servers::end_generation(leadership, server, generation).await {
+        match verdicts::end_generation(leadership, server, generation).await {
             Ok(()) => {
                 tracing::warn!(%server, generation, why, "a server is declared crashed");
                 let verdict = (generation, leadership.now(), why);
@@ -283,7 +283,7 @@ async fn check_server(
     generation: u64,
 ) -> CheckResult {
     for _ in 0..ATTEMPTS {
-        let Some(record) = servers::record_of(leadership, server, generation) else {
+        let Some(record) = leadership.record_of(server, generation) else {
             return CheckResult::Here;
         };
         let began = leadership.now();
@@ -474,9 +474,9 @@ pub(crate) fn remarks(leadership: &Leadership) -> Vec<String> {
         }
     };
     let undecided = leadership.watch.undecided.borrow();
-    let silent = undecided.iter().filter(|(server, (generation, _))| {
-        servers::record_of(leadership, **server, *generation).is_some()
-    });
+    let silent = undecided
+        .iter()
+        .filter(|(server, (generation, _))| leadership.record_of(**server, *generation).is_some());
     let silent = silent.map(|(server, (_, because))| {
         format!("{server} does not answer, but is not declared crashed: {because}")
     });

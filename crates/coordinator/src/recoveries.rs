@@ -41,6 +41,7 @@
 
 mod begin;
 mod failures;
+mod freeing;
 mod inherited;
 mod report;
 mod running_survey;
@@ -48,11 +49,11 @@ mod taking_back;
 
 use crate::knowledge::attempts::{Completeness, Need, RunningSurvey, Stage, shortened};
 use crate::leadership::{Backoff, Leadership, Task};
-use crate::servers::all_freed;
 use crate::stored::Former;
 use crate::survey::FoundLog;
 use crate::waiting::within;
 use begin::{Message, divide, tell_masters};
+use freeing::all_freed;
 use running_survey::SurveyState;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -60,7 +61,7 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::RecoveryInfo;
 use thunderhead_wire::{MasterId, ServerId, TableId};
 
-pub(crate) use inherited::{on_rest_freed, to_free as rest_to_free};
+pub(crate) use freeing::free_replicas;
 pub(crate) use report::recovered;
 
 /// Returns the recoveries in progress.

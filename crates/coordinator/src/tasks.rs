@@ -21,7 +21,9 @@ pub(crate) fn run(busy: Rc<Leadership>, task: Task) -> Pin<Box<dyn Future<Output
     Box::pin(async move {
         match task {
             Task::Tell(server, generation) => servers::tell(&busy, server, generation).await,
-            Task::Free(server, generation) => servers::free(&busy, server, generation).await,
+            Task::Free(server, generation) => {
+                recoveries::free_replicas(&busy, server, generation).await
+            }
             Task::Settle(table) => tables::settle(&busy, table).await,
             Task::Migrate(table, number) => migrations::finish(&busy, table, number).await,
             Task::Recover(master) => recoveries::finish(&busy, master).await,

@@ -83,7 +83,7 @@ pub(super) fn forget(leadership: &Leadership, master: MasterId) {
 }
 
 /// Returns the next message to a backup.
-pub(crate) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeRest> {
+pub(super) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeRest> {
     let inherited = leadership.inherited.0.borrow();
     let mut due = inherited.iter().filter(|(_, log)| !log.left.contains_key(&server));
     due.find_map(|(master, log)| {
@@ -93,7 +93,7 @@ pub(crate) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeR
 }
 
 /// Notes that a backup has freed the rest, and how many replicas it has left.
-pub(crate) fn on_rest_freed(leadership: &Leadership, server: ServerId, told: &FreeRest, left: u64) {
+pub(super) fn on_rest_freed(leadership: &Leadership, server: ServerId, told: &FreeRest, left: u64) {
     if let Some(log) = leadership.inherited.0.borrow_mut().get_mut(&told.master)
         && log.keep.as_deref() == Some(&told.keep)
     {
