@@ -1,4 +1,4 @@
-//! The end of a leadership whose recorded state is an earlier one than servers know.
+//! Ends a leadership whose recorded state is earlier than the state that servers know.
 //!
 //! Servers name the latest state that they have followed: a leadership by its number, and ids that
 //! were given out. If the recorded state is older, the metastore was restored from a copy, or a

@@ -21,6 +21,23 @@
 //!   example until all servers know a change. A new leader finds all tasks in the recorded state,
 //!   which alone remembers them.
 //!
+//! # Layers
+//!
+//! A module uses only modules of lower rows. A topic that needs the work of a higher row asks for a
+//! task by its name, and `tasks` does the work of each name.
+//!
+//! ```text
+//!   coordinator                             decodes requests, begins and ends leaderships
+//!   tasks                                   does the work of each named task
+//!   servers, migrations                     topics
+//!   recoveries, tables, probes, later_state
+//!   placement, verdicts, formats, leases
+//!   leadership                              the update lock, writes, messages, names of tasks
+//!   knowledge, shared                       state of one leadership, state of the process
+//!   cluster, survey, refusal                the recorded state, the search for a log
+//!   stored, options, limits, waiting, …     records, settings, primitives
+//! ```
+//!
 //! # Promises
 //!
 //! - A change that was answered with *ok* is durable, and holds under every later leader.
