@@ -3,15 +3,15 @@
 //! Plain data and plain logic, without time and without waiting. All of it is recorded already.
 
 mod changes;
+mod lineage;
 mod map;
 
 use crate::limits::{EPOCHS_MAX, SHARDS_MAX, TABLETS_MAX};
-use crate::recoveries::{inherited, lineage};
-use crate::rooms::Room;
 use crate::stored::{
     ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
 use changes::Changes;
+use lineage::inherited;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
@@ -19,6 +19,8 @@ use thunderhead_wire::control::{
     BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+
+pub(crate) use lineage::lineage;
 
 /// The place of a present master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,6 +253,11 @@ impl Cluster {
         self.tables.len()
     }
 
+    /// Returns the number of a master's tablets, without those of dropped tables.
+    pub(crate) fn tablets_count(&self, master: MasterId) -> usize {
+        self.of_master.get(&master).map_or(0, BTreeSet::len)
+    }
+
     /// Returns the table of a name.
     pub(crate) fn named(&self, name: &str) -> Option<&TableRecord> {
         self.tables.get(self.names.get(name)?)
@@ -333,58 +340,6 @@ impl Cluster {
         let min_replicas = Some(self.record.settings.min_replicas);
         let format = self.record.format;
         ServerList { version: self.list_version(), min_replicas, format, servers }
-    }
-
-    /// Returns the masters for new tablets, the best first. Masters with the fewest tablets come
-    /// first, and one of each server before a second one of any.
-    pub(crate) fn by_load(&self) -> Vec<MasterId> {
-        let mut order = Vec::new();
-        for server in self.servers.values() {
-            let of =
-                |shard: &ShardRecord| self.of_master.get(&shard.master).map_or(0, BTreeSet::len);
-            let all: usize = server.shards.iter().map(of).sum();
-            let mut shards: Vec<_> = server.shards.iter().map(|it| (of(it), it.master)).collect();
-            shards.sort_unstable();
-            // Each further shard of a server counts as if the ones before it had got their tablet
-            // already.
-            let ranked = shards.into_iter().enumerate();
-            order.extend(ranked.map(|(rank, (has, master))| (has, all + rank, master)));
-        }
-        order.sort_unstable();
-        order.into_iter().map(|(_, _, master)| master).collect()
-    }
-
-    /// Returns the masters for new tablets, the best first. Masters that report that they have no
-    /// room are left out, and masters that have not answered come last.
-    pub(crate) fn with_room(&self, rooms: &BTreeMap<MasterId, Room>) -> Vec<MasterId> {
-        let mut masters = self.by_load();
-        masters.retain(|master| rooms.get(master).is_none_or(|room| room.bytes > 0));
-        // The order stays otherwise.
-        masters.sort_by_key(|master| !rooms.contains_key(master));
-        masters
-    }
-
-    /// Returns the tablets of a new table on the first `span` masters, or none if there are no
-    /// masters.
-    pub(crate) fn spread(&self, span: u32, masters: Vec<MasterId>) -> Vec<TabletRecord> {
-        let count = (span as usize).clamp(1, TABLETS_MAX).min(masters.len());
-        let bound = |number: usize| {
-            let hashes = (u128::from(u64::MAX) + 1) * number as u128 / count.max(1) as u128;
-            hashes as u64
-        };
-        let tablets = masters.into_iter().take(count).enumerate();
-        tablets
-            .map(|(number, master)| TabletRecord {
-                first: KeyHash(bound(number)),
-                // One less than the next tablet's first hash. The last tablet ends with the highest
-                // hash.
-                last: KeyHash(bound(number + 1).wrapping_sub(1)),
-                master,
-                since: SegmentId::NONE,
-                taken: false,
-                migrating: None,
-            })
-            .collect()
     }
 
     /// Returns the shards of a former master's server if the server has restarted. The shard with

@@ -19,27 +19,19 @@
 //! The switch is refused while any program does not know the format: a server of the cluster, even
 //! a server that is down, or a coordinator. The switch holds the update lock, and servers enlist
 //! under it, so no server enlists during a switch.
+//!
+//! [`COORDINATOR_GONE`]: crate::limits::COORDINATOR_GONE
 
-use crate::coordinator::{Outcome, Refusal, Shared};
+use crate::knowledge::coordinators::CoordinatorRecord;
 use crate::leadership::Leadership;
-use crate::limits::{ANNOUNCED_EVERY, COORDINATOR_GONE, COORDINATORS_MAX};
+use crate::limits::{ANNOUNCED_EVERY, COORDINATORS_MAX};
+use crate::refusal::{Outcome, Refusal};
+use crate::shared::Shared;
 use crate::stored::{COORDINATORS, to_value};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use thunderhead_metastore::{Answer, Change, Entry, Error, Key, Page, Prefix, Request, Version};
-use thunderhead_runtime::Time;
 use thunderhead_wire::control::{ChangeSettings, KnownFormat, Program, SettingsChanged, to_body};
 use thunderhead_wire::{Format, Status};
-
-/// A coordinator's value about itself. No other coordinator rewrites it, so unknown fields are
-/// ignored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CoordinatorRecord {
-    /// Its address, for people. Several coordinators may have the same one.
-    pub(crate) address: String,
-    pub(crate) newest_format: Format,
-}
 
 /// Begins to announce this coordinator's formats in the metastore, for as long as it runs.
 pub(crate) fn announce(shared: &Rc<Shared>) {
@@ -107,38 +99,6 @@ async fn write(
         shared.metastore.ask(shared.now(), Request::Write { key: key.clone(), change, fence: None })
     };
     Some(answer.await)
-}
-
-/// The coordinators that a leader knows: for each key its record, and when the leader saw it
-/// change.
-#[derive(Debug, Default)]
-pub(crate) struct Coordinators(BTreeMap<Key, KnownCoordinator>);
-
-#[derive(Clone, Debug)]
-struct KnownCoordinator {
-    version: Version,
-    changed: Time,
-    record: CoordinatorRecord,
-}
-
-impl Coordinators {
-    /// Takes over the metastore's values. Returns the keys of coordinators that do not run, with
-    /// their versions.
-    fn learn(&mut self, entries: Vec<Entry>, now: Time) -> Vec<(Key, Version)> {
-        let before = std::mem::take(&mut self.0);
-        for Entry { key, value, version } in entries {
-            let Ok(record) = serde_json::from_slice(&value) else { continue };
-            let same = before.get(&key).filter(|known| known.version == version);
-            let changed = same.map_or(now, |known| known.changed);
-            self.0.insert(key, KnownCoordinator { version, changed, record });
-        }
-        let is_gone = |known: &&KnownCoordinator| now >= known.changed + COORDINATOR_GONE;
-        let gone = self.0.iter().filter(|(_, known)| is_gone(known));
-        let gone: Vec<(Key, Version)> =
-            gone.map(|(key, known)| (key.clone(), known.version)).collect();
-        gone.iter().for_each(|(key, _)| _ = self.0.remove(key));
-        gone
-    }
 }
 
 /// Task: keeps the list of coordinators.
@@ -249,30 +209,4 @@ pub(crate) async fn change_settings(
     let record = &leadership.cluster().record;
     let (settings, format) = (record.settings.clone(), record.format);
     Ok(to_body(&SettingsChanged { settings, format, lacking }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_coordinator_that_stops_writing_its_value_counts_as_gone() {
-        let entry = |name: &str, version| Entry {
-            key: Key::new(format!("{COORDINATORS}{name}")).expect("a good key"),
-            value: br#"{"address":"a:1","newest_format":2,"colour":"red"}"#.to_vec(),
-            version: Version(version),
-        };
-        let mut known = Coordinators::default();
-        let second = std::time::Duration::from_secs(1);
-        let begun = Time(0) + second;
-        assert_eq!(known.learn(vec![entry("a", 1), entry("b", 1)], begun), []);
-        let later = begun + (COORDINATOR_GONE - second);
-        assert_eq!(known.learn(vec![entry("a", 2), entry("b", 1)], later), []);
-        let at = begun + COORDINATOR_GONE;
-        let gone = known.learn(vec![entry("a", 2), entry("b", 1)], at);
-        assert_eq!(gone, [(entry("b", 1).key, Version(1))]);
-        assert_eq!(known.0.len(), 1);
-        let left = known.0.values().next().expect("one is left");
-        assert_eq!(left.record.newest_format, Format(2), "an unknown field is ignored");
-    }
 }

@@ -17,21 +17,25 @@
 //! under a new holder id. (Under the same id it could get the same token again, and a write of its
 //! earlier leadership could arrive after the whole state was read.)
 
+mod tasks;
+
 use crate::cluster::Cluster;
-use crate::coordinator::{Refusal, Shared};
-use crate::formats::Coordinators;
-use crate::leases::Leases;
+use crate::knowledge::attempts::Attempts;
+use crate::knowledge::coordinators::Coordinators;
+use crate::knowledge::inherited::InheritedReplicas;
+use crate::knowledge::later_state::LaterState;
+use crate::knowledge::leases::Leases;
+use crate::knowledge::watch::Watch;
 use crate::limits::{
-    BUSY_HINT, IDS_PASSED_OVER, LEADERSHIP_MAX, LOADING_HINT, METASTORE_HINT, METASTORE_TRIED,
-    RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
+    LEADERSHIP_MAX, METASTORE_TRIED, RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS,
+    WRITES_AT_ONCE,
 };
-use crate::probes::Watch;
-use crate::recoveries::{Attempts, InheritedReplicas};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, check_format, id_in, key_of, of_value, to_value,
 };
-use crate::tasks::{self, Task};
 use crate::waiting::{Guard, Lock, Signal, all, within};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -49,8 +53,10 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
 use thunderhead_wire::command::CommandHeader;
-use thunderhead_wire::control::{Followed, OwnedSince, to_body};
+use thunderhead_wire::control::{OwnedSince, ServerState, to_body};
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
+
+pub(crate) use tasks::{RunTask, Task};
 
 /// The state of one leadership.
 pub(crate) struct Leadership {
@@ -71,13 +77,11 @@ pub(crate) struct Leadership {
     pub(crate) changed: Signal,
     /// Raised when the metastore has refused a write.
     troubled: Signal,
-    /// The highest number of a leadership that a server follows.
-    followed: Cell<u64>,
-    /// The highest ids of a master and of a server that a server knows.
-    named: Cell<(MasterId, ServerId)>,
-    /// Raised when a server knows a later state of the cluster than this leader.
-    is_refused: Signal,
-    pub(crate) running_tasks: RefCell<BTreeSet<Task>>,
+    /// The latest state of the cluster that servers know.
+    pub(crate) later: LaterState,
+    running_tasks: RefCell<BTreeSet<Task>>,
+    /// Does the work of a task.
+    run_task: RunTask,
     pub(crate) leases: Leases,
     /// The backups that have freed replicas of former masters.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
@@ -123,8 +127,9 @@ impl Backoff {
 }
 
 impl Leadership {
-    /// Begins a leadership: reads the whole recorded state, then serves.
-    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Leadership> {
+    /// Begins a leadership: reads the whole recorded state, then serves. `run_task` does the work
+    /// of its tasks.
+    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence, run_task: RunTask) -> Rc<Leadership> {
         let settings = shared.options.settings.clone();
         let nothing = ClusterRecord::new(shared.options.newest_format, ClusterId(0), settings);
         let leadership = Rc::new(Leadership {
@@ -139,10 +144,9 @@ impl Leadership {
             update_lock: Lock::default(),
             changed: Signal::default(),
             troubled: Signal::default(),
-            followed: Cell::new(0),
-            named: Cell::default(),
-            is_refused: Signal::default(),
+            later: LaterState::default(),
             running_tasks: RefCell::default(),
+            run_task,
             leases: Leases::default(),
             freed: RefCell::default(),
             inherited: InheritedReplicas::default(),
@@ -170,6 +174,24 @@ impl Leadership {
         }
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    /// Ends the leadership from within and requests the next one.
+    fn give_back(&self) {
+        self.give_back_until(Time(0));
+    }
+
+    /// Ends the leadership from within and does not request the next one before a time: another
+    /// coordinator may do better.
+    fn give_back_until(&self, time: Time) {
+        self.end();
+        self.shared.release(&self.fence);
+        self.shared.renew_keeper_at(time);
+    }
+
     /// Returns the proof of the leadership.
     pub(crate) fn fence(&self) -> &Fence {
         &self.fence
@@ -183,7 +205,7 @@ impl Leadership {
 
     /// Returns the leadership's number. Of two leaderships of a cluster, the later one has the
     /// higher number.
-    fn number(&self, record: &ClusterRecord) -> u64 {
+    pub(crate) fn number(&self, record: &ClusterRecord) -> u64 {
         self.fence.token.0.saturating_add(record.leadership_base)
     }
 
@@ -243,6 +265,13 @@ impl Leadership {
         self.cluster.borrow()
     }
 
+    /// Returns a server, if this generation is up.
+    pub(crate) fn record_of(&self, server: ServerId, generation: u64) -> Option<ServerRecord> {
+        let cluster = self.cluster();
+        let record = cluster.server(server)?;
+        (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
+    }
+
     fn cluster_mut(&self) -> RefMut<'_, Cluster> {
         self.cluster.borrow_mut()
     }
@@ -276,117 +305,14 @@ impl Leadership {
     }
 
     /// Notes that a server follows a later leadership.
-    fn on_later_leadership(&self, at: impl std::fmt::Display, number: u64) {
+    pub(crate) fn on_later_leadership(&self, at: impl std::fmt::Display, number: u64) {
         if number > LEADERSHIP_MAX {
             let text = format!(
                 "{at} follows a leadership with the number {number}, which is above the limit"
             );
             return self.shared.remark_event("leadership", &text);
         }
-        self.followed.set(self.followed.get().max(number));
-        self.is_refused.raise();
-    }
-
-    /// Compares the latest state that a server has followed with the recorded one. Refuses as long
-    /// as the recorded state is the earlier one: this leader must give out no ids, because that
-    /// state may have given them out.
-    pub(crate) fn compare_with(&self, server: ServerId, followed: Followed) -> Result<(), Refusal> {
-        let own = self.number(&self.cluster().record);
-        if followed.leadership > own {
-            self.on_later_leadership(server, followed.leadership);
-        }
-        let ids = self.cluster().ids;
-        // Ids far above come from a damaged record. Skipping them would use up the ids.
-        let is_skipped = |id: u64, next: u64| id.saturating_sub(next) < IDS_PASSED_OVER;
-        let (mut master, mut of_server) = self.named.get();
-        if is_skipped(followed.master.0, ids.master) {
-            master = master.max(followed.master);
-        }
-        if is_skipped(server.0, ids.server) {
-            of_server = of_server.max(server);
-        }
-        self.named.set((master, of_server));
-        if self.later_state().is_none() {
-            return Ok(());
-        }
-        self.is_refused.raise();
-        Err(Refusal { status: Status::Busy, hint: BUSY_HINT })
-    }
-
-    /// Returns a description of the later state that servers know, if they know one.
-    fn later_state(&self) -> Option<String> {
-        let (own, followed) = (self.number(&self.cluster().record), self.followed.get());
-        let (ids, (master, server)) = (self.cluster().ids, self.named.get());
-        if followed > own {
-            Some(format!("servers follow the leadership {followed}, and this one is only {own}"))
-        } else if master.0 >= ids.master {
-            Some(format!("servers know {master}, and this leadership has not given out its id"))
-        } else if server.0 >= ids.server {
-            Some(format!("{server} has an id that this leadership has not given out"))
-        } else {
-            None
-        }
-    }
-
-    /// Task: if servers know a later state of the cluster, this coordinator ends its leadership and
-    /// leads again as the latest. If two coordinators share the metastore, only the later one can
-    /// write that. Otherwise the metastore was restored from a copy: its next tokens were granted
-    /// before, and servers that have seen them refuse all commands.
-    pub(crate) async fn lead_above_all(self: &Rc<Self>) {
-        let mut backoff = Backoff::default();
-        loop {
-            let seen = self.is_refused.seen();
-            let Some(later) = self.later_state() else {
-                self.is_refused.after(seen).await;
-                continue;
-            };
-            let own = self.number(&self.cluster().record);
-            if self.lead_above(self.followed.get().max(own)).await.is_err() {
-                self.sleep(backoff.next()).await;
-                continue;
-            }
-            let text = format!(
-                "{later}: the metastore is an older copy, and later changes of the cluster are forgotten. \
-                 This coordinator leads again, as a later one"
-            );
-            self.give_up(&text).await;
-        }
-    }
-
-    /// Writes that the numbers of the next leaderships are above a given one. Before that, it skips
-    /// all ids that the newer state may have given out: masters and leases of that state still
-    /// exist.
-    async fn lead_above(&self, followed: u64) -> Result<(), Refusal> {
-        let _lock = self.lock_updates().await;
-        self.leases.pass_over(self, IDS_PASSED_OVER).await?;
-        let mut record = self.cluster().record.clone();
-        let Ids { master, server, .. } = self.cluster().ids;
-        let from = |first: u64| (first, first.saturating_add(IDS_PASSED_OVER));
-        let mut is_new = false;
-        for (unknown, skipped) in [
-            (&mut record.unknown_masters, from(master)),
-            (&mut record.unknown_servers, from(server)),
-        ] {
-            if unknown.last() != Some(&skipped) {
-                unknown.push(skipped);
-                is_new = true;
-            }
-        }
-        if is_new {
-            // Before the ids, so that none of these masters ever counts as finished, and none of
-            // these servers as forgotten.
-            self.put_cluster(record.clone()).await?;
-        }
-        let pass_over = |id: &mut u64| *id = id.saturating_add(IDS_PASSED_OVER);
-        self.take_ids(|ids| {
-            let Ids { server, master, table, migration, recovery } = ids;
-            [server, master, table, migration, recovery].into_iter().for_each(pass_over);
-        })
-        .await?;
-        // Last: after a crash in between, servers refuse the next leader again, and it repeats
-        // these steps.
-        record.leadership_base = followed;
-        self.put_cluster(record).await
+        self.later.note_leadership(number);
     }
 
     /// Waits for the update lock, but not for long: the caller tries again later.
@@ -488,7 +414,7 @@ impl Leadership {
             // The next leadership's versions begin above these.
             self.shared
                 .remark_event("leadership", "a leadership reached its highest number of changes");
-            self.shared.end_leadership(self);
+            self.give_back();
         }
     }
 
@@ -523,7 +449,7 @@ impl Leadership {
                 }
                 Ok(Answer::Deposed) => {
                     tracing::warn!("this coordinator no longer leads: another one holds its lease");
-                    self.shared.end_leadership(self);
+                    self.give_back();
                     pending::<()>().await;
                 }
                 Ok(other) => {
@@ -574,9 +500,9 @@ impl Leadership {
     }
 
     /// Ends the leadership from within: its knowledge may be wrong. Never returns.
-    async fn give_up(&self, why: &str) {
+    pub(crate) async fn give_up(&self, why: &str) {
         self.shared.remark_event("leadership", why);
-        self.shared.end_leadership(self);
+        self.give_back();
         pending::<()>().await;
     }
 
@@ -591,7 +517,7 @@ impl Leadership {
                 Unread::Incomprehensible(why) => {
                     self.shared
                         .remark("loading", &format!("this coordinator does not lead: {why}"));
-                    self.shared.end_leadership_until(self, self.now() + STANDS_BACK);
+                    self.give_back_until(self.now() + STANDS_BACK);
                     return pending().await;
                 }
             }
@@ -599,7 +525,7 @@ impl Leadership {
         self.shared.unremark("loading");
         self.loaded.set(Some(self.now()));
         tracing::info!("this coordinator leads, and has read the recorded state");
-        tasks::ensure_all_running(self);
+        self.ensure_all_running();
     }
 
     /// Task: while the metastore has refused the last write, tries whether it accepts writes again.
@@ -720,20 +646,4 @@ impl Leadership {
 
 fn read<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T, Unread> {
     of_value(key, value).map_err(Unread::Incomprehensible)
-}
-
-impl Refusal {
-    /// The metastore cannot be reached.
-    pub(crate) const METASTORE: Refusal =
-        Refusal { status: Status::MetastoreUnavailable, hint: METASTORE_HINT };
-
-    /// The leader is still reading the recorded state.
-    pub(crate) const LOADING: Refusal =
-        Refusal { status: Status::MetastoreUnavailable, hint: LOADING_HINT };
-}
-
-impl From<Error> for Refusal {
-    fn from(_: Error) -> Refusal {
-        Refusal::METASTORE
-    }
 }

@@ -7,106 +7,20 @@
 //! A lease's number is a count and 24 random bits. The count is never used again. The bits prevent
 //! a made-up number, which a server was told is no lease, from becoming a lease later.
 
-use crate::coordinator::{Outcome, Refusal};
+use crate::knowledge::leases::RANDOM_BITS;
 use crate::leadership::Leadership;
-use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
+use crate::limits::{BUSY_HINT, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
+use crate::refusal::{Outcome, Refusal};
 use crate::stored::{LEASE_IDS, LEASES, LeaseIds, key_of, to_value};
-use crate::waiting::{Lock, Signal, all, within};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::waiting::{all, within};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::Key;
-use thunderhead_runtime::Time;
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{Empty, LeaseOpened, LeasesChecked, to_body};
 
-const RANDOM_BITS: u32 = 24;
-
 /// The pause before another attempt to write the end of a lease.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// The open leases.
-#[derive(Default)]
-pub(crate) struct Leases {
-    open: RefCell<BTreeMap<u64, Lease>>,
-    /// The time at which each lease ends without a renewal.
-    due: RefCell<BTreeSet<(Time, u64)>>,
-    /// The counts that are set aside for this leadership.
-    counts: Cell<(u64, u64)>,
-    extending: Lock,
-    added: Signal,
-}
-
-struct Lease {
-    until: Time,
-    /// Its end is being written.
-    ending: bool,
-}
-
-impl Leases {
-    /// Takes over the leases that a new leader finds.
-    pub(crate) fn load(&self, next: u64, leases: Vec<u64>, until: Time) {
-        self.counts.set((next, next));
-        leases.into_iter().for_each(|lease| self.add(lease, until));
-    }
-
-    /// Returns a number such that all leases so far have lower ones.
-    pub(crate) fn next(&self) -> u64 {
-        self.counts.get().0 << RANDOM_BITS
-    }
-
-    /// Skips numbers that a later state of the metastore may have given out.
-    pub(crate) async fn pass_over(
-        &self,
-        leadership: &Leadership,
-        numbers: u64,
-    ) -> Result<(), Refusal> {
-        let _extending = self.extending.lock().await;
-        let end = self.counts.get().1.saturating_add(numbers).min(u64::MAX >> RANDOM_BITS);
-        leadership.write(&Key::new(LEASE_IDS)?, Some(to_value(&LeaseIds { next: end }))).await?;
-        self.counts.set((end, end));
-        Ok(())
-    }
-
-    /// Returns the number of open leases.
-    pub(crate) fn count(&self) -> u64 {
-        self.open.borrow().len() as u64
-    }
-
-    fn add(&self, lease: u64, until: Time) {
-        self.open.borrow_mut().insert(lease, Lease { until, ending: false });
-        self.due.borrow_mut().insert((until, lease));
-        self.added.raise();
-    }
-
-    /// Extends a lease until a time, if it is open.
-    fn extend(&self, lease: u64, until: Time) -> Result<(), Refusal> {
-        let mut open = self.open.borrow_mut();
-        let known = open.get_mut(&lease).ok_or(Status::LeaseEnded)?;
-        if known.ending {
-            // It will be known in a moment whether the lease is over.
-            return Err(Refusal { status: Status::Busy, hint: BUSY_HINT });
-        }
-        let mut due = self.due.borrow_mut();
-        due.remove(&(known.until, lease));
-        known.until = until;
-        due.insert((until, lease));
-        Ok(())
-    }
-
-    /// Returns the leases that are over.
-    fn ended(&self, leases: &[u64]) -> Vec<u64> {
-        let open = self.open.borrow();
-        leases.iter().copied().filter(|lease| !open.contains_key(lease)).collect()
-    }
-
-    fn due_at(&self, now: Time) -> Vec<u64> {
-        let due = self.due.borrow();
-        let due = due.iter().take_while(|(until, _)| *until <= now);
-        due.take(ENDINGS_MAX).map(|(_, lease)| *lease).collect()
-    }
-}
 
 /// Opens a lease for a client.
 pub(crate) async fn open(leadership: &Rc<Leadership>) -> Outcome {
@@ -136,6 +50,16 @@ pub(crate) async fn open(leadership: &Rc<Leadership>) -> Outcome {
     leases.add(lease, leadership.now() + ttl);
     let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
     Ok(to_body(&LeaseOpened { lease, ttl_ms, cluster: leadership.cluster().record.cluster }))
+}
+
+/// Skips numbers that a later state of the metastore may have given out.
+pub(crate) async fn pass_over(leadership: &Leadership, numbers: u64) -> Result<(), Refusal> {
+    let leases = &leadership.leases;
+    let _extending = leases.extending.lock().await;
+    let end = leases.counts.get().1.saturating_add(numbers).min(u64::MAX >> RANDOM_BITS);
+    leadership.write(&Key::new(LEASE_IDS)?, Some(to_value(&LeaseIds { next: end }))).await?;
+    leases.counts.set((end, end));
+    Ok(())
 }
 
 /// Renews a client's lease.

@@ -21,6 +21,23 @@
 //!   example until all servers know a change. A new leader finds all tasks in the recorded state,
 //!   which alone remembers them.
 //!
+//! # Layers
+//!
+//! A module uses only modules of lower rows. A topic that needs the work of a higher row asks for a
+//! task by its name, and `tasks` does the work of each name.
+//!
+//! ```text
+//!   coordinator                             decodes requests, begins and ends leaderships
+//!   tasks                                   does the work of each named task
+//!   servers, migrations                     topics
+//!   recoveries, tables, probes, later_state
+//!   placement, verdicts, formats, leases
+//!   leadership                              the update lock, writes, messages, names of tasks
+//!   knowledge, shared                       state of one leadership, state of the process
+//!   cluster, survey, refusal                the recorded state, the search for a log
+//!   stored, options, limits, waiting, …     records, settings, primitives
+//! ```
+//!
 //! # Promises
 //!
 //! - A change that was answered with *ok* is durable, and holds under every later leader.
@@ -48,23 +65,29 @@
 mod cluster;
 mod coordinator;
 mod formats;
+mod knowledge;
+mod later_state;
 mod leadership;
 mod leases;
 pub mod limits;
 mod metastore_client;
 mod migrations;
 mod options;
+mod placement;
 mod probes;
 mod probing;
 mod recoveries;
-mod rooms;
+mod refusal;
 mod servers;
+mod shared;
 mod stored;
+mod survey;
 mod tables;
 mod tasks;
+mod verdicts;
 mod waiting;
 
 pub use coordinator::{Coordinator, Handle};
 pub use options::{Options, Parts};
+pub use placement::model;
 pub use probing::{Probing, Rounds};
-pub use recoveries::model;

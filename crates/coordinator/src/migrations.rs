@@ -21,11 +21,10 @@
 //! a delayed message of this kind never meets a source whose tablet belongs to another master by
 //! then.
 
-use crate::coordinator::Outcome;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Backoff, Leadership, Task};
+use crate::refusal::Outcome;
 use crate::stored::{Migrating, TableRecord, TabletRecord};
 use crate::tables::wait_until_settled;
-use crate::tasks::{Task, ensure_running};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -81,7 +80,7 @@ pub(crate) async fn migrate(leadership: &Rc<Leadership>, message: MigrateTablet)
             }
             leadership.shared.unremark(REMARK);
             leadership.put_table(table).await?;
-            ensure_running(leadership, Task::Migrate(id, number));
+            leadership.ensure_running(Task::Migrate(id, number));
             number
         }
     };

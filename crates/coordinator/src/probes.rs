@@ -41,15 +41,16 @@
 //! the check follows. With the usual 100 and 150 ms, detection takes about 0.1 s after a process
 //! crashed, and 0.5 to 0.6 s after a machine fell silent.
 
-use crate::coordinator::Outcome;
+use crate::knowledge::watch::PendingVerdict;
 use crate::leadership::Leadership;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
 use crate::probing::Rounds;
-use crate::servers;
+use crate::refusal::Outcome;
 use crate::stored::ServerRecord;
+use crate::verdicts;
 use crate::waiting::{Signal, all, within};
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
@@ -82,42 +83,6 @@ const RESPITE: Duration = Duration::from_millis(50);
 
 /// The most own probes without an answer.
 const PROBES_MAX: usize = 8;
-
-/// This leadership's knowledge about silent and crashed servers.
-#[derive(Default)]
-pub(crate) struct Watch {
-    /// The servers that are being checked, with their generations.
-    suspicions: RefCell<BTreeMap<ServerId, u64>>,
-    /// The servers that have just answered. They are not suspected until the given time.
-    cleared: RefCell<BTreeMap<ServerId, (u64, Time)>>,
-    /// The verdicts to write.
-    pending_verdicts: RefCell<Vec<PendingVerdict>>,
-    /// The servers that were declared crashed, when, and why.
-    verdicts: RefCell<BTreeMap<ServerId, (u64, Time, String)>>,
-    /// When the latest probe was sent that each server has answered.
-    last_answered: RefCell<BTreeMap<ServerId, Time>>,
-    /// The silent servers that are not declared crashed, with their generations, and why not.
-    undecided: RefCell<BTreeMap<ServerId, (u64, String)>>,
-    /// The number of own probes without an answer.
-    probes: Cell<usize>,
-}
-
-impl Watch {
-    /// Drops all knowledge of a server that the cluster has forgotten.
-    pub(crate) fn forget(&self, server: ServerId) {
-        self.cleared.borrow_mut().remove(&server);
-        self.verdicts.borrow_mut().remove(&server);
-        self.last_answered.borrow_mut().remove(&server);
-        self.undecided.borrow_mut().remove(&server);
-    }
-}
-
-struct PendingVerdict {
-    server: ServerId,
-    generation: u64,
-    why: String,
-    not_after: Time,
-}
 
 /// The result of one probe.
 enum ProbeResult {
@@ -230,7 +195,7 @@ fn is_alone(leadership: &Leadership, server: ServerId) -> bool {
 /// Handles a server's report that another one does not answer, or that it ends itself.
 pub(crate) fn suspected(leadership: &Rc<Leadership>, message: Suspect) -> Outcome {
     let Suspect { server, generation, by: (by, by_generation), why } = message;
-    if servers::record_of(leadership, by, by_generation).is_none() {
+    if leadership.record_of(by, by_generation).is_none() {
         return Err(Status::Deposed.into());
     }
     if leadership.shared.options.probing.is_on() {
@@ -242,7 +207,7 @@ pub(crate) fn suspected(leadership: &Rc<Leadership>, message: Suspect) -> Outcom
 
 /// Checks a suspected server, unless it was checked just now.
 fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
-    if servers::record_of(leadership, server, generation).is_none() {
+    if leadership.record_of(server, generation).is_none() {
         return;
     }
     let watch = &leadership.watch;
@@ -295,10 +260,10 @@ async fn write_verdicts(leadership: &Rc<Leadership>) {
     let now = leadership.now();
     let writes = pending.into_iter().filter(|it| now <= it.not_after).map(|verdict| async move {
         let PendingVerdict { server, generation, why, .. } = verdict;
-        if servers::record_of(leadership, server, generation).is_none() {
+        if leadership.record_of(server, generation).is_none() {
             return;
         }
-        match servers::end_generation(leadership, server, generation).await {
+        match verdicts::end_generation(leadership, server, generation).await {
             Ok(()) => {
                 tracing::warn!(%server, generation, why, "a server is declared crashed");
                 let verdict = (generation, leadership.now(), why);
@@ -318,7 +283,7 @@ async fn check_server(
     generation: u64,
 ) -> CheckResult {
     for _ in 0..ATTEMPTS {
-        let Some(record) = servers::record_of(leadership, server, generation) else {
+        let Some(record) = leadership.record_of(server, generation) else {
             return CheckResult::Here;
         };
         let began = leadership.now();
@@ -509,9 +474,9 @@ pub(crate) fn remarks(leadership: &Leadership) -> Vec<String> {
         }
     };
     let undecided = leadership.watch.undecided.borrow();
-    let silent = undecided.iter().filter(|(server, (generation, _))| {
-        servers::record_of(leadership, **server, *generation).is_some()
-    });
+    let silent = undecided
+        .iter()
+        .filter(|(server, (generation, _))| leadership.record_of(**server, *generation).is_some());
     let silent = silent.map(|(server, (_, because))| {
         format!("{server} does not answer, but is not declared crashed: {because}")
     });

@@ -9,13 +9,16 @@
 //!                                        └── each part by itself: owners written
 //! ```
 //!
-//! - *Surveyed* ([`running_survey`], [`survey`], [`copies`]): all backups report their replicas,
+//! - *Surveyed* ([`running_survey`], [`survey`](crate::survey)): all backups report their replicas,
 //!   and accept no more data from that master. The log is found to be complete.
 //! - *Divided* ([`partitions`]): large tablets are split. The partitions are written with their
 //!   recovery masters, under a number that is never used again.
 //! - *Begun* ([`begin`]): backups are told to read and to filter the segments ([`order`]), then
 //!   masters are told to rebuild.
 //! - *Rebuilt* ([`report`]): each master reports by itself, and is the owner once that is written.
+//!
+//! [`partitions`]: crate::placement::partitions
+//! [`order`]: crate::placement::order
 //!
 //! One loop covers all cases. A round is over when no further report can come from any of its
 //! partitions. The remaining tablets are surveyed again, until none remains. A master's replicas
@@ -36,37 +39,30 @@
 //! fenced. Partitions are written only after the fencing. So a new leader need not know the time of
 //! the fencing: it counts from its reading of the partitions.
 
-mod attempt;
 mod begin;
-mod copies;
+mod failures;
+mod freeing;
 mod inherited;
-pub mod model;
-mod order;
-mod partitions;
 mod report;
 mod running_survey;
-mod survey;
 mod taking_back;
 
-use crate::leadership::{Backoff, Leadership};
-use crate::servers::all_freed;
+use crate::knowledge::attempts::{Completeness, Need, RunningSurvey, Stage, shortened};
+use crate::leadership::{Backoff, Leadership, Task};
 use crate::stored::Former;
-use crate::tasks::{Task, ensure_running};
+use crate::survey::FoundLog;
 use crate::waiting::within;
-use attempt::{Completeness, Stage};
 use begin::{Message, divide, tell_masters};
-use running_survey::{RunningSurvey, SurveyState};
+use freeing::all_freed;
+use running_survey::SurveyState;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use survey::FoundLog;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::RecoveryInfo;
 use thunderhead_wire::{MasterId, ServerId, TableId};
 
-pub(crate) use attempt::{Attempts, Need};
-pub(crate) use inherited::{InheritedReplicas, on_rest_freed, to_free as rest_to_free};
+pub(crate) use freeing::free_replicas;
 pub(crate) use report::recovered;
-pub(crate) use taking_back::{inherited, lineage};
 
 /// Returns the recoveries in progress.
 pub(crate) fn status(leadership: &Leadership) -> Vec<RecoveryInfo> {
@@ -222,7 +218,7 @@ fn next_step(leadership: &Rc<Leadership>, crashed: MasterId) -> Step {
                 SurveyState::WaitUntil(time) => return Step::WaitUntil(time),
                 SurveyState::Lacks(why, servers) => {
                     attempt.on_surveyed(Completeness::Incomplete(cluster.list_version(), servers));
-                    attempt.trouble = Some(attempt::shortened(why));
+                    attempt.trouble = Some(shortened(why));
                     return Step::Wait;
                 }
                 SurveyState::Failed(why, servers) => {
@@ -258,7 +254,7 @@ async fn begin_anew(
         if leadership.put_table(table).await.is_err() {
             return false;
         }
-        ensure_running(leadership, Task::Settle(id));
+        leadership.ensure_running(Task::Settle(id));
     }
     true
 }

@@ -1,24 +1,24 @@
 //! Servers: their identities, their states, and the server list that all of them get.
 
 use crate::cluster::{ended, gone, raise_epoch};
-use crate::coordinator::{Outcome, Refusal};
 use crate::formats;
-use crate::leadership::{Backoff, Leadership};
+use crate::knowledge::attempts::Need;
+use crate::later_state;
+use crate::leadership::{Backoff, Leadership, Task};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
 use crate::probes;
-use crate::recoveries::{self, Need, on_rest_freed, rest_to_free};
+use crate::recoveries;
+use crate::refusal::{Outcome, Refusal};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
-use crate::tasks::{Task, ensure_running};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
-use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, Known, MastersAfter, MastersHere, OfMaster, RaiseEpoch, Register,
-    Registered, RestLeft, ServerState, of_body, to_body,
+    Empty, Enlist, Enlisted, Known, RaiseEpoch, Register, Registered, ServerState, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
@@ -30,7 +30,7 @@ pub(crate) async fn register(leadership: &Rc<Leadership>, message: Register) -> 
             leadership.shared.note_foreign_peer(&server.to_string(), cluster);
             return Err(Status::WrongCluster.into());
         }
-        leadership.compare_with(server, message.followed)?;
+        later_state::compare(leadership, server, message.followed)?;
         if !leadership.cluster().has_given_out(server) {
             return Err(Status::UnknownServer.into());
         }
@@ -191,7 +191,7 @@ pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outc
     }
     let _lock = leadership.try_lock_updates().await?;
     formats::admit(leadership, message.newest_format)?;
-    leadership.compare_with(message.server, message.followed)?;
+    later_state::compare(leadership, message.server, message.followed)?;
     let old = leadership.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
     let Some(old) = old else {
         // It was registered and is forgotten: this generation is over. Its next one registers
@@ -248,10 +248,10 @@ pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outc
     leadership.put_server(record.clone()).await?;
     let ServerRecord { server, generation, host, .. } = &record;
     tracing::info!(%server, generation, host, "a server is up");
-    ensure_running(leadership, Task::Tell(record.server, record.generation));
-    ensure_running(leadership, Task::Free(record.server, record.generation));
+    leadership.ensure_running(Task::Tell(record.server, record.generation));
+    leadership.ensure_running(Task::Free(record.server, record.generation));
     for former in &record.former {
-        ensure_running(leadership, Task::Recover(former.master));
+        leadership.ensure_running(Task::Recover(former.master));
     }
     Ok(enlisted(leadership, &record))
 }
@@ -276,7 +276,7 @@ async fn end_whose_place_it_takes(
         let record = ended(&old);
         leadership.put_server(record.clone()).await?;
         for former in &record.former {
-            ensure_running(leadership, Task::Recover(former.master));
+            leadership.ensure_running(Task::Recover(former.master));
         }
         let text = format!(
             "{} has taken the place of {server}{}; if both run, give each an address of its own",
@@ -308,34 +308,6 @@ fn enlisted(leadership: &Leadership, record: &ServerRecord) -> Vec<u8> {
     })
 }
 
-/// Declares one generation of a server crashed. It may be over already.
-pub(crate) async fn failed(
-    leadership: &Rc<Leadership>,
-    server: ServerId,
-    generation: u64,
-) -> Result<(), Refusal> {
-    let _lock = leadership.lock_updates().await;
-    end_generation(leadership, server, generation).await
-}
-
-/// As [`failed`], for a caller that holds the update lock.
-pub(crate) async fn end_generation(
-    leadership: &Rc<Leadership>,
-    server: ServerId,
-    generation: u64,
-) -> Result<(), Refusal> {
-    let Some(old) = leadership.cluster().server(server).cloned() else { return Ok(()) };
-    if old.generation != generation || old.state != ServerState::Up {
-        return Ok(());
-    }
-    let record = ended(&old);
-    leadership.put_server(record.clone()).await?;
-    for former in &record.former {
-        ensure_running(leadership, Task::Recover(former.master));
-    }
-    Ok(())
-}
-
 /// Notes that a head lost a replica.
 pub(crate) async fn raise(leadership: &Rc<Leadership>, message: RaiseEpoch) -> Outcome {
     let _lock = leadership.try_lock_updates().await?;
@@ -359,24 +331,13 @@ pub(crate) fn confirm(leadership: &Leadership, master: MasterId) -> Outcome {
     }
 }
 
-/// Returns a server, if this generation is up.
-pub(crate) fn record_of(
-    leadership: &Leadership,
-    server: ServerId,
-    generation: u64,
-) -> Option<ServerRecord> {
-    let cluster = leadership.cluster();
-    let record = cluster.server(server)?;
-    (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
-}
-
 /// Task: tells a server every new server list, as long as its generation is up.
 pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
     let mut told = None;
     let mut backoff = Backoff::default();
     loop {
         let seen = leadership.changed.seen();
-        let Some(record) = record_of(leadership, server, generation) else { return };
+        let Some(record) = leadership.record_of(server, generation) else { return };
         let Some(to) = record.shards.first().map(|shard| shard.address) else { return };
         let version = leadership.cluster().list_version();
         if told == Some(version) {
@@ -389,99 +350,4 @@ pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generati
             Err(_) => leadership.sleep(backoff.next()).await,
         }
     }
-}
-
-/// Frees a backup's replicas of masters that are no longer needed: replicas that it should have
-/// freed while it was down, and replicas that it freed in a former generation that ended before the
-/// disk recorded it.
-async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
-    let mut backoff = Backoff::default();
-    let mut after = MasterId(0);
-    while let Some(to) = record_of(leadership, server, generation).and_then(|record| record.backup)
-    {
-        let asked = leadership.call(to.address, Opcode::MastersHere, &MastersAfter { after }).await;
-        let page = match asked {
-            Ok(answer) => of_body::<MastersHere>(&answer),
-            // A backup that does not know the question has no such replicas.
-            Err(CallError::Refused { status: Status::UnknownOpcode, .. }) => return,
-            Err(_) => None,
-        };
-        let Some(MastersHere { masters, more }) = page else {
-            leadership.sleep(backoff.next()).await;
-            continue;
-        };
-        let mut all_freed = true;
-        for master in &masters {
-            let is_of_no_use = {
-                let cluster = leadership.cluster();
-                let former = cluster.former(*master);
-                former.is_some_and(|it| it.freeing) || cluster.is_done_with(*master)
-            };
-            if is_of_no_use {
-                let message = OfMaster { master: *master };
-                all_freed &=
-                    leadership.call(to.address, Opcode::FreeMaster, &message).await.is_ok();
-            }
-        }
-        match masters.last() {
-            _ if !all_freed => leadership.sleep(backoff.next()).await,
-            Some(last) if more && *last > after => (after, backoff) = (*last, Backoff::default()),
-            _ => return,
-        }
-    }
-}
-
-/// Task: tells a backup which masters' replicas are no longer needed, as long as its generation is
-/// up.
-pub(crate) async fn free(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
-    free_unknown(leadership, server, generation).await;
-    let mut backoff = Backoff::default();
-    loop {
-        let seen = leadership.changed.seen();
-        let Some(record) = record_of(leadership, server, generation) else { return };
-        let Some(backup) = record.backup else { return };
-        let Some(master) = to_free(leadership, server) else {
-            match rest_to_free(leadership, server) {
-                None => leadership.changed.after(seen).await,
-                Some(rest) => {
-                    match leadership.call(backup.address, Opcode::FreeRest, &rest).await {
-                        Ok(answer) => {
-                            let left =
-                                of_body::<RestLeft>(&answer).map_or(u64::MAX, |it| it.replicas);
-                            on_rest_freed(leadership, server, &rest, left);
-                            backoff = Backoff::default();
-                        }
-                        Err(_) => leadership.sleep(backoff.next()).await,
-                    }
-                }
-            }
-            continue;
-        };
-        match leadership.call(backup.address, Opcode::FreeMaster, &OfMaster { master }).await {
-            Ok(_) => {
-                leadership.freed.borrow_mut().entry(master).or_default().insert(server);
-                leadership.changed.raise();
-                backoff = Backoff::default();
-            }
-            Err(_) => leadership.sleep(backoff.next()).await,
-        }
-    }
-}
-
-fn to_free(leadership: &Leadership, server: ServerId) -> Option<MasterId> {
-    let freed = leadership.freed.borrow();
-    let is_left = |master: &MasterId| freed.get(master).is_none_or(|by| !by.contains(&server));
-    let cluster = leadership.cluster();
-    let mut masters = cluster.formers().filter(|it| it.freeing).map(|it| it.master);
-    masters.find(is_left)
-}
-
-/// Whether all backups that are up have freed a master's replicas. Backups that are down do not
-/// count: after its restart a backup reports the masters of its replicas, and frees those of
-/// unknown masters.
-pub(crate) fn all_freed(leadership: &Leadership, master: MasterId) -> bool {
-    let freed = leadership.freed.borrow();
-    let cluster = leadership.cluster();
-    let mut backups = cluster.backups();
-    backups.all(|it| freed.get(&master).is_some_and(|by| by.contains(&it.server)))
 }

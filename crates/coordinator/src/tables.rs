@@ -9,12 +9,11 @@
 //! A dropped table is gone for all clients at once, and its name is free. Its record is deleted
 //! when all masters have dropped their tablets or have crashed.
 
-use crate::coordinator::Outcome;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Backoff, Leadership, Task};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
-use crate::rooms;
+use crate::placement::rooms;
+use crate::refusal::Outcome;
 use crate::stored::TableRecord;
-use crate::tasks::{Task, ensure_running};
 use crate::waiting::{all, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -64,7 +63,7 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     let tablets = leadership.cluster().spread(message.server_span, masters);
     let record = TableRecord { id, name: message.name, tablets, dropped: false };
     leadership.put_table(record).await?;
-    ensure_running(leadership, Task::Settle(id));
+    leadership.ensure_running(Task::Settle(id));
     drop(lock);
     wait_until_settled(leadership, id, |table| {
         table.is_none_or(|it| it.dropped || it.tablets.iter().all(|tablet| tablet.taken))
@@ -89,7 +88,7 @@ pub(crate) async fn drop_table(leadership: &Rc<Leadership>, message: DropTable) 
     let id = record.id;
     record.dropped = true;
     leadership.put_table(record).await?;
-    ensure_running(leadership, Task::Settle(id));
+    leadership.ensure_running(Task::Settle(id));
     drop(lock);
     wait_until_settled(leadership, id, |table| table.is_none()).await;
     Ok(to_body(&Empty {}))

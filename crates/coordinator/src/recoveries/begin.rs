@@ -16,18 +16,19 @@
 //! time the parts have twice as long.
 
 use super::Step;
-use super::attempt::{Attempt, PartState, Round, Stage};
-use super::copies::Copy;
-use super::order::{Order, order};
-use super::partitions::{cuts, expected, loads, pack, target};
 use super::running_survey::is_for_good;
-use super::survey::FoundLog;
 use super::taking_back;
 use crate::cluster::{Cluster, shards_of, split};
+use crate::knowledge::attempts::{Attempt, PartState, Round, Stage};
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
-use crate::rooms;
+use crate::placement::order::{Order, order};
+use crate::placement::partitions::{cuts, expected, loads, pack, target};
+use crate::placement::recovery_masters::{Masters, choose};
+use crate::placement::rooms;
 use crate::stored::{Former, Part, ServerRecord, to_value};
+use crate::survey::Copy;
+use crate::survey::FoundLog;
 use crate::waiting::all;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,46 +56,6 @@ const IN_PROGRESS_MAX: u32 = 40;
 pub(super) struct Message {
     to: SocketAddr,
     recover: Recover,
-}
-
-/// The candidates for recovery masters.
-struct Masters<'a> {
-    /// The best first.
-    all: &'a [MasterId],
-    /// The first one has the number of the crashed master's shard.
-    has_successor: bool,
-    /// How often each could not do it.
-    refused: &'a BTreeMap<MasterId, u32>,
-    /// The number of parts that each has in progress.
-    busy: BTreeMap<MasterId, usize>,
-    /// The bytes for which each has room, as far as reported.
-    room: BTreeMap<MasterId, u64>,
-}
-
-/// Chooses recovery masters for the parts. Masters with room come first, then those with the fewest
-/// refusals, then those with the least work, then the best. The first part goes to the shard with
-/// the number of the crashed one, if it is up. If no master seems to have room, one is chosen all
-/// the same, because sizes are estimates.
-fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bool) {
-    let Masters { all, has_successor, refused, mut busy, mut room } = masters;
-    let (mut chosen, mut have_room) = (Vec::with_capacity(parts.len()), true);
-    for (number, (load, tablets)) in parts.into_iter().enumerate() {
-        let by_rank = has_successor && number == 0;
-        let lacks_room = |master: &MasterId| room.get(master).is_some_and(|room| *room < load);
-        let key = |(rank, master): &(usize, &MasterId)| {
-            let has = if by_rank { 0 } else { busy.get(*master).copied().unwrap_or(0) };
-            let against = refused.get(*master).copied().unwrap_or(0);
-            (against + if lacks_room(master) { 2 } else { 0 }, has, *rank)
-        };
-        let Some((_, by)) = all.iter().enumerate().min_by_key(key) else { break };
-        have_room &= !lacks_room(by);
-        *busy.entry(*by).or_default() += 1;
-        if let Some(room) = room.get_mut(by) {
-            *room = room.saturating_sub(load);
-        }
-        chosen.push(Part { by: *by, tablets });
-    }
-    (chosen, have_room)
 }
 
 /// Returns the bytes that masters must rebuild in other rounds and have not begun: their reports of
@@ -524,37 +485,5 @@ mod tests {
         assert_eq!(fit(&mut record.clone(), 0, all - 1).len(), 9);
         assert_eq!(fit(&mut record.clone(), 0, 100).len(), 0);
         assert_eq!(fit(&mut record, 7, all).len(), 0, "the record has no such master");
-    }
-
-    #[test]
-    fn parts_go_to_the_successor_then_to_the_master_with_the_least_work() {
-        let masters: Vec<_> = (1..=4).map(MasterId).collect();
-        let nobody = BTreeMap::new();
-        let by = |count, masters: Masters<'_>| {
-            let (parts, have_room) = choose(vec![(10, Vec::new()); count], masters);
-            (parts.into_iter().map(|it| it.by.0).collect::<Vec<_>>(), have_room)
-        };
-        let all = || Masters {
-            all: &masters,
-            has_successor: false,
-            refused: &nobody,
-            busy: BTreeMap::new(),
-            room: BTreeMap::new(),
-        };
-        assert_eq!(by(6, all()), (vec![1, 2, 3, 4, 1, 2], true));
-        let busy = BTreeMap::from([(MasterId(1), 2), (MasterId(3), 1)]);
-        assert_eq!(by(3, Masters { busy: busy.clone(), ..all() }).0, [2, 4, 2]);
-        assert_eq!(by(3, Masters { busy, has_successor: true, ..all() }).0, [1, 2, 4]);
-        // A master that could not do it comes last, and is chosen again if no other is better.
-        let refused = BTreeMap::from([(MasterId(1), 1), (MasterId(2), 2)]);
-        let two = Masters { all: &masters[..2], refused: &refused, ..all() };
-        assert_eq!(by(1, two).0, [1]);
-        assert_eq!(by(2, Masters { refused: &refused, has_successor: true, ..all() }).0, [3, 4]);
-        assert!(by(2, Masters { all: &[], ..all() }).0.is_empty());
-        // A master with room comes first, and each part uses room up.
-        let room: BTreeMap<_, _> = masters.iter().copied().zip([5, 10, 25, 9]).collect();
-        let short = Masters { room: room.clone(), has_successor: true, ..all() };
-        assert_eq!(by(3, short), (vec![2, 3, 3], true));
-        assert!(!by(4, Masters { room, ..all() }).1, "one master is chosen all the same");
     }
 }

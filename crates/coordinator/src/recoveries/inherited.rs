@@ -17,40 +17,14 @@
 
 use super::Step;
 use crate::cluster::Cluster;
+use crate::knowledge::inherited::InheritedLog;
 use crate::leadership::Leadership;
 use crate::stored::{Former, ServerRecord};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 use thunderhead_rpc::Opcode;
-use thunderhead_runtime::Time;
 use thunderhead_wire::control::{FreeRest, OfMaster, ServerState, ShardStatus, of_body};
-use thunderhead_wire::{MasterId, SegmentId, ServerId};
-
-/// How often a shard is asked, and how often a shard that has not finished taking back.
-const ASK_EVERY: Duration = Duration::from_secs(30);
-const ASK_AGAIN: Duration = Duration::from_secs(2);
-
-/// The coordinator's knowledge of the inherited replicas of former masters.
-#[derive(Default)]
-pub(crate) struct InheritedReplicas(RefCell<BTreeMap<MasterId, InheritedLog>>);
-
-/// The inherited replicas of one former master.
-struct InheritedLog {
-    heir: MasterId,
-    asked: Time,
-    /// The segments that the heir still has, once it reports them.
-    keep: Option<Rc<Vec<SegmentId>>>,
-    /// The number of replicas that each backup still had when it was told.
-    left: BTreeMap<ServerId, u64>,
-}
-
-impl InheritedLog {
-    fn ask_at(&self) -> Time {
-        self.asked + if self.keep.is_some() { ASK_EVERY } else { ASK_AGAIN }
-    }
-}
+use thunderhead_wire::{MasterId, ServerId};
 
 /// Returns the shard whose log includes that of a former master, if it is up and no master between
 /// them has tablets to recover.
@@ -109,7 +83,7 @@ pub(super) fn forget(leadership: &Leadership, master: MasterId) {
 }
 
 /// Returns the next message to a backup.
-pub(crate) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeRest> {
+pub(super) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeRest> {
     let inherited = leadership.inherited.0.borrow();
     let mut due = inherited.iter().filter(|(_, log)| !log.left.contains_key(&server));
     due.find_map(|(master, log)| {
@@ -119,7 +93,7 @@ pub(crate) fn to_free(leadership: &Leadership, server: ServerId) -> Option<FreeR
 }
 
 /// Notes that a backup has freed the rest, and how many replicas it has left.
-pub(crate) fn on_rest_freed(leadership: &Leadership, server: ServerId, told: &FreeRest, left: u64) {
+pub(super) fn on_rest_freed(leadership: &Leadership, server: ServerId, told: &FreeRest, left: u64) {
     if let Some(log) = leadership.inherited.0.borrow_mut().get_mut(&told.master)
         && log.keep.as_deref() == Some(&told.keep)
     {

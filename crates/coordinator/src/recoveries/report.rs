@@ -7,9 +7,9 @@
 //! refused, and drops all of them.
 
 use super::taking_back::remove_heir;
-use crate::coordinator::{Outcome, Refusal};
 use crate::leadership::Leadership;
 use crate::limits::TAKE_OVER;
+use crate::refusal::{Outcome, Refusal};
 use crate::stored::Part;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;

@@ -6,30 +6,20 @@
 //! `BeginRecovery` fence too. So it does not matter if the backup began another generation before
 //! the coordinator knew.) No decision is made while a backup is silent, unless it is silent for
 //! [`SURVEY_GRACE`]. Backups that are known to be down are not waited for. (That is safe: see
-//! [`copies`](super::copies).) If segments are missing, all backups that may still answer are
+//! [`survey`](crate::survey).) If segments are missing, all backups that may still answer are
 //! waited for.
 
-use super::survey::{BackupReport, Conclusion, FoundLog, HeadAnswer, Question, Survey};
 use crate::cluster::Storage;
+use crate::knowledge::attempts::RunningSurvey;
 use crate::leadership::{Backoff, Leadership};
 use crate::limits::SURVEY_GRACE;
-use std::cell::{Cell, RefCell};
+use crate::survey::{BackupReport, Conclusion, FoundLog, HeadAnswer, Question};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Head, HeadOf, Inventory, InventoryOf, of_body};
-use thunderhead_wire::{MasterId, Next, ServerId};
-
-/// A survey in progress.
-pub(super) struct RunningSurvey {
-    crashed: MasterId,
-    begun: Time,
-    over: Cell<bool>,
-    survey: RefCell<Survey>,
-    /// The backups that are asked, with their generations.
-    asked: RefCell<BTreeMap<ServerId, u64>>,
-}
+use thunderhead_wire::{Next, ServerId};
 
 /// The state of a survey.
 pub(super) enum SurveyState {
@@ -46,21 +36,6 @@ pub(super) enum SurveyState {
 }
 
 impl RunningSurvey {
-    pub(super) fn new(crashed: MasterId, now: Time) -> Rc<RunningSurvey> {
-        Rc::new(RunningSurvey {
-            crashed,
-            begun: now,
-            over: Cell::new(false),
-            survey: RefCell::default(),
-            asked: RefCell::default(),
-        })
-    }
-
-    /// Ends the survey: no further questions are sent.
-    pub(super) fn end(&self) {
-        self.over.set(true);
-    }
-
     /// Sends the questions that are due. Returns the progress.
     pub(super) fn advance(self: &Rc<Self>, leadership: &Rc<Leadership>) -> SurveyState {
         let cluster = leadership.cluster();

@@ -28,48 +28,20 @@
 //! before: if the heir owns only some of the tablets, because the leader crashed while it wrote the
 //! owners, the others are recovered from these replicas.
 
-use super::attempt::Attempt;
-use super::survey::FoundLog;
-use crate::cluster::Cluster;
-use crate::coordinator::Refusal;
+use crate::cluster::{Cluster, lineage};
+use crate::knowledge::attempts::Attempt;
 use crate::leadership::Leadership;
 use crate::limits::LINEAGE_MAX;
-use crate::rooms::Room;
-use crate::stored::{Former, ServerRecord};
+use crate::placement::rooms::Room;
+use crate::refusal::Refusal;
+use crate::stored::Former;
+use crate::survey::FoundLog;
 use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::Taken;
 
 /// The most tablets that are taken back at once: they are one partition.
 const TABLETS_MAX: usize = 256;
-
-/// Returns the former masters whose closed replicas `master` owns too: those whose heir it is or
-/// was, and theirs.
-pub(crate) fn lineage(record: &ServerRecord, master: MasterId) -> Vec<MasterId> {
-    trace(record, master, |_| true)
-}
-
-/// Returns the former masters of the lineage whose replicas it may free.
-pub(crate) fn inherited(record: &ServerRecord, master: MasterId) -> Vec<MasterId> {
-    trace(record, master, |former| former.inherited)
-}
-
-fn trace(
-    record: &ServerRecord,
-    master: MasterId,
-    counts: impl Fn(&Former) -> bool,
-) -> Vec<MasterId> {
-    let mut found = vec![master];
-    let mut at = 0;
-    while let Some(heir) = found.get(at).copied() {
-        let of = record.former.iter().filter(|it| it.heir == Some(heir) && counts(it));
-        let new: Vec<MasterId> = of.map(|it| it.master).filter(|it| !found.contains(it)).collect();
-        found.extend(new);
-        at += 1;
-    }
-    found.remove(0);
-    found
-}
 
 /// Whether the log of an heir may still be needed.
 pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
@@ -130,21 +102,7 @@ pub(super) async fn remove_heir(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_lineage_has_all_former_masters_up_to_the_heir() {
-        let server = br#"{"server":1,"registered":5,"generation":1,"state":"down"}"#;
-        let mut record: ServerRecord = serde_json::from_slice(server).expect("all has a default");
-        for (master, heir, inherited) in [(1, 2, true), (2, 3, false), (4, 9, true), (5, 3, true)] {
-            let former =
-                format!(r#"{{"master":{master},"shard":0,"heir":{heir},"inherited":{inherited}}}"#);
-            record.former.push(serde_json::from_str(&former).expect("a former master"));
-        }
-        let ids = |of: Vec<MasterId>| of.into_iter().map(|it| it.0).collect::<Vec<_>>();
-        assert_eq!(ids(lineage(&record, MasterId(3))), [2, 5, 1]);
-        assert_eq!(ids(inherited(&record, MasterId(3))), [5]);
-        assert_eq!(ids(lineage(&record, MasterId(1))), [0; 0]);
-    }
+    use crate::stored::ServerRecord;
 
     #[test]
     fn the_log_of_an_heir_is_needed_while_its_own_heir_is_up() {

@@ -3,7 +3,7 @@
 //! A closed replica is whole and counts. An open replica counts if its epoch is at least the
 //! coordinator's epoch for its segment: a replica with an older epoch missed later acknowledged
 //! updates. An open replica that counts holds all acknowledged entries of its segment, at any
-//! length, unless its backup has lost its memory since. The [`survey`](super::survey) uses only the
+//! length, unless its backup has lost its memory since. The [`survey`](super) uses only the
 //! longest ones, because of that loss. Epochs are remembered only from a lowest segment on (the
 //! floor).
 //! No open replica of an older segment counts: it may have missed entries, and the log went on long
@@ -28,12 +28,12 @@ use thunderhead_wire::{Epoch, SegmentId, ServerId};
 
 /// A replica that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Copy {
-    pub(super) server: ServerId,
-    pub(super) address: SocketAddr,
-    pub(super) length: u32,
-    pub(super) closed: bool,
-    pub(super) epoch: Epoch,
+pub(crate) struct Copy {
+    pub(crate) server: ServerId,
+    pub(crate) address: SocketAddr,
+    pub(crate) length: u32,
+    pub(crate) closed: bool,
+    pub(crate) epoch: Epoch,
 }
 
 /// All known replicas that count.

@@ -40,7 +40,7 @@ fn share(of: u64, part: u128, whole: u128) -> u64 {
 }
 
 /// Returns the work for each tablet, by the statistics of a log of so many bytes.
-pub(super) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u64) -> Vec<u64> {
+pub(crate) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u64) -> Vec<u64> {
     if statistics.is_empty() {
         let all: u128 = tablets.iter().map(|it| hashes(&it.range) >> 16).sum();
         let of = |it: &Taken| share(log_bytes, hashes(&it.range), all << 16);
@@ -51,7 +51,7 @@ pub(super) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u
 }
 
 /// Returns the size of each tablet, by the statistics; nothing for tablets without statistics.
-pub(super) fn expected(tablets: &[Taken], statistics: &[TabletStatus]) -> Vec<TabletStatus> {
+pub(crate) fn expected(tablets: &[Taken], statistics: &[TabletStatus]) -> Vec<TabletStatus> {
     let of = |taken: &Taken| TabletStatus {
         range: taken.range,
         objects: sum_of_shares(taken, statistics, |it| it.objects),
@@ -78,7 +78,7 @@ fn sum_of_shares(
 }
 
 /// Returns the size of a partition, if so many masters take part.
-pub(super) fn target(loads: &[u64], masters: usize, parts: Parts) -> u64 {
+pub(crate) fn target(loads: &[u64], masters: usize, parts: Parts) -> u64 {
     let all = loads.iter().fold(0u64, |sum, it| sum.saturating_add(*it));
     let by_bytes = all.div_ceil(parts.bytes.max(1));
     let by_masters = (all / parts.least.max(1)).min(masters as u64);
@@ -86,7 +86,7 @@ pub(super) fn target(loads: &[u64], masters: usize, parts: Parts) -> u64 {
 }
 
 /// Returns the hashes at which tablets must be cut so that none is larger than a partition.
-pub(super) fn cuts(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(TableId, KeyHash)> {
+pub(crate) fn cuts(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(TableId, KeyHash)> {
     let mut cuts = Vec::new();
     for (taken, load) in tablets.iter().zip(loads) {
         let TabletRange { table, first, .. } = taken.range;
@@ -108,7 +108,7 @@ pub(super) fn cuts(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(TableI
 }
 
 /// Packs tablets into partitions of about the target size, the largest partition first.
-pub(super) fn pack(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(u64, Vec<Taken>)> {
+pub(crate) fn pack(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(u64, Vec<Taken>)> {
     let mut order: Vec<(u64, Taken)> = loads.iter().copied().zip(tablets.iter().copied()).collect();
     order.sort_by_key(|(load, it)| (std::cmp::Reverse(*load), it.range.table, it.range.first));
     let all = loads.iter().fold(0u64, |sum, it| sum.saturating_add(*it));

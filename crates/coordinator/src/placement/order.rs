@@ -9,7 +9,7 @@
 //! the survey. Open replicas that equal closed ones come after them. A log that
 //! is taken back is not read from those, because the new log needs closed replicas.
 
-use super::copies::Copy;
+use crate::survey::Copy;
 use std::collections::BTreeMap;
 use thunderhead_wire::control::Replicas;
 use thunderhead_wire::{SegmentId, ServerId};
@@ -22,15 +22,15 @@ const OVERHEAD: u64 = 64 << 10;
 
 /// The order for all readers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// For masters.
-    pub(super) segments: Vec<Replicas>,
+    pub(crate) segments: Vec<Replicas>,
     /// For each backup with any replica.
-    pub(super) reads: BTreeMap<ServerId, Vec<SegmentId>>,
+    pub(crate) reads: BTreeMap<ServerId, Vec<SegmentId>>,
 }
 
 /// Decides the order, by the speed of the backups.
-pub(super) fn order(
+pub(crate) fn order(
     log: &[(SegmentId, Vec<Copy>)],
     speeds: &BTreeMap<ServerId, u64>,
     take_back: bool,

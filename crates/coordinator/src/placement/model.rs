@@ -2,9 +2,9 @@
 //! available one: which backup reads which segment and when, and which master rebuilds which
 //! tablets. The model calls the coordinator's own code.
 
-use super::copies::Copy;
 use super::{order, partitions};
 use crate::options::Parts;
+use crate::survey::Copy;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use thunderhead_wire::control::{Replicas, TabletStatus, Taken};

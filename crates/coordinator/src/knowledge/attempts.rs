@@ -1,11 +1,10 @@
-//! The progress of a master's recovery, in the leader's memory. It is not written: a new leader
-//! begins again, under another number.
+//! The progress of recoveries. A new leader begins each again, under another number. The modules of
+//! `recoveries` take the steps.
 
-use super::running_survey::RunningSurvey;
 use crate::cluster::Cluster;
-use crate::leadership::Leadership;
-use crate::limits::{RECOVERY_PAUSE_MAX, STUCK, TROUBLE_BYTES_MAX};
-use std::cell::RefCell;
+use crate::limits::{STUCK, TROUBLE_BYTES_MAX};
+use crate::survey::Survey;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,21 +17,21 @@ pub(crate) type Attempts = RefCell<BTreeMap<MasterId, Attempt>>;
 
 /// The progress of a recovery.
 pub(crate) struct Attempt {
-    pub(super) stage: Stage,
+    pub(crate) stage: Stage,
     /// The begin of the first attempt.
-    pub(super) since: Option<Time>,
+    pub(crate) since: Option<Time>,
     /// The number of consecutive failures.
-    failures: u32,
+    pub(crate) failures: u32,
     /// The masters that could not do it, and how often.
-    pub(super) refused: BTreeMap<MasterId, u32>,
+    pub(crate) refused: BTreeMap<MasterId, u32>,
     /// The reason of the last failure, or the present obstacle.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
     /// How long parts may take after another part has failed.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
     /// When all backups were fenced whose replicas the assigned parts use.
-    pub(super) fenced: Option<Time>,
+    pub(crate) fenced: Option<Time>,
     /// Bytes of the log.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The result of the last survey.
     completeness: Option<Completeness>,
     /// Some replicas were counted by a survey and could not be used later. A survey reads only
@@ -41,7 +40,7 @@ pub(crate) struct Attempt {
 }
 
 /// Whether a log is complete, as far as a survey says.
-pub(super) enum Completeness {
+pub(crate) enum Completeness {
     /// It is complete with the replicas of these servers, each in this generation.
     Complete(BTreeMap<ServerId, u64>),
     /// It is incomplete, by the list of servers of this version. Only these servers may have the
@@ -78,7 +77,7 @@ impl Default for Attempt {
 }
 
 /// The stage of an attempt.
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// No work before this time, unless the server list changes from this version.
     Resting(Time, u64),
     Surveying(Rc<RunningSurvey>),
@@ -91,34 +90,62 @@ impl Default for Stage {
     }
 }
 
+/// A survey in progress.
+pub(crate) struct RunningSurvey {
+    pub(crate) crashed: MasterId,
+    pub(crate) begun: Time,
+    pub(crate) over: Cell<bool>,
+    pub(crate) survey: RefCell<Survey>,
+    /// The backups that are asked, with their generations.
+    pub(crate) asked: RefCell<BTreeMap<ServerId, u64>>,
+}
+
+impl RunningSurvey {
+    /// Returns a survey that has asked no backup yet.
+    pub(crate) fn new(crashed: MasterId, now: Time) -> Rc<RunningSurvey> {
+        Rc::new(RunningSurvey {
+            crashed,
+            begun: now,
+            over: Cell::new(false),
+            survey: RefCell::default(),
+            asked: RefCell::default(),
+        })
+    }
+
+    /// Ends the survey: no further questions are sent.
+    pub(crate) fn end(&self) {
+        self.over.set(true);
+    }
+}
+
 /// Partitions that are being rebuilt.
-pub(super) struct Round {
-    pub(super) recovery: u64,
+pub(crate) struct Round {
+    pub(crate) recovery: u64,
     /// One master takes the whole log back.
-    pub(super) take_back: bool,
+    pub(crate) take_back: bool,
     /// In the order in which they are read.
-    pub(super) segments: Vec<Replicas>,
+    pub(crate) segments: Vec<Replicas>,
     /// The backups with replicas of them.
-    pub(super) backups: BTreeSet<ServerId>,
+    pub(crate) backups: BTreeSet<ServerId>,
     /// The backups that know the round.
-    pub(super) told: Rc<RefCell<BTreeSet<ServerId>>>,
+    pub(crate) told: Rc<RefCell<BTreeSet<ServerId>>>,
     /// The backups that cannot read their segments, and why.
-    pub(super) useless: BTreeMap<ServerId, String>,
+    pub(crate) useless: BTreeMap<ServerId, String>,
     /// The time when a part was first seen to have failed.
-    pub(super) failed_at: Option<Time>,
+    pub(crate) failed_at: Option<Time>,
     /// From then on masters are told, even if not all backups know the round.
-    pub(super) patience: Time,
+    pub(crate) patience: Time,
     /// The state of each partition.
-    pub(super) parts: Vec<PartState>,
+    pub(crate) parts: Vec<PartState>,
     /// The size of each partition, by the log's statistics.
-    pub(super) expected: Vec<Vec<TabletStatus>>,
+    pub(crate) expected: Vec<Vec<TabletStatus>>,
     /// A master could not do its part.
-    pub(super) is_troubled: bool,
+    pub(crate) is_troubled: bool,
 }
 
 /// The state of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PartState {
+pub(crate) enum PartState {
     /// Its master must be told, not before this time, after so many failed attempts.
     Due(Time, u32),
     /// It has begun.
@@ -128,33 +155,8 @@ pub(super) enum PartState {
 }
 
 impl Attempt {
-    /// Notes a failure. The next attempt follows after a pause, which grows.
-    pub(super) fn on_failure(&mut self, leadership: &Leadership, trouble: String) {
-        self.trouble = Some(shortened(trouble));
-        self.failures += 1;
-        let pause = leadership.shared.options.recovery_pause;
-        let pause = pause.saturating_mul(1 << (self.failures - 1).min(10)).min(RECOVERY_PAUSE_MAX);
-        self.enter(Stage::Resting(leadership.now() + pause, leadership.cluster().list_version()));
-    }
-
-    /// Notes that these masters do not finish their parts while other tablets wait for a new round.
-    pub(super) fn on_stuck(&mut self, leadership: &Leadership, masters: &[MasterId]) {
-        for master in masters {
-            *self.refused.entry(*master).or_default() += 1;
-        }
-        self.patience = self.patience.saturating_mul(2);
-        let names: Vec<String> = masters.iter().take(8).map(ToString::to_string).collect();
-        self.on_failure(
-            leadership,
-            format!(
-                "{} did not finish in time, and the other tablets wait for it",
-                names.join(", ")
-            ),
-        );
-    }
-
     /// Notes a backup's answer to its reading list of a round: its objection, if it has one.
-    pub(super) fn on_backup_answer(
+    pub(crate) fn on_backup_answer(
         &mut self,
         recovery: u64,
         server: ServerId,
@@ -175,12 +177,12 @@ impl Attempt {
     }
 
     /// Notes the result of a survey.
-    pub(super) fn on_surveyed(&mut self, completeness: Completeness) {
+    pub(crate) fn on_surveyed(&mut self, completeness: Completeness) {
         self.completeness = Some(completeness);
     }
 
     /// Whether the recovery needs the replicas of a server that is down.
-    pub(super) fn needs(&self, server: ServerId, cluster: &Cluster) -> Need {
+    pub(crate) fn needs(&self, server: ServerId, cluster: &Cluster) -> Need {
         let is_up = |(server, generation): (&ServerId, &u64)| {
             cluster.backup(*server).is_some_and(|it| it.generation == *generation)
         };
@@ -200,34 +202,35 @@ impl Attempt {
     }
 
     /// Begins the remainder again, at once.
-    pub(super) fn begin_anew(&mut self) {
+    pub(crate) fn begin_anew(&mut self) {
         self.enter(Stage::default());
     }
 
     /// Begins a round.
-    pub(super) fn begin_round(&mut self, round: Round) {
+    pub(crate) fn begin_round(&mut self, round: Round) {
         self.enter(Stage::Rebuilding(round));
     }
 
     /// Whether the round of this number is in progress.
-    pub(super) fn is_at(&self, recovery: u64) -> bool {
+    pub(crate) fn is_at(&self, recovery: u64) -> bool {
         matches!(&self.stage, Stage::Rebuilding(round) if round.recovery == recovery)
     }
 
-    fn enter(&mut self, stage: Stage) {
+    /// Enters a stage, and ends the survey of the former one.
+    pub(crate) fn enter(&mut self, stage: Stage) {
         if let Stage::Surveying(old) = std::mem::replace(&mut self.stage, stage) {
             old.end();
         }
     }
 
     /// Notes that a part was rebuilt.
-    pub(super) fn on_part_rebuilt(&mut self) {
+    pub(crate) fn on_part_rebuilt(&mut self) {
         self.failures = 0;
     }
 
     /// Notes that no further report of a partition can come, with the reason if there is one; `by`
     /// could not do it.
-    pub(super) fn on_part_over(
+    pub(crate) fn on_part_over(
         &mut self,
         (recovery, partition): (u64, usize),
         by: MasterId,
@@ -249,7 +252,7 @@ impl Attempt {
     }
 
     /// Returns the state of a partition, as long as the round lasts.
-    pub(super) fn part_state(&mut self, recovery: u64, partition: usize) -> Option<&mut PartState> {
+    pub(crate) fn part_state(&mut self, recovery: u64, partition: usize) -> Option<&mut PartState> {
         match &mut self.stage {
             Stage::Rebuilding(round) if round.recovery == recovery => {
                 round.parts.get_mut(partition)
@@ -268,7 +271,7 @@ impl Drop for Attempt {
 }
 
 /// Shortens a foreign text.
-pub(super) fn shortened(mut text: String) -> String {
+pub(crate) fn shortened(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TROUBLE_BYTES_MAX));
     text
 }

@@ -1,6 +1,6 @@
 //! Finds the segments of a log from the backups' reports: plain data, no waiting.
 //!
-//! [`copies`](super::copies) says which replicas count. Among the open segments that count, the
+//! [`copies`] says which replicas count. Among the open segments that count, the
 //! newest one whose replica holds a digest is the head, and the digest names the log. Backups are
 //! asked for the contents of their open replicas (`HeadOf`), for the head and for every other
 //! segment without a closed replica. Damaged replicas are never used. A replica whose backup is
@@ -29,25 +29,29 @@
 //! can be found: a shard takes tablets only once its log's first head is durable, so a master with
 //! tablets has a log.
 
-use super::copies::{Copies, Copy};
+mod copies;
+
+use copies::Copies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Head, ReplicaInfo, TabletStatus};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId};
 
+pub(crate) use copies::Copy;
+
 /// A backup's report, with its generation and time.
-pub(super) struct BackupReport {
-    pub(super) generation: u64,
-    pub(super) address: SocketAddr,
+pub(crate) struct BackupReport {
+    pub(crate) generation: u64,
+    pub(crate) address: SocketAddr,
     /// The time of its last answer. From then on the backup accepts no more data from the crashed
     /// master.
-    pub(super) at: Time,
-    pub(super) replicas: Vec<ReplicaInfo>,
+    pub(crate) at: Time,
+    pub(crate) replicas: Vec<ReplicaInfo>,
 }
 
 /// The answer about an open replica.
-pub(super) enum HeadAnswer {
+pub(crate) enum HeadAnswer {
     /// No answer yet; `long`: it was waited for long enough already.
     Waits { long: bool },
     /// The replica's contents.
@@ -58,34 +62,34 @@ pub(super) enum HeadAnswer {
 
 /// An open replica whose contents are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Question {
-    pub(super) segment: SegmentId,
-    pub(super) server: ServerId,
-    pub(super) address: SocketAddr,
+pub(crate) struct Question {
+    pub(crate) segment: SegmentId,
+    pub(crate) server: ServerId,
+    pub(crate) address: SocketAddr,
 }
 
 /// A complete log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct FoundLog {
+pub(crate) struct FoundLog {
     /// The head, then all other segments, each with its usable replicas, the best first.
-    pub(super) segments: Vec<(SegmentId, Vec<Copy>)>,
+    pub(crate) segments: Vec<(SegmentId, Vec<Copy>)>,
     /// The contents of its tablets, by the log's statistics.
-    pub(super) statistics: Vec<TabletStatus>,
+    pub(crate) statistics: Vec<TabletStatus>,
     /// When the last backup with a usable replica was fenced.
-    pub(super) fenced: Time,
+    pub(crate) fenced: Time,
     /// The generations of these backups.
-    pub(super) generations: BTreeMap<ServerId, u64>,
+    pub(crate) generations: BTreeMap<ServerId, u64>,
 }
 
 impl FoundLog {
     /// Returns the length of the whole log.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let longest = |copies: &[Copy]| copies.iter().map(|it| u64::from(it.length)).max();
         self.segments.iter().filter_map(|(_, copies)| longest(copies)).sum()
     }
 
     /// Returns the usable replicas of each backup.
-    pub(super) fn by_backup(&self) -> BTreeMap<ServerId, Vec<(SegmentId, Copy)>> {
+    pub(crate) fn by_backup(&self) -> BTreeMap<ServerId, Vec<(SegmentId, Copy)>> {
         let mut all: BTreeMap<ServerId, Vec<(SegmentId, Copy)>> = BTreeMap::new();
         for (segment, copies) in &self.segments {
             for copy in copies {
@@ -98,7 +102,7 @@ impl FoundLog {
 
 /// The conclusion from the reports so far.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Conclusion {
+pub(crate) enum Conclusion {
     /// Send these questions.
     Ask(Vec<Question>),
     /// Wait for answers.
@@ -111,11 +115,11 @@ pub(super) enum Conclusion {
 
 /// The reports so far.
 #[derive(Default)]
-pub(super) struct Survey {
+pub(crate) struct Survey {
     /// Open replicas of older segments do not count.
-    pub(super) floor: SegmentId,
-    pub(super) reports: BTreeMap<ServerId, BackupReport>,
-    pub(super) head_answers: BTreeMap<(SegmentId, ServerId), HeadAnswer>,
+    pub(crate) floor: SegmentId,
+    pub(crate) reports: BTreeMap<ServerId, BackupReport>,
+    pub(crate) head_answers: BTreeMap<(SegmentId, ServerId), HeadAnswer>,
 }
 
 /// The state of a segment without a closed replica.
@@ -128,7 +132,7 @@ enum OpenSegment {
 
 impl Survey {
     /// Drops the reports of a generation that has ended.
-    pub(super) fn forget(&mut self, server: ServerId) {
+    pub(crate) fn forget(&mut self, server: ServerId) {
         self.reports.remove(&server);
         self.head_answers.retain(|(_, by), _| *by != server);
     }
@@ -183,7 +187,7 @@ impl Survey {
     }
 
     /// Returns the conclusion for the log of a master.
-    pub(super) fn conclusion(
+    pub(crate) fn conclusion(
         &self,
         crashed: MasterId,
         epochs: &[(SegmentId, Epoch)],
