@@ -9,7 +9,7 @@
 
 use crate::index::{BlockSource, LINE_BYTES, Line};
 use crate::memory::Memory;
-use crate::shared::lock;
+use crate::sync::lock;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 

@@ -26,7 +26,8 @@ mod phase;
 
 use crate::limits::CLEANERS_MAX;
 use crate::quiescence::Reader;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
+use crate::sync::lock;
 use balancer::Verdict;
 use candidates::{Candidate, Candidates};
 pub use phase::Phase;

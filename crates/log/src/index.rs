@@ -46,7 +46,6 @@ pub(crate) use blocks::{BlockSource, LINE_BYTES, Line};
 pub use cursor::Cursor;
 #[cfg(test)]
 pub(crate) use form::Words;
-pub(crate) use narrow::REACH_BYTES;
 
 use crate::quiescence::{Guard, Readers};
 use narrow::Narrow;
@@ -172,7 +171,7 @@ impl Lookup<'_> {
 
 impl<S: BlockSource> Index<S> {
     /// An empty index, whose full blocks have `block_buckets` buckets, a power of two. If `short`,
-    /// every reference is below [`REACH_BYTES`], and no two of its blocks are further apart.
+    /// every reference is below [`REACH_BYTES`](crate::memory::REACH_BYTES), and no two of its blocks are further apart.
     pub(crate) fn new(
         source: S,
         readers: Arc<Readers>,

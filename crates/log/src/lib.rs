@@ -85,6 +85,7 @@ mod object;
 mod options;
 mod outcomes;
 mod prefetch;
+mod present_segments;
 mod prior_span;
 mod quiescence;
 mod replay;

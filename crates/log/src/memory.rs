@@ -22,7 +22,6 @@
 //! for quiescence ([`crate::quiescence`]).
 
 use crate::error::OptionsError;
-use crate::index::REACH_BYTES;
 use crate::limits;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -36,6 +35,9 @@ pub const SEGLET_BYTES: usize = 64 * 1024;
 
 /// The place of an entry: its address inside the memory. Never 0.
 pub(crate) type Reference = u64;
+
+/// References of 32 bits are below this, in bytes.
+pub(crate) const REACH_BYTES: u64 = 1 << 32;
 
 /// A bounded piece of the machine's memory, for one log with its segments, indexes and reserves. It
 /// does not grow, and only one log can ever be made in it.

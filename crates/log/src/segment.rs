@@ -17,8 +17,8 @@
 use crate::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::{Memory, Reference};
+use crate::present_segments::PresentSegments;
 use crate::prior_span::PriorSpan;
-use crate::shared::PresentSegments;
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 use thunderhead_wire::SegmentId;

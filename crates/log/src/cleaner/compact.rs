@@ -10,7 +10,8 @@ use crate::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Room};
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
+use crate::sync::lock;
 use std::sync::atomic::Ordering;
 
 /// The one segment that a compaction writes.

@@ -23,9 +23,10 @@ use crate::entry::{
 };
 use crate::memory::{Memory, Reference};
 use crate::object::Located;
+use crate::present_segments::PresentSegments;
 use crate::quiescence::{Guard, Reader};
 use crate::segment::{self, Appender, Segment};
-use crate::shared::{PresentSegments, Shared, TabletMap};
+use crate::shared::{Shared, TabletMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::KeyHash;

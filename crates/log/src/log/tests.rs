@@ -4,7 +4,7 @@
 use super::*;
 use crate::entry::{DEAD, Kind};
 use crate::segment::Segment;
-use crate::shared::lock;
+use crate::sync::lock;
 use crate::{
     Cleaner, CleanerThreads, Condition, Phase, Rebuild, Recorder, Step, TakeIn, Tombstones,
 };
