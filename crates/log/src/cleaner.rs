@@ -7,7 +7,7 @@
 //! a simulator does. Several may run at once.
 //!
 //! - [`balancer`] decides which kind of work is due.
-//! - [`candidates`] knows the segments that may be cleaned and picks among them.
+//! - [`choice`] picks among the [segments that may be cleaned](crate::candidates).
 //! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
 //! - [`phase`] names the phases of a step, for measurements.
@@ -18,26 +18,37 @@
 //! allows it.
 
 mod balancer;
-pub(crate) mod candidates;
+mod choice;
 mod combine;
 mod compact;
 mod mover;
 mod phase;
 
+use crate::candidates::{Candidate, Candidates};
 use crate::limits::CLEANERS_MAX;
+use crate::log::Log;
 use crate::quiescence::Reader;
 use crate::shared::Shared;
 use crate::sync::lock;
 use balancer::Verdict;
-use candidates::{Candidate, Candidates};
 pub use phase::Phase;
 use phase::Watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Whether any cleaning is due.
-pub(crate) fn is_due(shared: &Shared) -> bool {
-    balancer::verdict(shared) != Verdict::Rest
+impl Log {
+    /// Returns a cleaner for this log: give it a thread, or step it yourself. `None` while
+    /// [`CLEANERS_MAX`] other cleaners exist.
+    #[must_use]
+    pub fn cleaner(&self) -> Option<Cleaner> {
+        Cleaner::new(&self.shared)
+    }
+
+    /// Whether a cleaner would find that memory is short, so that it is worth waking one. Cheap.
+    #[must_use]
+    pub fn wants_cleaning(&self) -> bool {
+        balancer::verdict(&self.shared) != Verdict::Rest
+    }
 }
 
 /// The work that a step did.
@@ -73,7 +84,7 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Option<Cleaner> {
+    fn new(shared: &Arc<Shared>) -> Option<Cleaner> {
         let place = {
             let mut candidates = lock(&shared.candidates);
             let place = (0..CLEANERS_MAX).find(|place| !candidates.cleaners[*place])?;
@@ -97,8 +108,8 @@ impl Cleaner {
         let shared = Arc::clone(&self.shared);
         {
             let mut candidates = lock(&shared.candidates);
-            candidates.take_closed(&shared);
-            candidates.free_limbo(&shared);
+            shared.take_closed(&mut candidates);
+            shared.free_limbo(&mut candidates);
         }
         let verdict = balancer::verdict(&shared);
         if verdict == Verdict::Rest {

@@ -21,7 +21,6 @@
 
 use crate::memory::Memory;
 use crate::options::Options;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Frames beyond the memory and its expansion: for heads that are not full, and short survivors.
@@ -115,33 +114,19 @@ impl Frames {
         self.promised.fetch_sub(survivors, Ordering::Relaxed);
     }
 
-    fn rebuild_begins(&self) {
+    /// Lowers the limit: tablets are being rebuilt.
+    pub(crate) fn rebuild_begins(&self) {
         if self.rebuilds.fetch_add(1, Ordering::Relaxed) == 0 {
             let more = self.taken.load(Ordering::Relaxed) + self.full + SHORT;
             self.limit.store(more.min(self.most), Ordering::Relaxed);
         }
     }
 
-    fn rebuild_ends(&self) {
+    /// Raises the limit again after the last of the rebuilds.
+    pub(crate) fn rebuild_ends(&self) {
         if self.rebuilds.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.limit.store(self.most, Ordering::Relaxed);
         }
-    }
-}
-
-/// Lowers the limit of frames as long as it exists, because tablets are being rebuilt.
-pub(crate) struct RebuildLimit(Arc<crate::shared::Shared>);
-
-impl RebuildLimit {
-    pub(crate) fn begin(shared: &Arc<crate::shared::Shared>) -> RebuildLimit {
-        shared.frames.rebuild_begins();
-        RebuildLimit(Arc::clone(shared))
-    }
-}
-
-impl Drop for RebuildLimit {
-    fn drop(&mut self) {
-        self.0.frames.rebuild_ends();
     }
 }
 

@@ -171,7 +171,8 @@ impl Lookup<'_> {
 
 impl<S: BlockSource> Index<S> {
     /// An empty index, whose full blocks have `block_buckets` buckets, a power of two. If `short`,
-    /// every reference is below [`REACH_BYTES`](crate::memory::REACH_BYTES), and no two of its blocks are further apart.
+    /// every reference is below [`REACH_BYTES`](crate::memory::REACH_BYTES), and no two of its
+    /// blocks are further apart.
     pub(crate) fn new(
         source: S,
         readers: Arc<Readers>,

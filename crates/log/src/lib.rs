@@ -67,6 +67,7 @@
 //! `docs/format.md` describes every byte.
 
 mod blocks;
+mod candidates;
 mod cleaner;
 pub mod design;
 mod entry;

@@ -29,7 +29,7 @@ pub(crate) use write::NewVersion;
 pub use write::{HashedKey, Written};
 
 use crate::blocks::IndexBlocks;
-use crate::cleaner::candidates::Candidate;
+use crate::candidates::Candidate;
 use crate::entry::Seal;
 use crate::error::{Error, OptionsError};
 use crate::index::{Cursor, Entries, Index};
@@ -231,19 +231,6 @@ impl Log {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.shared.options
-    }
-
-    /// Returns a cleaner for this log: give it a thread, or step it yourself. `None` while
-    /// [`CLEANERS_MAX`](crate::CLEANERS_MAX) other cleaners exist.
-    #[must_use]
-    pub fn cleaner(&self) -> Option<crate::Cleaner> {
-        crate::Cleaner::new(&self.shared)
-    }
-
-    /// Whether a cleaner would find that memory is short, so that it is worth waking one. Cheap.
-    #[must_use]
-    pub fn wants_cleaning(&self) -> bool {
-        crate::cleaner::is_due(&self.shared)
     }
 
     /// Creates an empty tablet in this log. From the start its index costs an eighth of a seglet (8

@@ -21,6 +21,7 @@
 //! belong to a former stay of the tablet in that log and are skipped.
 
 mod rebuild;
+mod rebuild_limit;
 mod remembered_tombstones;
 
 pub use rebuild::{AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild};

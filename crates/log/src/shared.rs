@@ -10,7 +10,7 @@
 //! alone are published with `try_lock`, because an older snapshot is merely conservative. Only
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
-use crate::cleaner::candidates::{Candidate, Candidates};
+use crate::candidates::{Candidate, Candidates};
 use crate::entry::Seal;
 use crate::error::OptionsError;
 use crate::frames::Frames;
@@ -24,7 +24,7 @@ use crate::sync::lock;
 use crate::unnamed_survivors::UnnamedSurvivors;
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
 
 /// Shared by a log and its cleaners.
@@ -290,6 +290,30 @@ impl Shared {
 }
 
 impl Shared {
+    /// Lets the candidates take over the segments that are on their way to the cleaners.
+    pub(crate) fn take_closed(&self, candidates: &mut Candidates) {
+        candidates.take_closed(&self.closed, &self.returned);
+    }
+
+    /// Frees the memory in limbo that the reactor has moved past.
+    pub(crate) fn free_limbo(&self, candidates: &mut Candidates) {
+        let freed = &self.sums.counters.compactions_freed;
+        candidates.free_limbo(&self.turns, &self.memory, freed);
+    }
+
+    /// Takes a candidate for the log's own thread, which does not wait for a lock that a cleaner
+    /// holds.
+    pub(crate) fn try_take_candidate(&self, id: SegmentId) -> Option<Candidate> {
+        let mut candidates = match self.candidates.try_lock() {
+            Ok(candidates) => candidates,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.take_closed(&mut candidates);
+        let at = candidates.list.iter().position(|candidate| candidate.segment.id == id)?;
+        Some(candidates.list.swap_remove(at))
+    }
+
     /// Publishes at once, waiting for the lock: a cleaner holds it for a few nanoseconds at most.
     pub(crate) fn publish_present(&self, present: PresentSegments) {
         *lock(&self.present) = Arc::new(present);

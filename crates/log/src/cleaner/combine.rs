@@ -5,10 +5,10 @@
 //! Each segment is sorted already (a head's entries are of one age, survivors were sorted when they
 //! were made), so a merge is enough. Spent segments ([`Segment::is_spent`]) are not scanned.
 
-use super::candidates::Candidate;
 use super::compact::take_stock;
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
+use crate::candidates::Candidate;
 use crate::entry::{self, DEAD, Frame, Kind};
 use crate::memory::{Memory, Reference};
 use crate::metadata::{SegmentHeader, SegmentKind};

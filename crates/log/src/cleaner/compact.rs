@@ -3,9 +3,9 @@
 //! On the backups nothing changes: the segment keeps its id and its full replica there. The entries
 //! that memory has dropped still count as present in the durable log.
 
-use super::candidates::Candidate;
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
+use crate::candidates::Candidate;
 use crate::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::quiescence::Reader;

@@ -15,7 +15,6 @@
 use super::Log;
 use super::handover::Allowance;
 use super::ledger::{Ledger, PendingDigest};
-use crate::cleaner::candidates::Candidates;
 use crate::entry::{self, Kind, Seal};
 use crate::error::Error;
 use crate::limits::BODY_BYTES_MAX;
@@ -392,7 +391,7 @@ impl Log {
         if let Some(segment) = known {
             return Some(segment.length as u32);
         }
-        let candidate = Candidates::try_take(&self.shared, id)?;
+        let candidate = self.shared.try_take_candidate(id)?;
         let length = candidate.segment.length;
         self.pinned.push(candidate);
         Some(length as u32)

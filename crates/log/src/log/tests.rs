@@ -102,8 +102,8 @@ fn check_settled(log: &mut Log) {
     assert!(shared.passes.is_empty());
     assert_eq!(coming(log), 0, "no seglets are pending");
     let mut candidates = lock(&shared.candidates);
-    candidates.take_closed(&shared);
-    candidates.free_limbo(&shared);
+    shared.take_closed(&mut candidates);
+    shared.free_limbo(&mut candidates);
     let (mut live, mut seglets, mut ids) = (0, 0, BTreeSet::new());
     for segment in candidates.segments() {
         let dead = memory.dead_bytes(segment.account()).dead as usize;

@@ -4,10 +4,10 @@ mod adopt;
 
 pub use adopt::{AbandonedAdoption, FinishedAdoption};
 
+use super::rebuild_limit::RebuildLimit;
 use super::remembered_tombstones::RememberedTombstones;
 use super::{ReplayError, Report};
 use crate::error::{Damage, Error};
-use crate::frames::RebuildLimit;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Completion, Log, NewVersion, SideLog, TakeIn};

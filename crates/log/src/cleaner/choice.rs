@@ -1,4 +1,4 @@
-//! The segments that may be cleaned, and which of them to clean next.
+//! The choice of the segments to clean next, among all that may be cleaned.
 //!
 //! **For compaction**: the segment that gives back most memory for each byte that must be copied.
 //! **For combined cleaning**: cost-benefit with the segment's age, `(1 − u) × age / u`. `u` is the
@@ -18,46 +18,10 @@
 //! and tombstones that are no longer needed. These are found by a scan of the segment once an event
 //! may have freed them.
 
-use crate::limits::CLEANERS_MAX;
-use crate::memory::Memory;
+use crate::candidates::{Candidate, Candidates};
 use crate::options::Options;
-use crate::quiescence::Stamp;
-use crate::segment::Segment;
 use crate::shared::{Shared, survivors_of};
-use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::SegmentId;
-
-/// A segment that may be cleaned.
-pub(crate) struct Candidate {
-    pub(crate) segment: Segment,
-    /// Bytes that are known to be useless beside the bytes counted as dead.
-    pub(crate) slack_bytes: usize,
-    /// The log's clock when the slack was counted.
-    pub(crate) looked_at: u64,
-}
-
-impl Candidate {
-    pub(crate) fn new(segment: Segment) -> Candidate {
-        let looked_at = segment.created;
-        Candidate { segment, slack_bytes: 0, looked_at }
-    }
-
-    /// Bytes of entries that would have to be copied.
-    fn live_bytes(&self, memory: &Memory) -> usize {
-        let dead = memory.dead_bytes(self.segment.account()).dead as usize + self.slack_bytes;
-        self.segment.length.saturating_sub(dead)
-    }
-
-    /// The most bytes that cleaning it now can leave.
-    pub(crate) fn bytes_after(&self, memory: &Memory) -> usize {
-        // The walk that follows sees every entry as dead that is counted as dead here, so each
-        // leaves a residual tombstone at most. An entry that dies meanwhile leaves no more than its
-        // own size.
-        let dead = memory.dead_bytes(self.segment.account());
-        self.segment.length.saturating_sub(dead.dead as usize) + dead.guarded as usize
-    }
-}
 
 /// Whether a candidate with so many live bytes may be part of a pass.
 type Rule = fn(&Candidate, usize, &Options) -> bool;
@@ -73,67 +37,7 @@ fn is_all_but_empty(candidate: &Candidate, live: usize, options: &Options) -> bo
     live as f64 <= options.cleaner.utilization_swept * candidate.segment.disk_bytes as f64
 }
 
-/// See the module's documentation.
-#[derive(Default)]
-pub(crate) struct Candidates {
-    list: Vec<Candidate>,
-    /// Memory that waits until the reactor cannot be reading it any more.
-    limbo: Vec<(Stamp, Vec<u32>)>,
-    /// The places among the cleaners that are taken.
-    pub(crate) cleaners: [bool; CLEANERS_MAX],
-}
-
 impl Candidates {
-    /// Takes over the segments that the reactor has closed.
-    pub(crate) fn take_closed(&mut self, shared: &Shared) {
-        while let Some(segment) = shared.closed.pop() {
-            self.list.push(Candidate::new(segment));
-        }
-        while let Some(candidate) = shared.returned.pop() {
-            self.list.push(candidate);
-        }
-    }
-
-    /// Takes a segment for the log's own thread, which does not wait for a lock that a cleaner
-    /// holds.
-    pub(crate) fn try_take(shared: &Shared, id: SegmentId) -> Option<Candidate> {
-        let mut candidates = match shared.candidates.try_lock() {
-            Ok(candidates) => candidates,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        candidates.take_closed(shared);
-        let at = candidates.list.iter().position(|candidate| candidate.segment.id == id)?;
-        Some(candidates.list.swap_remove(at))
-    }
-
-    /// The segments that no cleaner has.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.list.iter().map(|candidate| &candidate.segment)
-    }
-
-    pub(crate) fn put_back(&mut self, candidate: Candidate) {
-        self.list.push(candidate);
-    }
-
-    pub(crate) fn send_to_limbo(&mut self, stamp: Stamp, seglets: Vec<u32>) {
-        self.limbo.push((stamp, seglets));
-    }
-
-    /// Frees the memory that the reactor has moved past.
-    pub(crate) fn free_limbo(&mut self, shared: &Shared) {
-        self.limbo.retain_mut(|(stamp, seglets)| {
-            let passed = shared.turns.passed(*stamp);
-            if passed {
-                let counters = &shared.sums.counters;
-                counters.compactions_freed.fetch_add(1, Ordering::Relaxed);
-                seglets.drain(..).for_each(|number| shared.memory.give_back(number));
-            }
-            !passed
-        });
-    }
-
     /// The segment whose compaction frees most for its cost, if any frees a seglet.
     pub(crate) fn pick_for_compaction(&mut self, shared: &Shared) -> Option<Candidate> {
         let seglet_bytes = shared.memory.seglet_bytes();
