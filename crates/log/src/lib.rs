@@ -70,21 +70,15 @@ mod blocks;
 mod candidates;
 mod cleaner;
 pub mod design;
-mod entry;
 mod error;
-pub mod filter;
+mod format;
 mod frames;
-#[doc(hidden)]
-pub mod fuzzing;
 mod index;
-pub mod inspect;
 mod limits;
 mod log;
 mod memory;
-mod metadata;
 mod object;
 mod options;
-mod outcomes;
 mod prefetch;
 mod present_segments;
 mod prior_span;
@@ -95,14 +89,16 @@ mod segment;
 mod shared;
 mod sync;
 mod tablets;
-mod testing;
 mod threads;
-mod unnamed_survivors;
-mod varint;
 
 pub use cleaner::{Cleaner, Phase, Step};
-pub use entry::FORMAT_VERSION;
 pub use error::{Damage, Error, OptionsError};
+pub use format::entry::FORMAT_VERSION;
+#[doc(hidden)]
+pub use format::fuzzing;
+pub use format::metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
+pub use format::unnamed_survivors::UnnamedSurvivors;
+pub use format::{filter, inspect};
 pub use frames::FRAMES_SPARE;
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -110,7 +106,6 @@ pub use log::{
     Completion, ExpectedRead, ExpectedUpdates, HashedKey, Log, Put, TakeIn, Usage, Written,
 };
 pub use memory::{Memory, SEGLET_BYTES};
-pub use metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
 pub use replay::{
@@ -122,4 +117,3 @@ pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
     Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind, Version,
 };
-pub use unnamed_survivors::UnnamedSurvivors;

@@ -30,12 +30,12 @@ pub use write::{HashedKey, Written};
 
 use crate::blocks::IndexBlocks;
 use crate::candidates::Candidate;
-use crate::entry::Seal;
 use crate::error::{Error, OptionsError};
+use crate::format::entry::Seal;
+use crate::format::metadata::TabletStatistics;
 use crate::index::{Cursor, Entries, Index};
 use crate::limits::DROPPED_MAX;
 use crate::memory::{Memory, Reference};
-use crate::metadata::TabletStatistics;
 use crate::object::{Located, Object};
 use crate::options::Options;
 use crate::replicator::Replicator;

@@ -3,7 +3,7 @@
 //! An [`Object`] borrows the [`Log`](crate::Log), so it cannot outlive the turn in which it was
 //! found. Therefore cleaners can free memory without asking.
 
-use crate::entry::{Frame, KIND_BITS, Kind, ObjectFields};
+use crate::format::entry::{Frame, KIND_BITS, Kind, ObjectFields};
 use crate::memory::{Memory, Reference};
 use crate::segment;
 use thunderhead_wire::{SegmentId, TableId, ValueKind, Version};

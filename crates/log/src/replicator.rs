@@ -4,8 +4,8 @@
 //! The log reports its actions in the order that safety demands (TOCS §4.5). The replicator reports
 //! how far the copies have come. The contract is with the trait, [`Replicator`].
 
+use crate::format::metadata::SegmentKind;
 use crate::memory::{Memory, Reference};
-use crate::metadata::SegmentKind;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_wire::{LogPosition, SegmentId};

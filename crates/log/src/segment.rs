@@ -14,7 +14,7 @@
 //! An [`Appender`] has one owner: the reactor for a head, a cleaner for survivors. A [`Segment`]
 //! never changes any more, except for dead bits.
 
-use crate::entry::{FRAME_BYTES, Frame, Header, Seal};
+use crate::format::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::{Memory, Reference};
 use crate::present_segments::PresentSegments;
@@ -380,7 +380,7 @@ impl Appender {
     /// Copies an entry from elsewhere in the memory to a reserved place, with a clear dead bit.
     #[inline]
     pub(crate) fn copy(&mut self, at: Reference, from: Reference, entry_bytes: usize) {
-        let flags = flags(&self.memory, from) & !crate::entry::DEAD;
+        let flags = flags(&self.memory, from) & !crate::format::entry::DEAD;
         let whole = entry_bytes <= self.memory.room(at) && entry_bytes <= self.memory.room(from);
         if whole {
             // SAFETY: the source is a complete entry whose bytes after the flags never change;
@@ -462,14 +462,14 @@ pub(crate) fn mark_dead(memory: &Memory, at: Reference) {
     // SAFETY: as in `flags`. Only the reactor writes flags of published entries, so a plain load
     // and store lose nothing.
     let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
-    cell.store(cell.load(Ordering::Relaxed) | crate::entry::DEAD, Ordering::Relaxed);
+    cell.store(cell.load(Ordering::Relaxed) | crate::format::entry::DEAD, Ordering::Relaxed);
 }
 
 /// Clears the dead bit of an entry that no other thread knows of yet.
 pub(crate) fn mark_alive(memory: &Memory, at: Reference) {
     // SAFETY: as in `mark_dead`; the entry was just copied here.
     let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
-    cell.store(cell.load(Ordering::Relaxed) & !crate::entry::DEAD, Ordering::Relaxed);
+    cell.store(cell.load(Ordering::Relaxed) & !crate::format::entry::DEAD, Ordering::Relaxed);
 }
 
 /// The frame of the entry at a reference. The entry was written by an [`Appender`].

@@ -11,8 +11,9 @@
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
 use crate::candidates::{Candidate, Candidates};
-use crate::entry::Seal;
 use crate::error::OptionsError;
+use crate::format::entry::Seal;
+use crate::format::unnamed_survivors::UnnamedSurvivors;
 use crate::frames::Frames;
 use crate::index::IndexView;
 use crate::memory::Memory;
@@ -21,7 +22,6 @@ use crate::present_segments::PresentSegments;
 use crate::quiescence::{Readers, Turns};
 use crate::segment::{Segment, straddle_bytes};
 use crate::sync::lock;
-use crate::unnamed_survivors::UnnamedSurvivors;
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};

@@ -6,7 +6,7 @@
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
 use crate::candidates::Candidate;
-use crate::entry::{DEAD, Kind};
+use crate::format::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Room};

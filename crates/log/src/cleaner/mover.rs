@@ -18,7 +18,7 @@
 //! takes more room than it finds.
 
 use super::phase::{Phase, Watch};
-use crate::entry::{
+use crate::format::entry::{
     self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
 use crate::memory::{Memory, Reference};

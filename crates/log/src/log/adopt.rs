@@ -42,8 +42,8 @@
 use super::Log;
 use super::write::ExistingEntry;
 use crate::error::{Damage, Error};
+use crate::format::metadata::{Digest, SegmentHeader};
 use crate::memory::Reference;
-use crate::metadata::{Digest, SegmentHeader};
 use crate::prior_span::PriorSpan;
 use crate::segment::{self, Segment};
 use crate::shared::Reserves;
@@ -195,7 +195,7 @@ impl Log {
 
     /// Marks an entry of an adopted segment dead, unless it is already.
     pub(crate) fn dead_on_arrival(&mut self, at: Reference) {
-        if segment::flags(&self.memory, at) & crate::entry::DEAD != 0 {
+        if segment::flags(&self.memory, at) & crate::format::entry::DEAD != 0 {
             return;
         }
         let frame = segment::frame(&self.memory, at);

@@ -19,15 +19,15 @@
 
 use super::Log;
 use super::write::{HashedKey, NewVersion, Written, check};
-use crate::entry::{CompletionFields, Kind, LINKED};
 use crate::error::Error;
+use crate::format::entry::{CompletionFields, Kind, LINKED};
+use crate::format::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes, SPAN};
+use crate::format::varint::Reader;
 use crate::index::{Candidate, Cursor, Entries};
 use crate::limits::BATCH;
 use crate::memory::{Memory, Reference};
 use crate::object::Bytes;
-use crate::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes, SPAN};
 use crate::segment;
-use crate::varint::Reader;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
 
 /// The most records that may be unindexed. A lookup of a record goes through all of them.

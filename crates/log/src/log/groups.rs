@@ -3,7 +3,7 @@
 //! A record of each outcome by itself costs more than the update: an entry, its checksum, its place
 //! in the index, and all of that again when the client has the answer. Between [`Log::begin_group`]
 //! and [`Log::end_group`] outcomes are only noted. Then they are recorded in one entry
-//! ([`outcomes`](crate::outcomes)), which the index holds under the group's first sequence. A word
+//! ([`outcomes`](crate::format::outcomes)), which the index holds under the group's first sequence. A word
 //! beside the log says which sequences of a group are still wanted; when none is, the entry is
 //! dead.
 //!
@@ -21,12 +21,12 @@
 
 use super::Log;
 use super::completions::Records;
-use crate::entry::{CompletionFields, LINKED};
 use crate::error::Error;
-use crate::memory::Reference;
-use crate::outcomes::{
+use crate::format::entry::{CompletionFields, LINKED};
+use crate::format::outcomes::{
     FIXED_BYTES_MAX, GroupFields, OUTCOME_BYTES_MAX, Outcome, RESULT_BYTES_MAX, SPAN,
 };
+use crate::memory::Reference;
 use crate::segment;
 use std::collections::{BTreeMap, VecDeque};
 use thunderhead_wire::LogPosition;

@@ -8,7 +8,7 @@
 
 use super::Log;
 use super::side_log::SideHandover;
-use crate::metadata::SegmentKind;
+use crate::format::metadata::SegmentKind;
 use crate::replicator::SegmentBytes;
 use crate::segment::Segment;
 use crate::shared::Pass;

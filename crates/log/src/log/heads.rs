@@ -15,11 +15,11 @@
 use super::Log;
 use super::handover::Allowance;
 use super::ledger::{Ledger, PendingDigest};
-use crate::entry::{self, Kind, Seal};
 use crate::error::Error;
+use crate::format::entry::{self, Kind, Seal};
+use crate::format::metadata::{self, SegmentHeader, SegmentKind, TabletStatistics};
 use crate::limits::BODY_BYTES_MAX;
 use crate::memory::{Memory, Reference};
-use crate::metadata::{self, SegmentHeader, SegmentKind, TabletStatistics};
 use crate::replicator::{Replicator, SegmentBytes};
 use crate::segment::{Appender, Room, Segment};
 use crate::shared::Shared;

@@ -15,11 +15,11 @@
 //! cleaned segments only after everything is durable that was appended before their pass was
 //! received. (The same rule applies when a cluster copies a compacted segment again.)
 
+use crate::format::unnamed_survivors::UnnamedSurvivors;
 use crate::present_segments::PresentSegments;
 use crate::replicator::Replicator;
 use crate::segment::Segment;
 use crate::shared::{Pass, Shared};
-use crate::unnamed_survivors::UnnamedSurvivors;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{LogPosition, SegmentId};

@@ -32,7 +32,7 @@
 use super::Log;
 use super::heads::Head;
 use crate::error::Error;
-use crate::metadata::SegmentKind;
+use crate::format::metadata::SegmentKind;
 use crate::segment::{Room, Segment};
 use crate::shared::Pass;
 use std::sync::atomic::Ordering;

@@ -2,7 +2,7 @@
 //! interleave: every byte is counted once, and all memory is accounted for.
 
 use super::*;
-use crate::entry::{DEAD, Kind};
+use crate::format::entry::{DEAD, Kind};
 use crate::segment::Segment;
 use crate::sync::lock;
 use crate::{

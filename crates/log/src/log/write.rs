@@ -5,8 +5,8 @@
 
 use super::batch::Purpose;
 use super::{Keys, Log};
-use crate::entry::{Kind, ObjectFields};
 use crate::error::Error;
+use crate::format::entry::{Kind, ObjectFields};
 use crate::index::Found;
 use crate::limits::MUTATIONS_PER_TURN;
 use crate::memory::Reference;

@@ -8,11 +8,11 @@ use super::rebuild_limit::RebuildLimit;
 use super::remembered_tombstones::RememberedTombstones;
 use super::{ReplayError, Report};
 use crate::error::{Damage, Error};
-use crate::inspect::{Entry, Record, SegmentReader};
+use crate::format::inspect::{Entry, Record, SegmentReader};
+use crate::format::metadata::SegmentHeader;
 use crate::limits::BATCH;
 use crate::log::{Completion, Log, NewVersion, SideLog, TakeIn};
 use crate::memory::Memory;
-use crate::metadata::SegmentHeader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_wire::{

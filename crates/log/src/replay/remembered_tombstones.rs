@@ -2,10 +2,10 @@
 //! own, which are freed when the replay ends.
 
 use crate::blocks::IndexBlocks;
-use crate::entry::ObjectFields;
 use crate::error::Error;
+use crate::format::entry::ObjectFields;
+use crate::format::inspect::Record;
 use crate::index::Index;
-use crate::inspect::Record;
 use crate::log::{Keys, Log};
 use crate::memory::Reference;
 use crate::object::Located;

@@ -11,7 +11,7 @@
 
 use super::Rebuild;
 use crate::error::{Damage, Error};
-use crate::inspect::{Entry, Placed, Record, SegmentReader};
+use crate::format::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Log, SegmentInAdoption};
 use crate::memory::Reference;

@@ -1,7 +1,7 @@
 //! Bytes for tests and fuzz targets: segments made by hand.
 
-use crate::entry::{self, FORMAT_VERSION, Kind, Seal};
-use crate::metadata::{SegmentHeader, SegmentKind};
+use crate::format::entry::{self, FORMAT_VERSION, Kind, Seal};
+use crate::format::metadata::{SegmentHeader, SegmentKind};
 use thunderhead_wire::{LogId, SegmentId};
 
 /// The log of hand-made segments.

@@ -11,8 +11,8 @@
 //! it, or the updates appended nothing. Sequences ascend and span no more than [`SPAN`] numbers, so
 //! that a word says which of them are still wanted.
 
-use crate::entry::{EXTRA, Header, Kind, Seal, plain};
-use crate::varint::{self, Reader};
+use crate::format::entry::{EXTRA, Header, Kind, Seal, plain};
+use crate::format::varint::{self, Reader};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId};
 
 /// The sequences of one entry are less than this apart.

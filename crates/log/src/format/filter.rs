@@ -20,11 +20,11 @@ mod part;
 
 pub use part::Part;
 
-use crate::entry::Frame;
 use crate::error::Damage;
-use crate::inspect::{Entry, SegmentReader};
-use crate::metadata;
-use crate::outcomes::{self, Outcome, Outcomes};
+use crate::format::entry::Frame;
+use crate::format::inspect::{Entry, SegmentReader};
+use crate::format::metadata;
+use crate::format::outcomes::{self, Outcome, Outcomes};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};

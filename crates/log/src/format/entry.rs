@@ -28,8 +28,8 @@
 //! or [`Damage`] if they end too early.
 
 use crate::error::Damage;
+use crate::format::varint::{self, Reader};
 use crate::limits::{BODY_BYTES_MAX, HEADER_BYTES_MAX};
-use crate::varint::{self, Reader};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, ValueKind, Version};
 
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     TabletStatistics = 7,
     /// Bytes without meaning: a copy that was overwritten before its segment was complete.
     Void = 8,
-    /// The outcomes of several updates of one client: see [`crate::outcomes`].
+    /// The outcomes of several updates of one client: see [`crate::format::outcomes`].
     Completions = 16,
     /// An object whose value is a whole number. An increment counts with it, and refuses other
     /// objects.

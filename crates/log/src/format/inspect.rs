@@ -13,13 +13,13 @@ mod scan;
 
 pub use scan::Scan;
 
-use crate::entry::{
+use crate::error::Damage;
+use crate::format::entry::{
     CompletionFields, DEAD, EXTRA, FRAME_BYTES, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
-use crate::error::Damage;
-use crate::metadata::{self, Digest, SegmentHeader, TabletStatistics};
-use crate::outcomes::CHAIN_MAX;
-pub use crate::outcomes::{Outcome, Outcomes};
+use crate::format::metadata::{self, Digest, SegmentHeader, TabletStatistics};
+use crate::format::outcomes::CHAIN_MAX;
+pub use crate::format::outcomes::{Outcome, Outcomes};
 use std::collections::VecDeque;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, ValueKind, Version};
 

@@ -1,10 +1,10 @@
 //! Entry points for the fuzz targets. They take any bytes and must never panic.
 
-use crate::entry::{CompletionFields, Frame, ObjectFields};
-use crate::filter::{Filter, Partitions};
-use crate::inspect::{Scan, SegmentReader};
-use crate::metadata;
-use crate::outcomes::Outcomes;
+use crate::format::entry::{CompletionFields, Frame, ObjectFields};
+use crate::format::filter::{Filter, Partitions};
+use crate::format::inspect::{Scan, SegmentReader};
+use crate::format::metadata;
+use crate::format::outcomes::Outcomes;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 
 /// Decodes bytes as an entry and as each kind of body.
@@ -29,7 +29,7 @@ pub fn segment(data: &[u8]) {
         look_and_cut(reader.header().segment, data);
         walk(reader, data.len());
     }
-    let with_header = crate::testing::segment_with(data);
+    let with_header = crate::format::testing::segment_with(data);
     if let Ok(reader) = SegmentReader::new(&with_header) {
         look_and_cut(reader.header().segment, &with_header);
         walk(reader, with_header.len());

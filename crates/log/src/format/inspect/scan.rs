@@ -2,7 +2,7 @@
 
 use super::{Entry, SegmentReader};
 use crate::error::Damage;
-use crate::metadata::{SegmentKind, TabletStatistics};
+use crate::format::metadata::{SegmentKind, TabletStatistics};
 use thunderhead_wire::SegmentId;
 
 /// Entries and bytes that one step reads: some 10 µs.
