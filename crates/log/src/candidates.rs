@@ -6,8 +6,8 @@
 
 use crate::limits::CLEANERS_MAX;
 use crate::memory::Memory;
-use crate::quiescence::{Stamp, Turns};
-use crate::segment::Segment;
+use crate::memory::quiescence::{Stamp, Turns};
+use crate::memory::segment::Segment;
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicU64, Ordering};
 

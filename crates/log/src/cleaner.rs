@@ -27,7 +27,7 @@ mod phase;
 use crate::candidates::{Candidate, Candidates};
 use crate::limits::CLEANERS_MAX;
 use crate::log::Log;
-use crate::quiescence::Reader;
+use crate::memory::quiescence::Reader;
 use crate::shared::Shared;
 use crate::sync::lock;
 use balancer::Verdict;

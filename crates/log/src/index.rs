@@ -35,6 +35,7 @@ mod chain;
 mod cursor;
 mod form;
 mod narrow;
+mod seglet_blocks;
 mod table;
 mod tags;
 mod view;
@@ -46,8 +47,9 @@ pub(crate) use blocks::{BlockSource, LINE_BYTES, Line};
 pub use cursor::Cursor;
 #[cfg(test)]
 pub(crate) use form::Words;
+pub(crate) use seglet_blocks::IndexBlocks;
 
-use crate::quiescence::{Guard, Readers};
+use crate::memory::quiescence::{Guard, Readers};
 use narrow::Narrow;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -66,7 +66,6 @@
 //! The module [`design`] argues why it is correct; `ARCHITECTURE.md` walks through it, and
 //! `docs/format.md` describes every byte.
 
-mod blocks;
 mod candidates;
 mod cleaner;
 pub mod design;
@@ -77,15 +76,10 @@ mod index;
 mod limits;
 mod log;
 mod memory;
-mod object;
 mod options;
 mod prefetch;
-mod present_segments;
-mod prior_span;
-mod quiescence;
 mod replay;
 mod replicator;
-mod segment;
 mod shared;
 mod sync;
 mod tablets;
@@ -105,8 +99,8 @@ pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use log::{
     Completion, ExpectedRead, ExpectedUpdates, HashedKey, Log, Put, TakeIn, Usage, Written,
 };
+pub use memory::object::{Bytes, Object};
 pub use memory::{Memory, SEGLET_BYTES};
-pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
 pub use replay::{
     AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild, Replay, ReplayError,

@@ -28,15 +28,15 @@ pub use side_log::TakeIn;
 pub(crate) use write::NewVersion;
 pub use write::{HashedKey, Written};
 
-use crate::blocks::IndexBlocks;
 use crate::candidates::Candidate;
 use crate::error::{Error, OptionsError};
 use crate::format::entry::Seal;
 use crate::format::metadata::TabletStatistics;
+use crate::index::IndexBlocks;
 use crate::index::{Cursor, Entries, Index};
 use crate::limits::DROPPED_MAX;
+use crate::memory::object::{Located, Object};
 use crate::memory::{Memory, Reference};
-use crate::object::{Located, Object};
 use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};

@@ -19,7 +19,16 @@
 //! purpose, the fewer seglets it leaves ([`Reserves`](crate::shared::Reserves)).
 //!
 //! The memory never decides when a seglet may be reused. The thread that frees one must have waited
-//! for quiescence ([`crate::quiescence`]).
+//! for quiescence ([`quiescence`]).
+//!
+//! [`segment`] fills seglets with entries, and [`object`] has the entries as a reader sees them.
+//! [`present_segments`] and [`prior_span`] tell which segments other segments still need.
+
+pub(crate) mod object;
+pub(crate) mod present_segments;
+pub(crate) mod prior_span;
+pub(crate) mod quiescence;
+pub(crate) mod segment;
 
 use crate::error::OptionsError;
 use crate::limits;

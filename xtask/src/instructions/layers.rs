@@ -25,7 +25,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
             "master/src/outcome",
         ],
     ),
-    ("cleaner", &["log/src/cleaner", "log/src/quiescence"]),
+    ("cleaner", &["log/src/cleaner", "log/src/memory/quiescence"]),
     ("replay", &["log/src/replay", "log/src/format/inspect", "log/src/log/adopt"]),
     ("log and entries", &["log/src"]),
     ("operations", &["master/src"]),

@@ -41,7 +41,7 @@ impl Candidates {
     /// The segment whose compaction frees most for its cost, if any frees a seglet.
     pub(crate) fn pick_for_compaction(&mut self, shared: &Shared) -> Option<Candidate> {
         let seglet_bytes = shared.memory.seglet_bytes();
-        let waste = crate::segment::straddle_bytes(seglet_bytes);
+        let waste = crate::memory::segment::straddle_bytes(seglet_bytes);
         let is_short = shared.sums.is_short.load(Ordering::Relaxed);
         let mut best: Option<(f64, usize)> = None;
         for (at, candidate) in self.list.iter().enumerate() {
@@ -193,7 +193,7 @@ impl Candidates {
         }
         // Each survivor ends in a seglet that may be almost empty.
         let seglet_bytes = shared.memory.seglet_bytes();
-        let filled = seglet_bytes - crate::segment::straddle_bytes(seglet_bytes) / 2;
+        let filled = seglet_bytes - crate::memory::segment::straddle_bytes(seglet_bytes) / 2;
         let after = live.div_ceil(filled) + live / segment_bytes;
         let frees_memory = after < seglets;
         let frees_disk = after == seglets && live + live / 4 < disk;

@@ -21,11 +21,11 @@ use super::phase::{Phase, Watch};
 use crate::format::entry::{
     self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
+use crate::memory::object::Located;
+use crate::memory::present_segments::PresentSegments;
+use crate::memory::quiescence::{Guard, Reader};
+use crate::memory::segment::{self, Appender, Segment};
 use crate::memory::{Memory, Reference};
-use crate::object::Located;
-use crate::present_segments::PresentSegments;
-use crate::quiescence::{Guard, Reader};
-use crate::segment::{self, Appender, Segment};
 use crate::shared::{Shared, TabletMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

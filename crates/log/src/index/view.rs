@@ -5,7 +5,7 @@
 
 use super::blocks::{BlockSource, Blocks, Layout};
 use super::form::Form;
-use crate::quiescence::Guard;
+use crate::memory::quiescence::Guard;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, lock, spin_loop};
 use std::sync::Mutex;
 

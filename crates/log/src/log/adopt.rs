@@ -44,8 +44,8 @@ use super::write::ExistingEntry;
 use crate::error::{Damage, Error};
 use crate::format::metadata::{Digest, SegmentHeader};
 use crate::memory::Reference;
-use crate::prior_span::PriorSpan;
-use crate::segment::{self, Segment};
+use crate::memory::prior_span::PriorSpan;
+use crate::memory::segment::{self, Segment};
 use crate::shared::Reserves;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange};
@@ -199,7 +199,7 @@ impl Log {
             return;
         }
         let frame = segment::frame(&self.memory, at);
-        let located = crate::object::Located::of(&self.memory, at, &frame);
+        let located = crate::memory::object::Located::of(&self.memory, at, &frame);
         let guarded = located.map_or(0, |located| located.guarded_bytes());
         segment::mark_dead(&self.memory, at);
         self.memory.count_dead(at, frame.entry_bytes(), guarded);

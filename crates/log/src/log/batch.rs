@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::index::{Candidate, Lookup};
 use crate::limits::BATCH;
 use crate::memory::Reference;
-use crate::object::{Located, Object};
+use crate::memory::object::{Located, Object};
 use crate::prefetch;
 use thunderhead_wire::{Condition, KeyHash, TableId};
 

@@ -25,9 +25,9 @@ use crate::format::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes, SPAN};
 use crate::format::varint::Reader;
 use crate::index::{Candidate, Cursor, Entries};
 use crate::limits::BATCH;
+use crate::memory::object::Bytes;
+use crate::memory::segment;
 use crate::memory::{Memory, Reference};
-use crate::object::Bytes;
-use crate::segment;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
 
 /// The most records that may be unindexed. A lookup of a record goes through all of them.

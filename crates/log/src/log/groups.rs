@@ -27,7 +27,7 @@ use crate::format::outcomes::{
     FIXED_BYTES_MAX, GroupFields, OUTCOME_BYTES_MAX, Outcome, RESULT_BYTES_MAX, SPAN,
 };
 use crate::memory::Reference;
-use crate::segment;
+use crate::memory::segment;
 use std::collections::{BTreeMap, VecDeque};
 use thunderhead_wire::LogPosition;
 

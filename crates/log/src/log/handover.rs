@@ -9,8 +9,8 @@
 use super::Log;
 use super::side_log::SideHandover;
 use crate::format::metadata::SegmentKind;
+use crate::memory::segment::Segment;
 use crate::replicator::SegmentBytes;
-use crate::segment::Segment;
 use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;

@@ -16,9 +16,9 @@
 //! received. (The same rule applies when a cluster copies a compacted segment again.)
 
 use crate::format::unnamed_survivors::UnnamedSurvivors;
-use crate::present_segments::PresentSegments;
+use crate::memory::present_segments::PresentSegments;
+use crate::memory::segment::Segment;
 use crate::replicator::Replicator;
-use crate::segment::Segment;
 use crate::shared::{Pass, Shared};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;

@@ -9,7 +9,7 @@ use super::batch::Purpose;
 use crate::error::Error;
 use crate::index::Lookup;
 use crate::memory::Reference;
-use crate::object::{Located, Object};
+use crate::memory::object::{Located, Object};
 use thunderhead_wire::{KeyHash, LogPosition, TableId};
 
 /// A key whose bucket is being prefetched.

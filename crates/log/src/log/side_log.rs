@@ -33,7 +33,7 @@ use super::Log;
 use super::heads::Head;
 use crate::error::Error;
 use crate::format::metadata::SegmentKind;
-use crate::segment::{Room, Segment};
+use crate::memory::segment::{Room, Segment};
 use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::format::entry::{DEAD, Kind};
-use crate::segment::Segment;
+use crate::memory::segment::Segment;
 use crate::sync::lock;
 use crate::{
     Cleaner, CleanerThreads, Condition, Phase, Rebuild, Recorder, Step, TakeIn, Tombstones,

@@ -10,9 +10,9 @@ use crate::format::entry::{Kind, ObjectFields};
 use crate::index::Found;
 use crate::limits::MUTATIONS_PER_TURN;
 use crate::memory::Reference;
-use crate::object::Located;
+use crate::memory::object::Located;
+use crate::memory::segment;
 use crate::options::Tombstones;
-use crate::segment;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, ValueKind, Version};
 

@@ -15,7 +15,7 @@ use crate::format::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Log, SegmentInAdoption};
 use crate::memory::Reference;
-use crate::object::Located;
+use crate::memory::object::Located;
 use crate::replay::ReplayError;
 use std::sync::Arc;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};

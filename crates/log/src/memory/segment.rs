@@ -16,9 +16,9 @@
 
 use crate::format::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
+use crate::memory::present_segments::PresentSegments;
+use crate::memory::prior_span::PriorSpan;
 use crate::memory::{Memory, Reference};
-use crate::present_segments::PresentSegments;
-use crate::prior_span::PriorSpan;
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 use thunderhead_wire::SegmentId;

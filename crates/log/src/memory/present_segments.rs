@@ -4,7 +4,7 @@
 //! An older snapshot is merely more cautious ([`design::tombstones`](crate::design::tombstones)).
 
 use crate::format::unnamed_survivors::UnnamedSurvivors;
-use crate::prior_span::PriorSpan;
+use crate::memory::prior_span::PriorSpan;
 use thunderhead_wire::SegmentId;
 
 /// The segments that a recovery might still read: the newest durable digest names them, or only an

@@ -4,8 +4,8 @@
 //! found. Therefore cleaners can free memory without asking.
 
 use crate::format::entry::{Frame, KIND_BITS, Kind, ObjectFields};
+use crate::memory::segment;
 use crate::memory::{Memory, Reference};
-use crate::segment;
 use thunderhead_wire::{SegmentId, TableId, ValueKind, Version};
 
 /// An entry with a key, decoded: an object, or a tombstone while a log is being replayed.
