@@ -7,7 +7,7 @@
 //! a simulator does. Several may run at once.
 //!
 //! - [`balancer`] decides which kind of work is due.
-//! - [`choice`] picks among the [segments that may be cleaned](crate::candidates).
+//! - [`choice`] picks among the [segments that may be cleaned](crate::append::candidates).
 //! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
 //! - [`phase`] names the phases of a step, for measurements.
@@ -24,11 +24,11 @@ mod compact;
 mod mover;
 mod phase;
 
-use crate::candidates::{Candidate, Candidates};
+use crate::append::Log;
+use crate::append::candidates::{Candidate, Candidates};
+use crate::append::shared::Shared;
 use crate::limits::CLEANERS_MAX;
-use crate::log::Log;
 use crate::memory::quiescence::Reader;
-use crate::shared::Shared;
 use crate::sync::lock;
 use balancer::Verdict;
 pub use phase::Phase;

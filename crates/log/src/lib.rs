@@ -66,25 +66,24 @@
 //! The module [`design`] argues why it is correct; `ARCHITECTURE.md` walks through it, and
 //! `docs/format.md` describes every byte.
 
-mod candidates;
+mod append;
 mod cleaner;
 pub mod design;
 mod error;
 mod format;
-mod frames;
 mod index;
 mod limits;
-mod log;
 mod memory;
 mod options;
 mod prefetch;
 mod replay;
-mod replicator;
-mod shared;
 mod sync;
-mod tablets;
 mod threads;
 
+pub use append::{
+    Completion, Event, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Log, NoReplication,
+    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, Usage, Written,
+};
 pub use cleaner::{Cleaner, Phase, Step};
 pub use error::{Damage, Error, OptionsError};
 pub use format::entry::FORMAT_VERSION;
@@ -93,12 +92,8 @@ pub use format::fuzzing;
 pub use format::metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
 pub use format::unnamed_survivors::UnnamedSurvivors;
 pub use format::{filter, inspect};
-pub use frames::FRAMES_SPARE;
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use log::{
-    Completion, ExpectedRead, ExpectedUpdates, HashedKey, Log, Put, TakeIn, Usage, Written,
-};
 pub use memory::object::{Bytes, Object};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use options::{CleanerOptions, Options, Tombstones};
@@ -106,7 +101,6 @@ pub use replay::{
     AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild, Replay, ReplayError,
     Report,
 };
-pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
     Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind, Version,

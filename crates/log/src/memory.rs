@@ -16,7 +16,7 @@
 //!
 //! **Reserves.** The caller of [`Memory::take`] says how many seglets must stay free. So the
 //! cleaner pool, the emergency heads and the room for deletes are kept: the more urgent the
-//! purpose, the fewer seglets it leaves ([`Reserves`](crate::shared::Reserves)).
+//! purpose, the fewer seglets it leaves ([`Reserves`](crate::append::shared::Reserves)).
 //!
 //! The memory never decides when a seglet may be reused. The thread that frees one must have waited
 //! for quiescence ([`quiescence`]).

@@ -26,8 +26,8 @@ mod remembered_tombstones;
 
 pub use rebuild::{AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild};
 
+use crate::append::Log;
 use crate::error::{Damage, Error};
-use crate::log::Log;
 use thunderhead_wire::{SegmentId, TabletRange};
 
 /// Rebuilds tablets in a log from the segments of another one, whole or torn, in any order.

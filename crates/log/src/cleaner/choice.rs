@@ -18,9 +18,9 @@
 //! and tombstones that are no longer needed. These are found by a scan of the segment once an event
 //! may have freed them.
 
-use crate::candidates::{Candidate, Candidates};
+use crate::append::candidates::{Candidate, Candidates};
+use crate::append::shared::{Shared, survivors_of};
 use crate::options::Options;
-use crate::shared::{Shared, survivors_of};
 use std::sync::atomic::Ordering;
 
 /// Whether a candidate with so many live bytes may be part of a pass.

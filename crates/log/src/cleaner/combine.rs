@@ -8,14 +8,14 @@
 use super::compact::take_stock;
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
-use crate::candidates::Candidate;
+use crate::append::candidates::Candidate;
+use crate::append::shared::{Pass, Shared, survivors_of};
 use crate::format::entry::{self, DEAD, Frame, Kind};
 use crate::format::metadata::{SegmentHeader, SegmentKind};
 use crate::memory::object::Located;
 use crate::memory::quiescence::Reader;
 use crate::memory::segment::{Appender, Entries, Room, Segment};
 use crate::memory::{Memory, Reference};
-use crate::shared::{Pass, Shared, survivors_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

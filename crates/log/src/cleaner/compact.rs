@@ -5,12 +5,12 @@
 
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
-use crate::candidates::Candidate;
+use crate::append::candidates::Candidate;
+use crate::append::shared::Shared;
 use crate::format::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::memory::quiescence::Reader;
 use crate::memory::segment::{Appender, Room};
-use crate::shared::Shared;
 use crate::sync::lock;
 use std::sync::atomic::Ordering;
 

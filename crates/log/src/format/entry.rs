@@ -27,8 +27,8 @@
 //! This code trusts no length that is not verified yet: decoding works on slices and returns `None`
 //! or [`Damage`] if they end too early.
 
+use super::varint::{self, Reader};
 use crate::error::Damage;
-use crate::format::varint::{self, Reader};
 use crate::limits::{BODY_BYTES_MAX, HEADER_BYTES_MAX};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, ValueKind, Version};

@@ -20,11 +20,11 @@ mod part;
 
 pub use part::Part;
 
+use super::entry::Frame;
+use super::inspect::{Entry, SegmentReader};
+use super::metadata;
+use super::outcomes::{self, Outcome, Outcomes};
 use crate::error::Damage;
-use crate::format::entry::Frame;
-use crate::format::inspect::{Entry, SegmentReader};
-use crate::format::metadata;
-use crate::format::outcomes::{self, Outcome, Outcomes};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};

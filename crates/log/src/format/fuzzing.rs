@@ -1,10 +1,10 @@
 //! Entry points for the fuzz targets. They take any bytes and must never panic.
 
-use crate::format::entry::{CompletionFields, Frame, ObjectFields};
-use crate::format::filter::{Filter, Partitions};
-use crate::format::inspect::{Scan, SegmentReader};
-use crate::format::metadata;
-use crate::format::outcomes::Outcomes;
+use super::entry::{CompletionFields, Frame, ObjectFields};
+use super::filter::{Filter, Partitions};
+use super::inspect::{Scan, SegmentReader};
+use super::metadata;
+use super::outcomes::Outcomes;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 
 /// Decodes bytes as an entry and as each kind of body.

@@ -13,13 +13,13 @@ mod scan;
 
 pub use scan::Scan;
 
-use crate::error::Damage;
-use crate::format::entry::{
+use super::entry::{
     CompletionFields, DEAD, EXTRA, FRAME_BYTES, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
-use crate::format::metadata::{self, Digest, SegmentHeader, TabletStatistics};
-use crate::format::outcomes::CHAIN_MAX;
-pub use crate::format::outcomes::{Outcome, Outcomes};
+use super::metadata::{self, Digest, SegmentHeader, TabletStatistics};
+use super::outcomes::CHAIN_MAX;
+pub use super::outcomes::{Outcome, Outcomes};
+use crate::error::Damage;
 use std::collections::VecDeque;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, ValueKind, Version};
 

@@ -2,10 +2,10 @@
 //! tablet statistics. They are small, rare, and read at recovery, so encoding and decoding are
 //! plain.
 
+use super::entry::{self, FORMAT_VERSION, Kind, Seal};
+use super::unnamed_survivors::UnnamedSurvivors;
+use super::varint::{self, Reader};
 use crate::error::Damage;
-use crate::format::entry::{self, FORMAT_VERSION, Kind, Seal};
-use crate::format::unnamed_survivors::UnnamedSurvivors;
-use crate::format::varint::{self, Reader};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
 /// The first bytes of a segment header's body: they tell a segment from other bytes.

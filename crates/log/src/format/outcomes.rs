@@ -11,8 +11,8 @@
 //! it, or the updates appended nothing. Sequences ascend and span no more than [`SPAN`] numbers, so
 //! that a word says which of them are still wanted.
 
-use crate::format::entry::{EXTRA, Header, Kind, Seal, plain};
-use crate::format::varint::{self, Reader};
+use super::entry::{EXTRA, Header, Kind, Seal, plain};
+use super::varint::{self, Reader};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId};
 
 /// The sequences of one entry are less than this apart.

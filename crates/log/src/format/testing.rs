@@ -1,7 +1,7 @@
 //! Bytes for tests and fuzz targets: segments made by hand.
 
-use crate::format::entry::{self, FORMAT_VERSION, Kind, Seal};
-use crate::format::metadata::{SegmentHeader, SegmentKind};
+use super::entry::{self, FORMAT_VERSION, Kind, Seal};
+use super::metadata::{SegmentHeader, SegmentKind};
 use thunderhead_wire::{LogId, SegmentId};
 
 /// The log of hand-made segments.

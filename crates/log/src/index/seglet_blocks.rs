@@ -7,7 +7,7 @@
 //! The reactor takes blocks, a few times a second at most. A cleaner may give blocks back, if it
 //! was the last to look at a dropped index: hence a lock, held for nanoseconds.
 
-use crate::index::{BlockSource, LINE_BYTES, Line};
+use super::{BlockSource, LINE_BYTES, Line};
 use crate::memory::Memory;
 use crate::sync::lock;
 use std::ptr::NonNull;

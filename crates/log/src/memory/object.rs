@@ -3,9 +3,9 @@
 //! An [`Object`] borrows the [`Log`](crate::Log), so it cannot outlive the turn in which it was
 //! found. Therefore cleaners can free memory without asking.
 
+use super::segment;
+use super::{Memory, Reference};
 use crate::format::entry::{Frame, KIND_BITS, Kind, ObjectFields};
-use crate::memory::segment;
-use crate::memory::{Memory, Reference};
 use thunderhead_wire::{SegmentId, TableId, ValueKind, Version};
 
 /// An entry with a key, decoded: an object, or a tombstone while a log is being replayed.

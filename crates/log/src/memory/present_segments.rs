@@ -3,8 +3,8 @@
 //! The log's own thread makes a new one whenever the set changes, and publishes it to the cleaners.
 //! An older snapshot is merely more cautious ([`design::tombstones`](crate::design::tombstones)).
 
+use super::prior_span::PriorSpan;
 use crate::format::unnamed_survivors::UnnamedSurvivors;
-use crate::memory::prior_span::PriorSpan;
 use thunderhead_wire::SegmentId;
 
 /// The segments that a recovery might still read: the newest durable digest names them, or only an

@@ -14,11 +14,11 @@
 //! An [`Appender`] has one owner: the reactor for a head, a cleaner for survivors. A [`Segment`]
 //! never changes any more, except for dead bits.
 
+use super::present_segments::PresentSegments;
+use super::prior_span::PriorSpan;
+use super::{Memory, Reference};
 use crate::format::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
-use crate::memory::present_segments::PresentSegments;
-use crate::memory::prior_span::PriorSpan;
-use crate::memory::{Memory, Reference};
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 use thunderhead_wire::SegmentId;

@@ -1,6 +1,6 @@
-//! The lower limit of frames during a rebuild: see [`frames`](crate::frames).
+//! The lower limit of frames during a rebuild: see [`frames`](crate::append::frames).
 
-use crate::shared::Shared;
+use crate::append::shared::Shared;
 use std::sync::Arc;
 
 /// Lowers the limit of frames as long as it exists, because tablets are being rebuilt.

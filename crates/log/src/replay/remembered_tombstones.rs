@@ -1,12 +1,12 @@
 //! Tombstones that a replay must remember until its end. They are in seglets and an index of their
 //! own, which are freed when the replay ends.
 
+use crate::append::{Keys, Log};
 use crate::error::Error;
 use crate::format::entry::ObjectFields;
 use crate::format::inspect::Record;
 use crate::index::Index;
 use crate::index::IndexBlocks;
-use crate::log::{Keys, Log};
 use crate::memory::Reference;
 use crate::memory::object::Located;
 use crate::memory::segment::{Appender, Room};

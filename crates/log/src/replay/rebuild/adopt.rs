@@ -1,5 +1,5 @@
 //! Adopts a segment of the log's own former generation unchanged, piece by piece. The module
-//! `log::adopt` says why that is correct.
+//! `append::adopt` says why that is correct.
 //!
 //! A segment is read twice. The first pass verifies it before any of it is used: a damaged segment
 //! is refused while no reference points into it, and another copy can be taken. Verified bytes are
@@ -10,10 +10,10 @@
 //! marked dead. Tombstones are remembered where they lie, which costs only a place in an index.
 
 use super::Rebuild;
+use crate::append::{Log, SegmentInAdoption};
 use crate::error::{Damage, Error};
 use crate::format::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Log, SegmentInAdoption};
 use crate::memory::Reference;
 use crate::memory::object::Located;
 use crate::replay::ReplayError;

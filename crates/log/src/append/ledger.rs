@@ -15,11 +15,11 @@
 //! cleaned segments only after everything is durable that was appended before their pass was
 //! received. (The same rule applies when a cluster copies a compacted segment again.)
 
+use super::replicator::Replicator;
+use super::shared::{Pass, Shared};
 use crate::format::unnamed_survivors::UnnamedSurvivors;
 use crate::memory::present_segments::PresentSegments;
 use crate::memory::segment::Segment;
-use crate::replicator::Replicator;
-use crate::shared::{Pass, Shared};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{LogPosition, SegmentId};

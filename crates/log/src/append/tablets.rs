@@ -16,8 +16,7 @@
 //! that tablet counts from a later head (`Log::create_tablet` rolls, as it does after a tablet was
 //! dropped).
 
-use crate::index::IndexBlocks;
-use crate::index::{Cursor, Index};
+use crate::index::{Cursor, Index, IndexBlocks};
 use std::cell::Cell;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 

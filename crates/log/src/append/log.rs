@@ -8,45 +8,25 @@
 //! into the memory is alive. Once in a while such a call takes a *turn* (see [`Log`]): only then
 //! may unlinked memory be reused.
 
-mod adopt;
-mod batch;
-mod completions;
-mod groups;
-mod handover;
-mod heads;
-mod ledger;
-mod read;
-mod side_log;
-mod write;
-
-pub(crate) use adopt::SegmentInAdoption;
-pub use batch::{ExpectedUpdates, Put};
-pub use completions::Completion;
-pub use read::ExpectedRead;
-pub(crate) use side_log::SideLog;
-pub use side_log::TakeIn;
-pub(crate) use write::NewVersion;
-pub use write::{HashedKey, Written};
-
-use crate::candidates::Candidate;
+use super::HashedKey;
+use super::candidates::Candidate;
+use super::completions::UnindexedRecord;
+use super::groups::Groups;
+use super::handover::{Allowance, PassHandover};
+use super::heads::Head;
+use super::ledger::Ledger;
+use super::replicator::Replicator;
+use super::shared::{LiveLimits, Shared, TabletMap, TabletView};
+use super::side_log::{MainHead, SideHandover};
+use super::tablets::{Tablet, Tablets};
 use crate::error::{Error, OptionsError};
 use crate::format::entry::Seal;
 use crate::format::metadata::TabletStatistics;
-use crate::index::IndexBlocks;
-use crate::index::{Cursor, Entries, Index};
+use crate::index::{Cursor, Entries, Index, IndexBlocks};
 use crate::limits::DROPPED_MAX;
 use crate::memory::object::{Located, Object};
 use crate::memory::{Memory, Reference};
 use crate::options::Options;
-use crate::replicator::Replicator;
-use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
-use crate::tablets::{Tablet, Tablets};
-use completions::UnindexedRecord;
-use groups::Groups;
-use handover::PassHandover;
-use heads::Head;
-use ledger::Ledger;
-use side_log::{MainHead, SideHandover};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,8 +54,8 @@ use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRa
 /// # Durability
 ///
 /// A write is safe once [`Log::durable`] has reached the position that it returned
-/// ([`Written::position`]): not when the call returns, and with most replicators not when the turn
-/// ends either. Answer a client no sooner.
+/// ([`Written::position`](crate::Written::position)): not when the call returns, and with most
+/// replicators not when the turn ends either. Answer a client no sooner.
 ///
 /// ```
 /// # use thunderhead_log::*;
@@ -98,45 +78,45 @@ use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRa
 pub struct Log {
     pub(crate) memory: Arc<Memory>,
     pub(crate) shared: Arc<Shared>,
-    id: LogId,
+    pub(super) id: LogId,
     /// The id of the log's first segment.
-    first: SegmentId,
-    seal: Seal,
-    head: Head,
-    ledger: Ledger,
+    pub(super) first: SegmentId,
+    pub(super) seal: Seal,
+    pub(super) head: Head,
+    pub(super) ledger: Ledger,
     pub(crate) tablets: Tablets,
-    blocks: IndexBlocks,
-    completions: Index<IndexBlocks>,
-    unindexed: Vec<UnindexedRecord>,
-    groups: Groups,
+    pub(super) blocks: IndexBlocks,
+    pub(super) completions: Index<IndexBlocks>,
+    pub(super) unindexed: Vec<UnindexedRecord>,
+    pub(super) groups: Groups,
     /// The bits by which the kind of written objects differs from the kind of bytes: 0 except in
     /// [`Log::of_kind`].
-    kind_bits: u8,
-    replicator: Box<dyn Replicator>,
-    safe_version: Version,
+    pub(super) kind_bits: u8,
+    pub(super) replicator: Box<dyn Replicator>,
+    pub(super) safe_version: Version,
     /// The safe version that the log's last record of it has. Each later delete logs its own
     /// version.
-    logged_safe_version: Version,
+    pub(super) logged_safe_version: Version,
     /// The end of the last tombstone that took a key out of the index.
-    removed: LogPosition,
-    live_bytes: u64,
+    pub(super) removed: LogPosition,
+    pub(super) live_bytes: u64,
     /// The most that writes may make of `live_bytes`; refreshed at every turn.
-    limits: LiveLimits,
+    pub(super) limits: LiveLimits,
     /// The number of seglets that the indexes held when the limits were computed.
-    limits_with: usize,
-    mutations: u32,
-    dropped: DroppedTables,
+    pub(super) limits_with: usize,
+    pub(super) mutations: u32,
+    pub(super) dropped: DroppedTables,
     /// Segments that the cleaners are kept away from.
-    pinned: Vec<Candidate>,
+    pub(super) pinned: Vec<Candidate>,
     /// The log's own head while entries go to a side segment.
-    main_head: Option<MainHead>,
+    pub(super) main_head: Option<MainHead>,
     /// Full side segments that the replicator does not have whole yet.
-    side_handovers: VecDeque<SideHandover>,
+    pub(super) side_handovers: VecDeque<SideHandover>,
     /// A finished cleaning pass whose survivors the replicator does not have whole yet.
-    pass_handover: Option<PassHandover>,
+    pub(super) pass_handover: Option<PassHandover>,
     /// The bytes of survivors and side segments that the replicator may still be given in this
     /// turn.
-    allowance: handover::Allowance,
+    pub(super) allowance: Allowance,
 }
 
 impl Log {
@@ -214,7 +194,7 @@ impl Log {
             main_head: None,
             side_handovers: VecDeque::new(),
             pass_handover: None,
-            allowance: handover::Allowance::TURN,
+            allowance: Allowance::TURN,
         };
         log.publish_tablets();
         log.turn();
@@ -460,7 +440,7 @@ impl Log {
         new_index(&self.shared, &self.blocks)
     }
 
-    fn publish_tablets(&mut self) {
+    pub(super) fn publish_tablets(&mut self) {
         let views = self.tablets.list.iter().flat_map(|tablet| {
             let view =
                 |range| TabletView { range, since: tablet.since, index: tablet.index.view() };
@@ -585,7 +565,7 @@ impl Drop for Log {
 /// Tables that were dropped, in whole or in part, while the present head was open. A tablet of such
 /// a table may be created again only in a later head. So the next head empties the list.
 #[derive(Default)]
-struct DroppedTables {
+pub(super) struct DroppedTables {
     tables: BTreeSet<TableId>,
     /// More tables were dropped than the list holds, so any table may be one of them.
     any: bool,
@@ -604,7 +584,7 @@ impl DroppedTables {
         self.any || self.tables.contains(&table)
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.tables.clear();
         self.any = false;
     }

@@ -10,11 +10,11 @@
 //! alone are published with `try_lock`, because an older snapshot is merely conservative. Only
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
-use crate::candidates::{Candidate, Candidates};
+use super::candidates::{Candidate, Candidates};
+use super::frames::Frames;
 use crate::error::OptionsError;
 use crate::format::entry::Seal;
 use crate::format::unnamed_survivors::UnnamedSurvivors;
-use crate::frames::Frames;
 use crate::index::IndexView;
 use crate::memory::Memory;
 use crate::memory::present_segments::PresentSegments;

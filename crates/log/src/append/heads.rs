@@ -15,14 +15,14 @@
 use super::Log;
 use super::handover::Allowance;
 use super::ledger::{Ledger, PendingDigest};
+use super::replicator::{Replicator, SegmentBytes};
+use super::shared::Shared;
 use crate::error::Error;
 use crate::format::entry::{self, Kind, Seal};
 use crate::format::metadata::{self, SegmentHeader, SegmentKind, TabletStatistics};
 use crate::limits::BODY_BYTES_MAX;
 use crate::memory::segment::{Appender, Room, Segment};
 use crate::memory::{Memory, Reference};
-use crate::replicator::{Replicator, SegmentBytes};
-use crate::shared::Shared;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{LogId, LogPosition, SegmentId, Version};
 

@@ -7,11 +7,11 @@
 //! stay.
 
 use super::Log;
+use super::replicator::SegmentBytes;
+use super::shared::Pass;
 use super::side_log::SideHandover;
 use crate::format::metadata::SegmentKind;
 use crate::memory::segment::Segment;
-use crate::replicator::SegmentBytes;
-use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 

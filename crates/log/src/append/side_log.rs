@@ -31,10 +31,10 @@
 
 use super::Log;
 use super::heads::Head;
+use super::shared::Pass;
 use crate::error::Error;
 use crate::format::metadata::SegmentKind;
 use crate::memory::segment::{Room, Segment};
-use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 

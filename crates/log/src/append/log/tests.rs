@@ -6,7 +6,8 @@ use crate::format::entry::{DEAD, Kind};
 use crate::memory::segment::Segment;
 use crate::sync::lock;
 use crate::{
-    Cleaner, CleanerThreads, Condition, Phase, Rebuild, Recorder, Step, TakeIn, Tombstones,
+    Cleaner, CleanerThreads, Completion, Condition, Phase, Rebuild, Recorder, Step, TakeIn,
+    Tombstones,
 };
 use std::collections::BTreeSet;
 
@@ -330,7 +331,7 @@ fn passes(log: &Log) -> Vec<Vec<SegmentId>> {
     while let Some(pass) = log.shared.passes.pop() {
         passes.push(pass);
     }
-    let of = |pass: &crate::shared::Pass| pass.cleaned.iter().map(|it| it.id).collect();
+    let of = |pass: &crate::append::shared::Pass| pass.cleaned.iter().map(|it| it.id).collect();
     let cleaned = passes.iter().map(of).collect();
     passes.into_iter().for_each(|pass| log.shared.passes.push(pass));
     cleaned

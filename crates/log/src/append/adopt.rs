@@ -40,13 +40,13 @@
 //! former log has to be replayed.
 
 use super::Log;
+use super::shared::Reserves;
 use super::write::ExistingEntry;
 use crate::error::{Damage, Error};
 use crate::format::metadata::{Digest, SegmentHeader};
 use crate::memory::Reference;
 use crate::memory::prior_span::PriorSpan;
 use crate::memory::segment::{self, Segment};
-use crate::shared::Reserves;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange};
 
