@@ -3,14 +3,15 @@
 //! A [`Cleaner`] does one piece of work per [`Cleaner::step`]. It compacts one segment in memory;
 //! or it cleans several together into survivors and takes them out of the log; or it scans a
 //! segment to count its useless entries; or it finds nothing to do. Give each cleaner a thread that
-//! steps in a loop ([`CleanerThreads`](crate::CleanerThreads)), or step one between operations, as
-//! a simulator does. Several may run at once.
+//! steps in a loop ([`CleanerThreads`]), or step one between operations, as a simulator does.
+//! Several may run at once.
 //!
 //! - [`balancer`] decides which kind of work is due.
 //! - [`choice`] picks among the [segments that may be cleaned](crate::append::candidates).
 //! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
 //! - [`phase`] names the phases of a step, for measurements.
+//! - [`threads`] runs cleaners for programs without a runtime of their own.
 //!
 //! Cleaners never touch a head, never wait for the reactor and never free memory that it might
 //! still read. Memory that compaction unlinks waits in limbo until the reactor has taken a turn.
@@ -23,6 +24,7 @@ mod combine;
 mod compact;
 mod mover;
 mod phase;
+mod threads;
 
 use crate::append::Log;
 use crate::append::candidates::{Candidate, Candidates};
@@ -35,6 +37,7 @@ pub use phase::Phase;
 use phase::Watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+pub use threads::CleanerThreads;
 
 impl Log {
     /// Returns a cleaner for this log: give it a thread, or step it yourself. `None` while
@@ -71,7 +74,7 @@ type Work = fn(&mut Cleaner, &mut Watch<'_>) -> Option<Step>;
 /// overwritten and deleted entries.
 ///
 /// Give it a thread that calls [`Cleaner::step`] in a loop, as
-/// [`CleanerThreads`](crate::CleanerThreads) does, or step it between operations, as a simulator
+/// [`CleanerThreads`] does, or step it between operations, as a simulator
 /// does. Several may run at once. A cleaner never waits for the log's thread, nor that thread for a
 /// cleaner. The memory that it frees can be used once the log has taken a [turn](crate::Log#turns),
 /// and some of it only once everything that was appended before is durable.

@@ -76,15 +76,14 @@ mod limits;
 mod memory;
 mod options;
 mod prefetch;
-mod replay;
+mod restore;
 mod sync;
-mod threads;
 
 pub use append::{
     Completion, Event, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Log, NoReplication,
     Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, Usage, Written,
 };
-pub use cleaner::{Cleaner, Phase, Step};
+pub use cleaner::{Cleaner, CleanerThreads, Phase, Step};
 pub use error::{Damage, Error, OptionsError};
 pub use format::entry::FORMAT_VERSION;
 #[doc(hidden)]
@@ -97,11 +96,10 @@ pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use memory::object::{Bytes, Object};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use options::{CleanerOptions, Options, Tombstones};
-pub use replay::{
+pub use restore::{
     AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild, Replay, ReplayError,
     Report,
 };
-pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
     Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind, Version,
 };

@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
         ],
     ),
     ("cleaner", &["log/src/cleaner", "log/src/append/candidates", "log/src/memory/quiescence"]),
-    ("replay", &["log/src/replay", "log/src/format/inspect", "log/src/append/adopt"]),
+    ("replay", &["log/src/restore", "log/src/format/inspect", "log/src/append/adopt"]),
     ("log and entries", &["log/src"]),
     ("operations", &["master/src"]),
     ("messages", &["rpc/src", "wire/src", "net/src", "runtime/src"]),

@@ -16,7 +16,7 @@ use crate::format::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::memory::Reference;
 use crate::memory::object::Located;
-use crate::replay::ReplayError;
+use crate::restore::ReplayError;
 use std::sync::Arc;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 

@@ -20,12 +20,7 @@
 //! A tablet comes with the position at which its former master took it over. Entries born earlier
 //! belong to a former stay of the tablet in that log and are skipped.
 
-mod rebuild;
-mod rebuild_limit;
-mod remembered_tombstones;
-
-pub use rebuild::{AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild};
-
+use super::Rebuild;
 use crate::append::Log;
 use crate::error::{Damage, Error};
 use thunderhead_wire::{SegmentId, TabletRange};

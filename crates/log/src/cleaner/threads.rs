@@ -3,8 +3,8 @@
 //! A server steps its cleaners from its own runtime. A program that only wants its memory kept
 //! clean starts these threads and forgets about them. They stop when the value is dropped.
 
+use super::{Cleaner, Step};
 use crate::append::Log;
-use crate::cleaner::{Cleaner, Step};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
