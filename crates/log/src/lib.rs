@@ -65,6 +65,17 @@
 //!
 //! The module [`design`] argues why it is correct; `ARCHITECTURE.md` walks through it, and
 //! `docs/format.md` describes every byte.
+//!
+//! The modules are in layers. Each layer knows only the layers below it:
+//!
+//! ```text
+//!  restore   replay and adoption: tablets from the segments of a former log
+//!  cleaner   compaction and combined cleaning
+//!  append    the log: heads, digests, operations, and the state that cleaners share with it
+//!  index     from the hash of a key to the reference of its entry
+//!  memory    seglets, segments, objects, and when memory may be reused
+//!  format    the log as bytes: entries, digests, and readers that trust none of them
+//! ```
 
 mod append;
 mod cleaner;

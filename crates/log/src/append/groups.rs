@@ -3,9 +3,9 @@
 //! A record of each outcome by itself costs more than the update: an entry, its checksum, its place
 //! in the index, and all of that again when the client has the answer. Between [`Log::begin_group`]
 //! and [`Log::end_group`] outcomes are only noted. Then they are recorded in one entry
-//! ([`outcomes`](crate::format::outcomes)), which the index holds under the group's first sequence. A word
-//! beside the log says which sequences of a group are still wanted; when none is, the entry is
-//! dead.
+//! ([`outcomes`](crate::format::outcomes)), which the index holds under the group's first sequence.
+//! A word beside the log says which sequences of a group are still wanted; when none is, the entry
+//! is dead.
 //!
 //! **All or nothing.** The entries that the updates append are linked, each to the next and the
 //! last one to the record. So a recovery sees all updates of a group with their outcomes, or none
