@@ -12,6 +12,7 @@ use super::shared::Pass;
 use super::side_log::SideHandover;
 use crate::format::metadata::SegmentKind;
 use crate::memory::segment::Segment;
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
@@ -28,7 +29,22 @@ const OWN_PIECE_BYTES: usize = 32 << 10;
 const URGENT_PIECE_BYTES: usize = 64 << 10;
 const URGENT_BYTES: usize = 512;
 
-/// The bytes that the replicator may still be given in this turn.
+/// The closed segments that the replicator does not have whole yet.
+pub(super) struct Handovers {
+    /// Full side segments.
+    pub(super) side: VecDeque<SideHandover>,
+    /// A finished cleaning pass.
+    pub(super) pass: Option<PassHandover>,
+    pub(super) allowance: Allowance,
+}
+
+impl Default for Handovers {
+    fn default() -> Self {
+        Handovers { side: VecDeque::new(), pass: None, allowance: Allowance::TURN }
+    }
+}
+
+/// The bytes of survivors and side segments that the replicator may still be given in this turn.
 pub(super) struct Allowance {
     bytes: usize,
     /// The additional bytes if a write waits for memory.
@@ -83,15 +99,15 @@ impl Log {
     /// [turn](Log#turns) gives it more of them.
     #[must_use]
     pub fn has_to_hand_over(&self) -> bool {
-        !self.side_handovers.is_empty() || self.pass_handover.is_some()
+        !self.handovers.side.is_empty() || self.handovers.pass.is_some()
     }
 
     /// Gives the replicator a piece of the full side segments.
     #[inline(never)]
     pub(super) fn hand_over_side_segments(&mut self, is_urgent: bool) {
-        let mut left = self.allowance.bytes(is_urgent);
+        let mut left = self.handovers.allowance.bytes(is_urgent);
         while left > 0
-            && let Some(SideHandover { id, bytes }) = self.side_handovers.front_mut()
+            && let Some(SideHandover { id, bytes }) = self.handovers.side.front_mut()
         {
             if let Some(segment) = self.ledger.segment(*id) {
                 let piece = left.min(segment.length - *bytes);
@@ -99,14 +115,14 @@ impl Log {
                 let lent = SegmentBytes::new(&self.memory, at, piece);
                 self.replicator.appended(*id, *bytes as u32, lent);
                 *bytes += piece;
-                self.allowance.spend(piece, is_urgent);
+                self.handovers.allowance.spend(piece, is_urgent);
                 left -= piece;
                 if *bytes < segment.length {
                     return;
                 }
                 self.replicator.closed(*id, segment.length as u32);
             }
-            self.side_handovers.pop_front();
+            self.handovers.side.pop_front();
         }
     }
 
@@ -114,9 +130,9 @@ impl Log {
     /// replicator.
     #[inline(never)]
     pub(super) fn receive_passes(&mut self, is_urgent: bool) {
-        let mut left = self.allowance.bytes(is_urgent);
+        let mut left = self.handovers.allowance.bytes(is_urgent);
         while left > 0 {
-            let handover = self.pass_handover.take().or_else(|| {
+            let handover = self.handovers.pass.take().or_else(|| {
                 let pass = self.shared.passes.pop()?;
                 Some(PassHandover { pass, survivor: 0, bytes: 0 })
             });
@@ -133,19 +149,19 @@ impl Log {
             let lent = SegmentBytes::new(&self.memory, at, piece);
             self.replicator.appended(survivor.id, handover.bytes as u32, lent);
             handover.bytes += piece;
-            self.allowance.spend(piece, is_urgent);
+            self.handovers.allowance.spend(piece, is_urgent);
             left -= piece;
             if handover.bytes == survivor.length {
                 self.replicator.closed(survivor.id, survivor.length as u32);
                 self.count_disk(survivor.disk_bytes as i64);
                 (handover.survivor, handover.bytes) = (handover.survivor + 1, 0);
             }
-            self.pass_handover = Some(handover);
+            self.handovers.pass = Some(handover);
         }
         // A pass without survivors, or with all of them just handed over, need not wait for another
         // turn.
-        if self.pass_handover.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
-            && let Some(handover) = self.pass_handover.take()
+        if self.handovers.pass.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
+            && let Some(handover) = self.handovers.pass.take()
         {
             self.pass_handed_over(handover.pass);
         }

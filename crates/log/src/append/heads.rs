@@ -363,7 +363,7 @@ impl Log {
         let (segment, end) = match self.ledger.segment(id).map(|segment| (segment, segment.length))
         {
             Some(known) => known,
-            None => match self.pass_handover.as_ref().and_then(|it| it.handed_over(id)) {
+            None => match self.handovers.pass.as_ref().and_then(|it| it.handed_over(id)) {
                 Some(known) => known,
                 None => {
                     let segment = pinned.into_iter().find(|segment| segment.id == id)?;
@@ -414,13 +414,13 @@ impl Log {
     /// writes are in no copy before. It costs some nanoseconds when nothing is pending. That
     /// matters to callers that only read: each of their round trips includes the end of a turn.
     pub fn turn(&mut self) {
-        self.allowance = Allowance::TURN;
+        self.handovers.allowance = Allowance::TURN;
         self.turn_again();
     }
 
     /// Ends a turn by itself, after a number of writes.
     pub(super) fn own_turn(&mut self) {
-        self.allowance.renew_own();
+        self.handovers.allowance.renew_own();
         self.turn_again();
     }
 
@@ -433,7 +433,7 @@ impl Log {
         }
         self.mutations = 0;
         if !self.check_quiet() {
-            if !self.side_handovers.is_empty() {
+            if !self.handovers.side.is_empty() {
                 self.hand_over_side_segments(false);
             }
             self.complete_cleaning(false);
@@ -468,7 +468,7 @@ impl Log {
             self.settle();
             self.take_in_full();
         }
-        if self.pass_handover.is_some() || !self.shared.passes.is_empty() {
+        if self.handovers.pass.is_some() || !self.shared.passes.is_empty() {
             self.receive_passes(urgent);
         }
         self.ledger.update_ready(&mut *self.replicator);

@@ -12,12 +12,12 @@ use super::HashedKey;
 use super::candidates::Candidate;
 use super::completions::UnindexedRecord;
 use super::groups::Groups;
-use super::handover::{Allowance, PassHandover};
+use super::handover::Handovers;
 use super::heads::Head;
 use super::ledger::Ledger;
 use super::replicator::Replicator;
 use super::shared::{LiveLimits, Shared, TabletMap, TabletView};
-use super::side_log::{MainHead, SideHandover};
+use super::side_log::MainHead;
 use super::tablets::{Tablet, Tablets};
 use crate::error::{Error, OptionsError};
 use crate::format::entry::Seal;
@@ -27,7 +27,7 @@ use crate::limits::DROPPED_MAX;
 use crate::memory::object::{Located, Object};
 use crate::memory::{Memory, Reference};
 use crate::options::Options;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
@@ -110,13 +110,7 @@ pub struct Log {
     pub(super) pinned: Vec<Candidate>,
     /// The log's own head while entries go to a side segment.
     pub(super) main_head: Option<MainHead>,
-    /// Full side segments that the replicator does not have whole yet.
-    pub(super) side_handovers: VecDeque<SideHandover>,
-    /// A finished cleaning pass whose survivors the replicator does not have whole yet.
-    pub(super) pass_handover: Option<PassHandover>,
-    /// The bytes of survivors and side segments that the replicator may still be given in this
-    /// turn.
-    pub(super) allowance: Allowance,
+    pub(super) handovers: Handovers,
 }
 
 impl Log {
@@ -192,9 +186,7 @@ impl Log {
             dropped: DroppedTables::default(),
             pinned: Vec::new(),
             main_head: None,
-            side_handovers: VecDeque::new(),
-            pass_handover: None,
-            allowance: Allowance::TURN,
+            handovers: Handovers::default(),
         };
         log.publish_tablets();
         log.turn();

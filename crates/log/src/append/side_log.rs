@@ -145,7 +145,7 @@ impl Log {
         self.replicator.opened(id, SegmentKind::Survivor);
         self.count_disk(segment.disk_bytes as i64);
         self.ledger.on_side_segment_closed(segment);
-        self.side_handovers.push_back(SideHandover { id, bytes: 0 });
+        self.handovers.side.push_back(SideHandover { id, bytes: 0 });
         id
     }
 
@@ -153,7 +153,7 @@ impl Log {
     /// they are durable: memory is short.
     pub(super) fn take_in_full(&mut self) {
         self.hand_over_side_segments(true);
-        let given = &self.side_handovers;
+        let given = &self.handovers.side;
         let survivors = self.ledger.take_side_segments(|id| given.iter().all(|it| it.id != id));
         self.take_in_pass(survivors);
     }
@@ -174,7 +174,7 @@ impl Log {
             side_log.full.push(self.close_side_segment(open));
         }
         self.turn();
-        if !self.side_handovers.is_empty() {
+        if !self.handovers.side.is_empty() {
             return TakeIn::Again;
         }
         if !side_log.full.is_empty() {
@@ -204,7 +204,7 @@ impl Log {
             let segment = open.close();
             self.free(segment);
         }
-        self.side_handovers.retain(|given| !full.contains(&given.id));
+        self.handovers.side.retain(|given| !full.contains(&given.id));
         for segment in self.ledger.take_side_segments(|id| full.contains(&id)) {
             self.ledger.on_side_segment_freed(segment.id, false);
             self.replicator.freed(segment.id);
