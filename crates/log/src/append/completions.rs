@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::format::entry::{CompletionFields, Kind, LINKED};
 use crate::format::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes, SPAN};
 use crate::format::varint::Reader;
-use crate::index::{Candidate, Cursor, Entries};
+use crate::index::{Candidate, Cursor, Entries, Index, IndexBlocks};
 use crate::limits::BATCH;
 use crate::memory::object::Bytes;
 use crate::memory::segment;
@@ -246,7 +246,7 @@ impl Log {
     ) -> Result<AppendedRecord, Error> {
         let Completion { lease, sequence, result } = completion;
         let birth = self.head.born;
-        if self.unindexed.len() >= UNINDEXED_MAX {
+        if self.completions.unindexed.len() >= UNINDEXED_MAX {
             self.index_records();
         }
         let fields = CompletionFields { lease, sequence, table, birth, key_hash };
@@ -260,9 +260,9 @@ impl Log {
             self.head.appender.write(at, &mut header, [result, &[]], self.seal);
         }
         let record = UnindexedRecord { lease, sequence, at };
-        let is_unindexed = self.completions.promise();
+        let is_unindexed = self.completions.index.promise();
         if is_unindexed {
-            self.unindexed.push(record);
+            self.completions.unindexed.push(record);
         } else {
             // Memory is short, but the insert may need none; nor may the promised ones.
             self.index_records();
@@ -278,35 +278,35 @@ impl Log {
     fn forget_appended(&mut self, record: AppendedRecord) {
         let AppendedRecord { lease, sequence, bytes, is_unindexed } = record;
         if is_unindexed {
-            self.unindexed.pop();
-            self.completions.redeem();
+            self.completions.unindexed.pop();
+            self.completions.index.redeem();
         } else {
             let removed = self.unlink_completion(lease, sequence);
             debug_assert!(removed.is_some());
         }
-        debug_assert_eq!(self.completions.promised(), self.unindexed.len());
+        debug_assert_eq!(self.completions.index.promised(), self.completions.unindexed.len());
         self.live_bytes -= bytes as u64;
     }
 
     fn index_record(&mut self, record: &UnindexedRecord) -> Result<(), Error> {
         let hash = CompletionFields::hash(record.lease, record.sequence);
-        let inserted = self.completions.insert(hash, record.at, &Records(&self.memory));
+        let inserted = self.completions.index.insert(hash, record.at, &Records(&self.memory));
         inserted.map_err(|_| Error::CleanerBehind)
     }
 
     /// Puts every [`UnindexedRecord`] into the index.
     #[inline]
     pub(super) fn index_records(&mut self) {
-        if !self.unindexed.is_empty() {
+        if !self.completions.unindexed.is_empty() {
             self.index_all_records();
         }
     }
 
     #[inline(never)]
     fn index_all_records(&mut self) {
-        debug_assert_eq!(self.completions.promised(), self.unindexed.len());
-        while let Some(record) = self.unindexed.pop() {
-            self.completions.redeem();
+        debug_assert_eq!(self.completions.index.promised(), self.completions.unindexed.len());
+        while let Some(record) = self.completions.unindexed.pop() {
+            self.completions.index.redeem();
             let entered = self.index_record(&record);
             assert!(entered.is_ok(), "memory for it was promised");
         }
@@ -318,15 +318,15 @@ impl Log {
     pub fn forget_unindexed(&mut self, lease: u64, base: u64, bits: u64) -> u64 {
         let mut left = bits;
         let mut place = 0;
-        while let Some(record) = self.unindexed.get(place) {
+        while let Some(record) = self.completions.unindexed.get(place) {
             let at = record.sequence.wrapping_sub(base);
             if record.lease != lease || at >= SPAN || left >> at & 1 == 0 {
                 place += 1;
                 continue;
             }
             left &= !(1 << at);
-            let record = self.unindexed.swap_remove(place);
-            self.completions.redeem();
+            let record = self.completions.unindexed.swap_remove(place);
+            self.completions.index.redeem();
             self.bury_record(record.at);
         }
         left
@@ -343,7 +343,7 @@ impl Log {
         self.index_records();
         let (hash, memory) = (CompletionFields::hash(lease, sequence), &*self.memory);
         let mut known = None;
-        self.completions.find(hash, |other| {
+        self.completions.index.find(hash, |other| {
             let same = is_single(memory, other, lease, sequence);
             known = same.then_some(other);
             same
@@ -354,7 +354,7 @@ impl Log {
         if self.group_of(lease, sequence).is_some() {
             return Ok(false);
         }
-        let inserted = self.completions.insert(hash, at, &Records(&self.memory));
+        let inserted = self.completions.index.insert(hash, at, &Records(&self.memory));
         inserted.map_err(|_| Error::CleanerBehind)?;
         self.live_bytes += segment::frame(&self.memory, at).entry_bytes() as u64;
         Ok(true)
@@ -366,6 +366,7 @@ impl Log {
         let memory = &*self.memory;
         let mut found = None;
         if let Some(record) = self
+            .completions
             .unindexed
             .iter()
             .find(|record| (record.lease, record.sequence) == (lease, sequence))
@@ -381,7 +382,7 @@ impl Log {
             });
             return found;
         }
-        self.completions.find(CompletionFields::hash(lease, sequence), |at| {
+        self.completions.index.find(CompletionFields::hash(lease, sequence), |at| {
             let same = is_single(memory, at, lease, sequence);
             if same {
                 each_outcome(memory, at, |_, _, result| found = Some(result));
@@ -424,9 +425,9 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, Outcome<'_>, Bytes<'_>),
     ) -> Option<Cursor> {
-        debug_assert!(self.unindexed.is_empty(), "callers index it before");
+        debug_assert!(self.completions.unindexed.is_empty(), "callers index it before");
         let (memory, groups) = (&*self.memory, &self.groups);
-        self.completions.scan(cursor, &Records(memory), |at| {
+        self.completions.index.scan(cursor, &Records(memory), |at| {
             each_outcome(memory, at, |(lease, first), outcome, result| {
                 if first.is_none_or(|first| groups.wants(lease, first, outcome.sequence)) {
                     visit(lease, outcome, result);
@@ -542,7 +543,7 @@ impl Log {
     fn forget_singles(&mut self, lease: u64, sequences: &[u64]) -> usize {
         for sequence in sequences {
             let hash = CompletionFields::hash(lease, *sequence);
-            if let Candidate::At(at) = self.completions.lookup(hash).candidate() {
+            if let Candidate::At(at) = self.completions.index.lookup(hash).candidate() {
                 crate::prefetch::read(self.memory.at(at));
             }
         }
@@ -556,8 +557,9 @@ impl Log {
     fn unlink_completion(&mut self, lease: u64, sequence: u64) -> Option<Reference> {
         let memory = &*self.memory;
         let hash = CompletionFields::hash(lease, sequence);
-        let found = self.completions.find(hash, |at| is_single(memory, at, lease, sequence))?;
-        Some(self.completions.remove(found))
+        let found =
+            self.completions.index.find(hash, |at| is_single(memory, at, lease, sequence))?;
+        Some(self.completions.index.remove(found))
     }
 }
 
@@ -567,6 +569,13 @@ pub(crate) struct AppendedRecord {
     sequence: u64,
     bytes: usize,
     is_unindexed: bool,
+}
+
+/// The completion records of a log.
+pub(super) struct CompletionIndex {
+    /// Memory in it is promised to each unindexed record.
+    pub(super) index: Index<IndexBlocks>,
+    pub(super) unindexed: Vec<UnindexedRecord>,
 }
 
 /// A completion record that is in the log and not yet in the index of records.

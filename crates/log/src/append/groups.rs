@@ -217,7 +217,7 @@ impl Log {
             return Ok(false);
         }
         // The outcome enters the index when the group ends, and must find room then.
-        if self.completions.prepare_insert() { Ok(true) } else { Err(Error::CleanerBehind) }
+        if self.completions.index.prepare_insert() { Ok(true) } else { Err(Error::CleanerBehind) }
     }
 
     /// Notes the outcome of an update in the open group; the update's entries lie behind `from`.
@@ -264,7 +264,7 @@ impl Log {
         let at = self.head.place(bytes);
         self.head.appender.write(at, &mut header, [&fixed[..length], &outcomes], self.seal);
         let hash = CompletionFields::hash(lease, first);
-        let inserted = self.completions.insert(hash, at, &Records(&self.memory));
+        let inserted = self.completions.index.insert(hash, at, &Records(&self.memory));
         assert!(inserted.is_ok(), "memory for it was ensured");
         self.head.appender.advance(bytes);
         self.live_bytes += bytes as u64;
@@ -308,7 +308,7 @@ impl Log {
     pub(super) fn group_of(&self, lease: u64, sequence: u64) -> Option<Reference> {
         let (first, _) = self.groups.around(lease, sequence)?;
         let mut found = None;
-        self.completions.find(CompletionFields::hash(lease, first), |at| {
+        self.completions.index.find(CompletionFields::hash(lease, first), |at| {
             let same = super::completions::is_group(&self.memory, at, lease, first);
             found = same.then_some(at);
             same
@@ -332,11 +332,11 @@ impl Log {
         }
         self.groups.wanted.remove(&(lease, first));
         let memory = &*self.memory;
-        let found = self.completions.find(CompletionFields::hash(lease, first), |at| {
+        let found = self.completions.index.find(CompletionFields::hash(lease, first), |at| {
             super::completions::is_group(memory, at, lease, first)
         });
         if let Some(found) = found {
-            let at = self.completions.remove(found);
+            let at = self.completions.index.remove(found);
             self.bury_record(at);
         }
         gone

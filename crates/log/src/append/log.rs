@@ -10,7 +10,7 @@
 
 use super::HashedKey;
 use super::candidates::Candidate;
-use super::completions::UnindexedRecord;
+use super::completions::CompletionIndex;
 use super::groups::Groups;
 use super::handover::Handovers;
 use super::heads::Head;
@@ -86,8 +86,7 @@ pub struct Log {
     pub(super) ledger: Ledger,
     pub(crate) tablets: Tablets,
     pub(super) blocks: IndexBlocks,
-    pub(super) completions: Index<IndexBlocks>,
-    pub(super) unindexed: Vec<UnindexedRecord>,
+    pub(super) completions: CompletionIndex,
     pub(super) groups: Groups,
     /// The bits by which the kind of written objects differs from the kind of bytes: 0 except in
     /// [`Log::of_kind`].
@@ -171,8 +170,7 @@ impl Log {
             ledger,
             tablets: Tablets::default(),
             blocks,
-            completions,
-            unindexed: Vec::new(),
+            completions: CompletionIndex { index: completions, unindexed: Vec::new() },
             groups: Groups::default(),
             kind_bits: 0,
             replicator,
@@ -440,7 +438,7 @@ impl Log {
         });
         let mut tablets: Vec<TabletView> = views.collect();
         tablets.sort_unstable_by_key(|view| view.range);
-        let completions = Some(self.completions.view());
+        let completions = Some(self.completions.index.view());
         self.shared.publish_tablets(TabletMap { tablets, completions });
     }
 
