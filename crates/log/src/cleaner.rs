@@ -73,11 +73,11 @@ type Work = fn(&mut Cleaner, &mut Watch<'_>) -> Option<Step>;
 /// A cleaner of one log, from [`Log::cleaner`](crate::Log::cleaner): frees the memory of
 /// overwritten and deleted entries.
 ///
-/// Give it a thread that calls [`Cleaner::step`] in a loop, as
-/// [`CleanerThreads`] does, or step it between operations, as a simulator
-/// does. Several may run at once. A cleaner never waits for the log's thread, nor that thread for a
-/// cleaner. The memory that it frees can be used once the log has taken a [turn](crate::Log#turns),
-/// and some of it only once everything that was appended before is durable.
+/// Give it a thread that calls [`Cleaner::step`] in a loop, as [`CleanerThreads`] does, or step it
+/// between operations, as a simulator does. Several may run at once. A cleaner never waits for the
+/// log's thread, nor that thread for a cleaner. The memory that it frees can be used once the log
+/// has taken a [turn](crate::Log#turns), and some of it only once everything that was appended
+/// before is durable.
 pub struct Cleaner {
     shared: Arc<Shared>,
     reader: Reader,
