@@ -213,7 +213,7 @@ fn architecture_of(text: &str, crates: &BTreeSet<String>, findings: &mut Vec<Str
 fn format_version(root: &Path, findings: &mut Vec<String>) {
     let document = fs::read_to_string(root.join("docs/format.md")).unwrap_or_default();
     let formats = [
-        ("crates/log/src/entry.rs", "Format version"),
+        ("crates/log/src/format/entry.rs", "Format version"),
         ("crates/backup/src/layout.rs", "Storage format version"),
     ];
     for (path, words) in formats {

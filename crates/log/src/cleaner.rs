@@ -3,14 +3,15 @@
 //! A [`Cleaner`] does one piece of work per [`Cleaner::step`]. It compacts one segment in memory;
 //! or it cleans several together into survivors and takes them out of the log; or it scans a
 //! segment to count its useless entries; or it finds nothing to do. Give each cleaner a thread that
-//! steps in a loop ([`CleanerThreads`](crate::CleanerThreads)), or step one between operations, as
-//! a simulator does. Several may run at once.
+//! steps in a loop ([`CleanerThreads`]), or step one between operations, as a simulator does.
+//! Several may run at once.
 //!
 //! - [`balancer`] decides which kind of work is due.
-//! - [`candidates`] knows the segments that may be cleaned and picks among them.
+//! - [`choice`] picks among the [segments that may be cleaned](crate::append::candidates).
 //! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
 //! - [`phase`] names the phases of a step, for measurements.
+//! - [`threads`] runs cleaners for programs without a runtime of their own.
 //!
 //! Cleaners never touch a head, never wait for the reactor and never free memory that it might
 //! still read. Memory that compaction unlinks waits in limbo until the reactor has taken a turn.
@@ -18,25 +19,39 @@
 //! allows it.
 
 mod balancer;
-pub(crate) mod candidates;
+mod choice;
 mod combine;
 mod compact;
 mod mover;
 mod phase;
+mod threads;
 
+use crate::append::Log;
+use crate::append::candidates::{Candidate, Candidates};
+use crate::append::shared::Shared;
 use crate::limits::CLEANERS_MAX;
-use crate::quiescence::Reader;
-use crate::shared::{Shared, lock};
+use crate::memory::quiescence::Reader;
+use crate::sync::lock;
 use balancer::Verdict;
-use candidates::{Candidate, Candidates};
 pub use phase::Phase;
 use phase::Watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+pub use threads::CleanerThreads;
 
-/// Whether any cleaning is due.
-pub(crate) fn is_due(shared: &Shared) -> bool {
-    balancer::verdict(shared) != Verdict::Rest
+impl Log {
+    /// Returns a cleaner for this log: give it a thread, or step it yourself. `None` while
+    /// [`CLEANERS_MAX`] other cleaners exist.
+    #[must_use]
+    pub fn cleaner(&self) -> Option<Cleaner> {
+        Cleaner::new(&self.shared)
+    }
+
+    /// Whether a cleaner would find that memory is short, so that it is worth waking one. Cheap.
+    #[must_use]
+    pub fn wants_cleaning(&self) -> bool {
+        balancer::verdict(&self.shared) != Verdict::Rest
+    }
 }
 
 /// The work that a step did.
@@ -58,11 +73,11 @@ type Work = fn(&mut Cleaner, &mut Watch<'_>) -> Option<Step>;
 /// A cleaner of one log, from [`Log::cleaner`](crate::Log::cleaner): frees the memory of
 /// overwritten and deleted entries.
 ///
-/// Give it a thread that calls [`Cleaner::step`] in a loop, as
-/// [`CleanerThreads`](crate::CleanerThreads) does, or step it between operations, as a simulator
-/// does. Several may run at once. A cleaner never waits for the log's thread, nor that thread for a
-/// cleaner. The memory that it frees can be used once the log has taken a [turn](crate::Log#turns),
-/// and some of it only once everything that was appended before is durable.
+/// Give it a thread that calls [`Cleaner::step`] in a loop, as [`CleanerThreads`] does, or step it
+/// between operations, as a simulator does. Several may run at once. A cleaner never waits for the
+/// log's thread, nor that thread for a cleaner. The memory that it frees can be used once the log
+/// has taken a [turn](crate::Log#turns), and some of it only once everything that was appended
+/// before is durable.
 pub struct Cleaner {
     shared: Arc<Shared>,
     reader: Reader,
@@ -72,7 +87,7 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Option<Cleaner> {
+    fn new(shared: &Arc<Shared>) -> Option<Cleaner> {
         let place = {
             let mut candidates = lock(&shared.candidates);
             let place = (0..CLEANERS_MAX).find(|place| !candidates.cleaners[*place])?;
@@ -96,8 +111,8 @@ impl Cleaner {
         let shared = Arc::clone(&self.shared);
         {
             let mut candidates = lock(&shared.candidates);
-            candidates.take_closed(&shared);
-            candidates.free_limbo(&shared);
+            shared.take_closed(&mut candidates);
+            shared.free_limbo(&mut candidates);
         }
         let verdict = balancer::verdict(&shared);
         if verdict == Verdict::Rest {

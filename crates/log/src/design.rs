@@ -63,13 +63,13 @@
 ///   object and record is marked dead, and stays so. Some dead entries are not counted (those of a
 ///   dropped tablet, and an adopted segment's own). That only keeps the segment from being spent.
 /// - **Nothing in it guards.** The segment keeps the lowest and the highest id that a `prior` in it
-///   names (`prior_span.rs`). No id from the lowest to the highest is present, except those of the
-///   segment's own pass. A `prior` that has already left the durable log when its entry is moved is
-///   not counted: it never comes back. Neither is a `prior` that leaves with the pass that moves
-///   the entry: a recovery that can read the survivor's digest does not read that segment, and no
-///   cleaner gets the survivor before. Then rules 2 and 3 drop every entry of the segment. (The
-///   highest id may be above the segment's own: a head names survivors that are made while it is
-///   open.)
+///   names (`memory/prior_span.rs`). No id from the lowest to the highest is present, except those
+///   of the segment's own pass. A `prior` that has already left the durable log when its entry is
+///   moved is not counted: it never comes back. Neither is a `prior` that leaves with the pass that
+///   moves the entry: a recovery that can read the survivor's digest does not read that segment,
+///   and no cleaner gets the survivor before. Then rules 2 and 3 drop every entry of the segment.
+///   (The highest id may be above the segment's own: a head names survivors that are made while it
+///   is open.)
 ///
 /// Its pass waits for the head as any other does, because the records that killed its entries must
 /// be durable first.

@@ -35,6 +35,7 @@ mod chain;
 mod cursor;
 mod form;
 mod narrow;
+mod seglet_blocks;
 mod table;
 mod tags;
 mod view;
@@ -46,9 +47,9 @@ pub(crate) use blocks::{BlockSource, LINE_BYTES, Line};
 pub use cursor::Cursor;
 #[cfg(test)]
 pub(crate) use form::Words;
-pub(crate) use narrow::REACH_BYTES;
+pub(crate) use seglet_blocks::IndexBlocks;
 
-use crate::quiescence::{Guard, Readers};
+use crate::memory::quiescence::{Guard, Readers};
 use narrow::Narrow;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -172,7 +173,8 @@ impl Lookup<'_> {
 
 impl<S: BlockSource> Index<S> {
     /// An empty index, whose full blocks have `block_buckets` buckets, a power of two. If `short`,
-    /// every reference is below [`REACH_BYTES`], and no two of its blocks are further apart.
+    /// every reference is below [`REACH_BYTES`](crate::memory::REACH_BYTES), and no two of its
+    /// blocks are further apart.
     pub(crate) fn new(
         source: S,
         readers: Arc<Readers>,

@@ -65,59 +65,52 @@
 //!
 //! The module [`design`] argues why it is correct; `ARCHITECTURE.md` walks through it, and
 //! `docs/format.md` describes every byte.
+//!
+//! The modules are in layers. Each layer knows only the layers below it:
+//!
+//! ```text
+//!  restore   replay and adoption: tablets from the segments of a former log
+//!  cleaner   compaction and combined cleaning
+//!  append    the log: heads, digests, operations, and the state that cleaners share with it
+//!  index     from the hash of a key to the reference of its entry
+//!  memory    seglets, segments, objects, and when memory may be reused
+//!  format    the log as bytes: entries, digests, and readers that trust none of them
+//! ```
 
-mod blocks;
+mod append;
 mod cleaner;
 pub mod design;
-mod entry;
 mod error;
-pub mod filter;
-mod frames;
-#[doc(hidden)]
-pub mod fuzzing;
+mod format;
 mod index;
-pub mod inspect;
 mod limits;
-mod log;
 mod memory;
-mod metadata;
-mod object;
 mod options;
-mod outcomes;
 mod prefetch;
-mod prior_span;
-mod quiescence;
-mod replay;
-mod replicator;
-mod segment;
-mod shared;
+mod restore;
 mod sync;
-mod tablets;
-mod testing;
-mod threads;
-mod unnamed_survivors;
-mod varint;
 
-pub use cleaner::{Cleaner, Phase, Step};
-pub use entry::FORMAT_VERSION;
+pub use append::{
+    Completion, Event, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Log, NoReplication,
+    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, Usage, Written,
+};
+pub use cleaner::{Cleaner, CleanerThreads, Phase, Step};
 pub use error::{Damage, Error, OptionsError};
-pub use frames::FRAMES_SPARE;
+pub use format::entry::FORMAT_VERSION;
+#[doc(hidden)]
+pub use format::fuzzing;
+pub use format::metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
+pub use format::unnamed_survivors::UnnamedSurvivors;
+pub use format::{filter, inspect};
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use log::{
-    Completion, ExpectedRead, ExpectedUpdates, HashedKey, Log, Put, TakeIn, Usage, Written,
-};
+pub use memory::object::{Bytes, Object};
 pub use memory::{Memory, SEGLET_BYTES};
-pub use metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
-pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
-pub use replay::{
+pub use restore::{
     AbandonedAdoption, ArrivedRecords, FinishedAdoption, Incoming, Rebuild, Replay, ReplayError,
     Report,
 };
-pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
-pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
     Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind, Version,
 };
-pub use unnamed_survivors::UnnamedSurvivors;

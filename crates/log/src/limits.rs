@@ -14,7 +14,7 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The longest entry header, from its flags to the length of its key: a reader may load this many
-/// bytes without looking for the seglet's end. See [`crate::entry`].
+/// bytes without looking for the seglet's end. See [`crate::format::entry`].
 pub(crate) const HEADER_BYTES_MAX: usize = 64;
 
 /// The longest body of an entry that a reader believes before its checksum is verified: a key and a

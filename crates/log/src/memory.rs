@@ -16,13 +16,21 @@
 //!
 //! **Reserves.** The caller of [`Memory::take`] says how many seglets must stay free. So the
 //! cleaner pool, the emergency heads and the room for deletes are kept: the more urgent the
-//! purpose, the fewer seglets it leaves ([`Reserves`](crate::shared::Reserves)).
+//! purpose, the fewer seglets it leaves ([`Reserves`](crate::append::shared::Reserves)).
 //!
 //! The memory never decides when a seglet may be reused. The thread that frees one must have waited
-//! for quiescence ([`crate::quiescence`]).
+//! for quiescence ([`quiescence`]).
+//!
+//! [`segment`] fills seglets with entries, and [`object`] has the entries as a reader sees them.
+//! [`present_segments`] and [`prior_span`] tell which segments other segments still need.
+
+pub(crate) mod object;
+pub(crate) mod present_segments;
+pub(crate) mod prior_span;
+pub(crate) mod quiescence;
+pub(crate) mod segment;
 
 use crate::error::OptionsError;
-use crate::index::REACH_BYTES;
 use crate::limits;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -36,6 +44,9 @@ pub const SEGLET_BYTES: usize = 64 * 1024;
 
 /// The place of an entry: its address inside the memory. Never 0.
 pub(crate) type Reference = u64;
+
+/// References of 32 bits are below this, in bytes.
+pub(crate) const REACH_BYTES: u64 = 1 << 32;
 
 /// A bounded piece of the machine's memory, for one log with its segments, indexes and reserves. It
 /// does not grow, and only one log can ever be made in it.

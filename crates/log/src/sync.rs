@@ -1,4 +1,7 @@
 //! Atomics and fences: the standard library's, or loom's when a model is being checked.
+//! [`lock`] is for the few values that threads replace under a lock of the standard library.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(not(loom))]
 pub(crate) use std::hint::spin_loop;
@@ -17,3 +20,9 @@ pub(crate) use loom::sync::atomic::{
 /// accesses them.
 #[cfg(loom)]
 pub(crate) use std::sync::atomic::AtomicU8;
+
+/// Locks a mutex whose value is replaced whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A cleaner that panicked has not left these values half-changed: each is replaced whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

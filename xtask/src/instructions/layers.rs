@@ -18,15 +18,15 @@ const LAYERS: [(&str, &[&str]); 11] = [
     (
         "exactly once",
         &[
-            "log/src/log/completions",
-            "log/src/log/groups",
-            "log/src/outcomes",
+            "log/src/append/completions",
+            "log/src/append/groups",
+            "log/src/format/outcomes",
             "master/src/clients",
             "master/src/outcome",
         ],
     ),
-    ("cleaner", &["log/src/cleaner", "log/src/quiescence"]),
-    ("replay", &["log/src/replay", "log/src/inspect", "log/src/log/adopt"]),
+    ("cleaner", &["log/src/cleaner", "log/src/append/candidates", "log/src/memory/quiescence"]),
+    ("replay", &["log/src/restore", "log/src/format/inspect", "log/src/append/adopt"]),
     ("log and entries", &["log/src"]),
     ("operations", &["master/src"]),
     ("messages", &["rpc/src", "wire/src", "net/src", "runtime/src"]),
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn inlined_instructions_count_for_the_file_of_their_source() {
-        let text = "fl=(1) crates/log/src/log/write.rs\nfn=(1) thunderhead_log::log::write::put\n10 5 1\n\
+        let text = "fl=(1) crates/log/src/append/write.rs\nfn=(1) thunderhead_log::append::write::put\n10 5 1\n\
                     fi=(2) crates/log/src/index.rs\n20 7\nfe=(1)\n11 1\n\
                     cfi=(3) crates/master/src/clients.rs\ncfn=(2) thunderhead_master::clients::Clients::meet\n\
                     calls=1 3\n12 900\n+1 2\n\

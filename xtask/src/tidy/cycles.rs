@@ -1,9 +1,9 @@
 //! The check of arrows between the top-level modules of a crate: they form no cycle.
 //!
 //! Modules in a cycle can only be understood together. An arrow leads from the module of a path to
-//! the module that the path names: `crate::memory::Memory` in `log/heads.rs` is an arrow from `log`
-//! to `memory`. A name that the crate's root imports stands for its module. The root itself,
-//! `lib.rs`, only has an arrow to it if a module uses an item that is written there.
+//! the module that the path names: `crate::memory::Memory` in `append/heads.rs` is an arrow from
+//! `append` to `memory`. A name that the crate's root imports stands for its module. The root
+//! itself, `lib.rs`, only has an arrow to it if a module uses an item that is written there.
 
 use super::tokens::{Module, Token, modules};
 use anyhow::Result;

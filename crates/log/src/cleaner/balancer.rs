@@ -5,14 +5,14 @@
 //! only mean cleaning fuller segments. When cleaning is due, compaction is preferred, because it
 //! costs no bandwidth. There are two exceptions: tombstones fill a given share of the memory that
 //! is not live (compaction cannot drop them), or the log on backups has grown close to its limit
-//! ([`frames`](crate::frames)).
+//! ([`frames`](crate::append::frames)).
 //!
 //! F counts the memory that writers may take, without the reserves: with them a small memory would
 //! never be low. Unless a writer is blocked, F also counts the pending seglets of swept segments,
 //! which the next durable digest frees. That digest comes when the head is full or memory is short.
 //! Until then cleaners would copy entries that die meanwhile.
 
-use crate::shared::Shared;
+use crate::append::shared::Shared;
 use std::sync::atomic::Ordering;
 
 /// The kind of cleaning that is due.

@@ -5,17 +5,17 @@
 //! Each segment is sorted already (a head's entries are of one age, survivors were sorted when they
 //! were made), so a merge is enough. Spent segments ([`Segment::is_spent`]) are not scanned.
 
-use super::candidates::Candidate;
 use super::compact::take_stock;
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
-use crate::entry::{self, DEAD, Frame, Kind};
+use crate::append::candidates::Candidate;
+use crate::append::shared::{Pass, Shared, survivors_of};
+use crate::format::entry::{self, DEAD, Frame, Kind};
+use crate::format::metadata::{SegmentHeader, SegmentKind};
+use crate::memory::object::Located;
+use crate::memory::quiescence::Reader;
+use crate::memory::segment::{Appender, Entries, Room, Segment};
 use crate::memory::{Memory, Reference};
-use crate::metadata::{SegmentHeader, SegmentKind};
-use crate::object::Located;
-use crate::quiescence::Reader;
-use crate::segment::{Appender, Entries, Room, Segment};
-use crate::shared::{Pass, Shared, survivors_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -3,14 +3,15 @@
 //! On the backups nothing changes: the segment keeps its id and its full replica there. The entries
 //! that memory has dropped still count as present in the durable log.
 
-use super::candidates::Candidate;
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
-use crate::entry::{DEAD, Kind};
+use crate::append::candidates::Candidate;
+use crate::append::shared::Shared;
+use crate::format::entry::{DEAD, Kind};
 use crate::memory::Reference;
-use crate::quiescence::Reader;
-use crate::segment::{Appender, Room};
-use crate::shared::{Shared, lock};
+use crate::memory::quiescence::Reader;
+use crate::memory::segment::{Appender, Room};
+use crate::sync::lock;
 use std::sync::atomic::Ordering;
 
 /// The one segment that a compaction writes.

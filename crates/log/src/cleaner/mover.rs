@@ -18,14 +18,15 @@
 //! takes more room than it finds.
 
 use super::phase::{Phase, Watch};
-use crate::entry::{
+use crate::append::shared::{Shared, TabletMap};
+use crate::format::entry::{
     self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
+use crate::memory::object::Located;
+use crate::memory::present_segments::PresentSegments;
+use crate::memory::quiescence::{Guard, Reader};
+use crate::memory::segment::{self, Appender, Segment};
 use crate::memory::{Memory, Reference};
-use crate::object::Located;
-use crate::quiescence::{Guard, Reader};
-use crate::segment::{self, Appender, Segment};
-use crate::shared::{PresentSegments, Shared, TabletMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::KeyHash;
@@ -305,7 +306,7 @@ impl Sieve<'_> {
         let keyed = || Located::of(self.memory, at, frame).map(|located| located.fields);
         match Kind::of(frame.flags) {
             Some(Kind::Object | Kind::Integer | Kind::Float) => keyed().is_none_or(|fields| {
-                let hash = KeyHash(crate::log::hash_of(self.memory, at));
+                let hash = KeyHash(crate::append::hash_of(self.memory, at));
                 self.tablets.find(fields.table, hash, fields.birth).is_none()
             }),
             Some(Kind::Tombstone) => keyed()

@@ -27,7 +27,7 @@ fn a_pass_for_which_backups_have_no_room_gives_back_what_it_picked() {
     let shared = Arc::clone(&cleaner.shared);
     let segments = || {
         let mut candidates = lock(&shared.candidates);
-        candidates.take_closed(&shared);
+        shared.take_closed(&mut candidates);
         let mut ids: Vec<u64> = candidates.segments().map(|segment| segment.id.0).collect();
         ids.sort_unstable();
         ids

@@ -9,7 +9,7 @@
 //! buckets are taken from the lowest block that has a free one. So the highest blocks become empty
 //! when the index shrinks, and can go back as a whole.
 
-use crate::quiescence::{Readers, Stamp};
+use crate::memory::quiescence::{Readers, Stamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ptr::NonNull;

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::*;
-use crate::quiescence::Reader;
+use crate::memory::quiescence::Reader;
 
 struct Identity;
 

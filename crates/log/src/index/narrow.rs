@@ -14,6 +14,7 @@
 
 use super::blocks::{BlockSource, Blocks, Line};
 use super::form::{Form, TAG_BITS_FROM, TAG_SHIFT, Words};
+use crate::memory::REACH_BYTES;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -27,9 +28,6 @@ const WORDS: usize = SLOTS.div_ceil(LANES);
 const LOW: u64 = 0x0001_0001_0001_0001;
 /// The highest bit of each tag.
 const HIGH: u64 = LOW << 15;
-
-/// References are below this, in bytes.
-pub(crate) const REACH_BYTES: u64 = 1 << 32;
 
 /// One cache line: see the module's documentation.
 #[repr(C, align(64))]

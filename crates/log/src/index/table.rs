@@ -5,7 +5,7 @@ use super::chain::{self, Chain};
 use super::form::{Form, REFERENCE_BITS, TAG_BITS_FROM, TAG_SHIFT, Words, reference_in};
 use super::view::View;
 use super::{Candidate, Entries, Found, NoMemory};
-use crate::quiescence::Readers;
+use crate::memory::quiescence::Readers;
 use std::ptr::NonNull;
 use std::sync::Arc;
 

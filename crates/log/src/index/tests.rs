@@ -485,7 +485,7 @@ fn an_entry_behind_a_bucket_is_never_denied<F: Form>() {
 
 #[test]
 fn references_are_short_if_they_reach_all_of_the_memory() {
-    use crate::memory::Memory;
+    use crate::memory::{Memory, REACH_BYTES};
     // The notes take 32 bytes a seglet.
     for seglet_bytes in [64usize << 10, 16 << 20] {
         let most = REACH_BYTES as usize / seglet_bytes;

@@ -5,8 +5,8 @@
 
 use super::blocks::{BlockSource, Blocks, Layout};
 use super::form::Form;
-use crate::quiescence::Guard;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_loop};
+use crate::memory::quiescence::Guard;
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, lock, spin_loop};
 use std::sync::Mutex;
 
 /// The addresses of an index's blocks.
@@ -145,13 +145,13 @@ impl<F: Form> View<F> {
 
     /// Registers work to do when the last view is dropped.
     pub(super) fn leave(&self, last: Box<dyn FnOnce() + Send>) {
-        *crate::shared::lock(&self.leave) = Some(last);
+        *lock(&self.leave) = Some(last);
     }
 }
 
 impl<F: Form> Drop for View<F> {
     fn drop(&mut self) {
-        if let Some(last) = crate::shared::lock(&self.leave).take() {
+        if let Some(last) = lock(&self.leave).take() {
             last();
         }
         let directory = self.directory.load(Ordering::Relaxed);

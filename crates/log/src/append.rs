@@ -1,0 +1,43 @@
+//! The log itself: its state, and all that its own thread does with it.
+//!
+//! - [`log`] has the [`Log`] and makes its [`tablets`].
+//! - [`write`](mod@write), [`read`] and [`batch`] are the operations. [`completions`] and
+//!   [`groups`] make updates happen exactly once.
+//! - [`heads`] appends to segments and ends turns. [`ledger`] knows which segments a digest names.
+//! - [`side_log`] and [`handover`] bring in segments beside the heads, [`adopt`] the segments of a
+//!   former generation.
+//! - [`replicator`] is the seam to the copies, and [`frames`] counts them.
+//! - [`shared`] is the state that cleaners share with the log. [`candidates`] are the segments that
+//!   they may clean.
+//!
+//! The cleaners and the restoring of tablets are layers above this one: the log knows neither.
+
+mod adopt;
+mod batch;
+pub(crate) mod candidates;
+mod completions;
+pub(crate) mod frames;
+mod groups;
+mod handover;
+mod heads;
+mod ledger;
+mod log;
+mod read;
+mod replicator;
+pub(crate) mod shared;
+mod side_log;
+mod tablets;
+mod write;
+
+pub(crate) use adopt::SegmentInAdoption;
+pub use batch::{ExpectedUpdates, Put};
+pub use completions::Completion;
+pub use frames::FRAMES_SPARE;
+pub(crate) use log::{Keys, hash_of};
+pub use log::{Log, Usage};
+pub use read::ExpectedRead;
+pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
+pub(crate) use side_log::SideLog;
+pub use side_log::TakeIn;
+pub(crate) use write::NewVersion;
+pub use write::{HashedKey, Written};

@@ -1,0 +1,269 @@
+//! An object as a reader sees it: borrowed from the log's memory and never copied.
+//!
+//! An [`Object`] borrows the [`Log`](crate::Log), so it cannot outlive the turn in which it was
+//! found. Therefore cleaners can free memory without asking.
+
+use super::segment;
+use super::{Memory, Reference};
+use crate::format::entry::{Frame, KIND_BITS, Kind, ObjectFields};
+use thunderhead_wire::{SegmentId, TableId, ValueKind, Version};
+
+/// An entry with a key, decoded: an object, or a tombstone while a log is being replayed.
+#[derive(Clone, Copy)]
+pub(crate) struct Located {
+    pub(crate) at: Reference,
+    pub(crate) fields: ObjectFields,
+    entry_bytes: u32,
+    key_at: u32,
+    key_bytes: u32,
+}
+
+impl Located {
+    /// Decodes the entry at a reference, or `None` when it has no key.
+    #[inline]
+    pub(crate) fn read(memory: &Memory, at: Reference) -> Option<Located> {
+        let frame = segment::frame(memory, at);
+        Located::of(memory, at, &frame)
+    }
+
+    #[inline]
+    pub(crate) fn of(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
+        let body = segment::body_start(memory, at, frame);
+        let kind = frame.flags & KIND_BITS;
+        if !Kind::has_key(kind) {
+            return None;
+        }
+        let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
+        Some(Located {
+            at,
+            fields,
+            entry_bytes: frame.entry_bytes() as u32,
+            key_at: (frame.body_at + key_at) as u32,
+            key_bytes: key_bytes as u32,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.entry_bytes as usize
+    }
+
+    /// The most bytes that a residual tombstone in place of the entry may take.
+    #[inline]
+    pub(crate) fn guarded_bytes(&self) -> usize {
+        if self.fields.prior.is_some() { (self.key_at + self.key_bytes) as usize } else { 0 }
+    }
+
+    #[inline]
+    pub(crate) fn key<'a>(&self, memory: &'a Memory) -> Bytes<'a> {
+        Bytes::within(memory, self.at, self.key_at as usize, self.key_bytes as usize)
+    }
+
+    #[inline]
+    pub(crate) fn value<'a>(&self, memory: &'a Memory) -> Bytes<'a> {
+        let begins = (self.key_at + self.key_bytes) as usize;
+        Bytes::within(memory, self.at, begins, self.entry_bytes() - begins)
+    }
+
+    /// Whether the entry has this key.
+    #[inline]
+    pub(crate) fn has_key(&self, memory: &Memory, key: &[u8]) -> bool {
+        self.key_bytes as usize == key.len() && self.key(memory).equals(key)
+    }
+}
+
+/// An object that was found in the log.
+#[derive(Clone, Copy)]
+pub struct Object<'a> {
+    pub(crate) memory: &'a Memory,
+    pub(crate) located: Located,
+}
+
+impl<'a> Object<'a> {
+    /// The table that the object belongs to.
+    #[must_use]
+    pub fn table(&self) -> TableId {
+        self.located.fields.table
+    }
+
+    /// The object's version.
+    #[must_use]
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.located.fields.version
+    }
+
+    /// The object's key.
+    #[must_use]
+    pub fn key(&self) -> Bytes<'a> {
+        self.located.key(self.memory)
+    }
+
+    /// The object's value.
+    #[must_use]
+    #[inline]
+    pub fn value(&self) -> Bytes<'a> {
+        self.located.value(self.memory)
+    }
+
+    /// The kind of the object's value.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> ValueKind {
+        Kind::value_kind(segment::flags(self.memory, self.located.at))
+    }
+
+    /// The head segment that the object was first appended to: its age.
+    #[must_use]
+    #[inline]
+    pub fn birth(&self) -> SegmentId {
+        self.located.fields.birth
+    }
+
+    /// The bytes that the object takes in the log.
+    #[must_use]
+    #[inline]
+    pub fn entry_bytes(&self) -> usize {
+        self.located.entry_bytes()
+    }
+}
+
+impl std::fmt::Debug for Object<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Object")
+            .field("table", &self.table().0)
+            .field("key", &self.key().to_vec())
+            .field("version", &self.version().0)
+            .field("value_bytes", &self.value().len())
+            .finish()
+    }
+}
+
+/// Bytes in the log: one slice nearly always, several when a large object crosses seglets.
+#[derive(Clone, Copy)]
+pub struct Bytes<'a> {
+    memory: &'a Memory,
+    at: Reference,
+    length: usize,
+}
+
+impl<'a> Bytes<'a> {
+    /// Bytes of the entry at a reference: `length` of them, `begins` bytes into the entry.
+    #[inline]
+    pub(crate) fn within(memory: &'a Memory, at: Reference, begins: usize, length: usize) -> Self {
+        let at = if begins < memory.room(at) {
+            at + begins as u64
+        } else if length == 0 {
+            at // Nothing follows, perhaps not even a seglet.
+        } else {
+            memory.advance(at, begins)
+        };
+        Bytes { memory, at, length }
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the length is 0.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The bytes, when they lie in one piece.
+    #[must_use]
+    #[inline]
+    pub fn as_slice(&self) -> Option<&'a [u8]> {
+        if self.length <= self.memory.room(self.at) {
+            // SAFETY: these are bytes of an entry behind its flags, which never change; they are
+            // borrowed with the log, so the segment is not freed before the borrow ends.
+            return Some(unsafe {
+                std::slice::from_raw_parts(self.memory.at(self.at), self.length)
+            });
+        }
+        self.joined()
+    }
+
+    /// The bytes in one piece if they cross only neighbouring seglets.
+    #[cold]
+    fn joined(&self) -> Option<&'a [u8]> {
+        let mut pieces = self.pieces();
+        let first = pieces.next()?;
+        (first.len() == self.length).then_some(first)
+    }
+
+    /// The bytes, piece by piece, without copying.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.memory.pieces(self.at, self.length).map(|(address, length)| {
+            // SAFETY: as in `as_slice`, for each piece.
+            unsafe { std::slice::from_raw_parts(address.cast_const(), length) }
+        })
+    }
+
+    /// Appends a copy of the bytes to a buffer.
+    #[inline]
+    pub fn copy_to(&self, buffer: &mut Vec<u8>) {
+        match self.as_slice() {
+            Some(slice) => buffer.extend_from_slice(slice),
+            None => self.copy_pieces_to(buffer),
+        }
+    }
+
+    #[cold]
+    fn copy_pieces_to(&self, buffer: &mut Vec<u8>) {
+        for piece in self.pieces() {
+            buffer.extend_from_slice(piece);
+        }
+    }
+
+    /// A copy of the bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.length);
+        self.copy_to(&mut copy);
+        copy
+    }
+
+    /// Whether the bytes equal `other`.
+    #[must_use]
+    #[inline]
+    pub fn equals(&self, other: &[u8]) -> bool {
+        if self.length != other.len() {
+            return false;
+        }
+        if let Some(slice) = self.as_slice() {
+            return slice == other;
+        }
+        self.equals_in_pieces(other)
+    }
+
+    #[cold]
+    fn equals_in_pieces(&self, other: &[u8]) -> bool {
+        let mut rest = other;
+        for piece in self.pieces() {
+            let (front, back) = rest.split_at(piece.len());
+            if piece != front {
+                return false;
+            }
+            rest = back;
+        }
+        true
+    }
+}
+
+impl std::fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.to_vec())
+    }
+}
+
+impl PartialEq<[u8]> for Bytes<'_> {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.equals(other)
+    }
+}
