@@ -46,7 +46,6 @@
 
 mod cleaning;
 mod clients;
-mod control;
 pub mod coordinator_client;
 mod leases;
 mod limits;

@@ -1,8 +1,9 @@
 //! The service.
 
+mod control;
+
 use crate::cleaning::Cleaning;
 use crate::clients::Clients;
-use crate::control::{Control, TIMER_ASK, TIMER_LEASES, TIMER_PARKED};
 use crate::coordinator_client::CoordinatorClient;
 use crate::leases::Leases;
 use crate::objects;
@@ -10,6 +11,7 @@ use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
 use crate::replication::{LocalBackup, Replication, ReplicationDriver};
+use control::{Control, TIMER_ASK, TIMER_LEASES, TIMER_PARKED};
 use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};

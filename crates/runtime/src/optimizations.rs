@@ -1,5 +1,5 @@
-//! Optimizations whose gain depends on the machine. Tests and measurements can turn each off, to
-//! show what it gains. The product never does.
+//! Optimizations whose gain depends on the machine. Tests and measurements can turn each off to
+//! show its gain. The product never does.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -13,6 +13,11 @@
 //! the next hold, then the next two, then four, and so on. Held updates lose the time of the hold.
 //! Updates that come during the hold gain the rest of a round: without it they would have waited
 //! for the end of the first update's round, and then for one of their own.
+//!
+//! The gain, with two synced copies on a machine with two cores, medians of five runs each: 1.6
+//! times as many writes from two clients (10.3 beside 6.5 K/s), 1.4 times as many from sixteen
+//! (56.5 beside 40.7 K/s). `thunderhead-bench write --replicas 2 --synced --clients 2 --depth 1`
+//! measures it, and the same with `--without gathering`.
 
 use std::time::Duration;
 use thunderhead_runtime::Time;
