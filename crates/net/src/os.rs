@@ -291,6 +291,7 @@ impl OsTransport {
 
     /// Unmaps some memory of closed rings. Turns with much other work leave it for later, unless
     /// much is mapped.
+    #[cold]
     fn unmap_some(&mut self) -> bool {
         let may_wait = self.holds_input && self.retired.len() <= RETIRED_MAX;
         let Some(retired) = self.retired.last_mut().filter(|_| !may_wait) else { return false };
@@ -389,8 +390,9 @@ impl Transport for OsTransport {
             busy = true;
         }
         self.write_all();
-        busy |= self.unmap_some();
-        self.write_all();
+        if !self.retired.is_empty() {
+            busy |= self.unmap_some();
+        }
         // Sweeps after replies have left, and only after all arrived bytes were processed: those
         // are not late.
         if std::mem::take(&mut self.looked) && self.now >= self.next_sweep {
