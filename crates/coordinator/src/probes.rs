@@ -436,7 +436,7 @@ async fn ask(leadership: &Leadership, record: &ServerRecord, timeout: Duration) 
         Err(CallError::Refused { .. } | CallError::UnknownStatus(_) | CallError::TooLong) => {
             ProbeResult::Here
         }
-        Err(error) if error.nobody_listens() => ProbeResult::Refused,
+        Err(error) if error.is_connection_refused() => ProbeResult::Refused,
         Err(error) if error.is_own() => ProbeResult::Unasked(error),
         Err(error) if error.is_of_another_cluster() => {
             ProbeResult::Over("a server of another cluster is at its address")

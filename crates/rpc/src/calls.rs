@@ -64,7 +64,7 @@ impl CallError {
 
     /// Whether the server's machine reports that no process listens at the address.
     #[must_use]
-    pub fn nobody_listens(&self) -> bool {
+    pub fn is_connection_refused(&self) -> bool {
         matches!(self, CallError::Unreachable(Cause::Refused))
     }
 

@@ -92,7 +92,7 @@ impl SealedMemory {
         }?;
         let address = NonNull::new(address.cast::<AtomicU64>())
             .ok_or_else(|| io::Error::other("the system mapped memory at address 0"))?;
-        Ok(Mapping { address, layout: self.layout, faulted: 0 })
+        Ok(Mapping { address, layout: self.layout, mapped: bytes, faulted: 0 })
     }
 }
 
@@ -100,6 +100,8 @@ impl SealedMemory {
 pub(super) struct Mapping {
     address: NonNull<AtomicU64>,
     layout: Layout,
+    /// The bytes that are mapped. All, until it is retired.
+    mapped: usize,
     /// The bytes at its beginning whose pages are faulted in.
     faulted: usize,
 }
@@ -136,86 +138,72 @@ impl Mapping {
         self.faulted = if populated.is_ok() { begin + bytes } else { self.layout.mapped_bytes() };
     }
 
+    /// Frees the pages behind the first bytes, which begin a page. They read as zeros then.
+    fn free_from(&mut self, left: usize) {
+        // SAFETY: the range lies within the mapping. A peer that has mapped it reads zeros, which
+        // any access must cope with. A failure leaves the pages to the last `munmap`.
+        let _ = unsafe {
+            let begin = self.address.as_ptr().cast::<u8>().add(left);
+            madvise(begin.cast(), self.mapped - left, Advice::LinuxRemove)
+        };
+    }
+
+    /// Unmaps all behind the first bytes, which end with a page.
+    fn unmap_from(&mut self, left: usize) {
+        if left == self.mapped {
+            return;
+        }
+        // SAFETY: the range is the end of the mapping made in `SealedMemory::map`. Every slice of
+        // it borrowed `self`, and a later one ends before it. The call cannot fail for such a
+        // range: the end goes first, so no mapping is split.
+        let unmapped = unsafe {
+            let begin = self.address.as_ptr().cast::<u8>().add(left);
+            munmap(begin.cast(), self.mapped - left)
+        };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        self.mapped = left;
+    }
+
     /// Returns all of the memory, word by word.
     #[inline]
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the address is that of a readable and writable mapping of this many bytes. It
+        // SAFETY: the address is that of a readable and writable mapping of `mapped` bytes. It
         // lives as long as `self`, is aligned to a page, and is never accessed except as atomics.
         // The peer's writes, at any time and of any values, are writes to atomics too.
-        unsafe {
-            std::slice::from_raw_parts(
-                self.address.as_ptr(),
-                self.layout.mapped_bytes() / WORD_BYTES,
-            )
-        }
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.mapped / WORD_BYTES) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        drop(RetiredMapping::of(self, false));
+        self.unmap_from(0);
     }
 }
 
 /// A mapping that is not used any more, to be unmapped in pieces: unmapping long rings at once
 /// takes some tenths of a millisecond. Dropping it unmaps the rest.
 pub struct RetiredMapping {
-    address: NonNull<u8>,
-    /// The bytes that are still mapped.
-    bytes: usize,
+    mapping: Mapping,
     /// No peer has mapped the memory. So its pages are freed with each piece. Otherwise the peer
     /// still reads them, and frees them when it goes.
     is_alone: bool,
 }
 
-// SAFETY: the mapping belongs to this value, and unmapping it is possible on any thread.
-unsafe impl Send for RetiredMapping {}
-
 impl RetiredMapping {
-    /// Takes over all of a mapping, which must not be accessed any more.
-    fn of(mapping: &Mapping, is_alone: bool) -> RetiredMapping {
-        let bytes = mapping.layout.mapped_bytes();
-        RetiredMapping { address: mapping.address.cast(), bytes, is_alone }
-    }
-
     /// Retires a mapping, of which the peer may be gone.
     pub(super) fn new(mapping: Mapping, is_alone: bool) -> RetiredMapping {
-        RetiredMapping::of(&std::mem::ManuallyDrop::new(mapping), is_alone)
+        RetiredMapping { mapping, is_alone }
     }
 
     /// Unmaps a piece. Returns whether more remain.
     pub fn give_back_some(&mut self) -> bool {
         // The end of a piece may lie within a page, its beginning may not.
-        let left = self.bytes.saturating_sub(1) / GIVEN_BACK_BYTES * GIVEN_BACK_BYTES;
-        let piece = self.bytes - left;
-        if piece == 0 {
-            return false;
+        let left = self.mapping.mapped.saturating_sub(1) / GIVEN_BACK_BYTES * GIVEN_BACK_BYTES;
+        if self.is_alone {
+            self.mapping.free_from(left);
         }
-        self.bytes = left;
-        // SAFETY: the range is the end of the mapping made in `SealedMemory::map`, which this value
-        // owns. No slice of it exists any more, because each borrowed the `Mapping`. The peer may
-        // access its own mapping of removed pages: it reads zeros.
-        unsafe {
-            let begin = self.address.as_ptr().add(self.bytes);
-            if self.is_alone {
-                // A failure leaves the pages to the last `munmap`.
-                let _ = madvise(begin.cast(), piece, Advice::LinuxRemove);
-            }
-            // The call cannot fail for such a range: the end goes first, so no mapping is split,
-            // and the limit of their number does not matter.
-            let unmapped = munmap(begin.cast(), piece);
-            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-        }
-        self.bytes > 0
-    }
-}
-
-impl Drop for RetiredMapping {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            // SAFETY: as above; the range is all that is still mapped.
-            let _ = unsafe { munmap(self.address.as_ptr().cast(), self.bytes) };
-        }
+        self.mapping.unmap_from(left);
+        left > 0
     }
 }
 

@@ -12,9 +12,9 @@
 //! It matters if a shard and the disk's workers share a processor: a round of a backup took 1.2 ms
 //! longer than the disk did, because the shard was busy meanwhile. The gain in synced messages of
 //! 70 objects was 3 to 27 % with one core for all threads of a server (`docs/evaluation/peers.md`).
-//! Where the threads have two cores there is none: 57 K/s with it and 59 K/s without it, by sixteen
-//! clients of `thunderhead-bench write --replicas 2 --synced --depth 1`, with and without
-//! `--without slices`.
+//! If the threads have two cores, there is no gain: sixteen clients write 57 K/s with longer slices
+//! and 59 K/s without them. Measure it with `thunderhead-bench write --replicas 2 --synced --clients
+//! 16 --depth 1`, and then with `--without slices`.
 
 #![allow(unsafe_code, reason = "two system calls with a structure of this module")]
 
