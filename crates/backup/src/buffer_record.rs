@@ -15,7 +15,7 @@ use crate::layout::Superblock;
 use crate::pool::{Pool, name};
 use crate::store::FILE_NAME;
 use std::io;
-use thunderhead_runtime::files::Files;
+use thunderhead_runtime::files::{self, Files};
 use thunderhead_runtime::lasting::Memories;
 
 /// The longest file that is read, which is longer than the longest path.
@@ -44,14 +44,7 @@ impl BufferRecord {
     /// not write it.
     fn read(files: &mut dyn Files, storage: &str) -> io::Result<Option<BufferRecord>> {
         let name = format!("{storage}.buffers");
-        if !files.find(&name)? {
-            return Ok(None);
-        }
-        let file = files.open(&name, false)?;
-        let mut bytes = vec![0; BYTES_MAX];
-        let read = files.read_at(file, 0, &mut bytes);
-        files.close(file);
-        bytes.truncate(read?);
+        let Some(bytes) = files::read_short(files, &name, BYTES_MAX)? else { return Ok(None) };
         let found = std::str::from_utf8(&bytes).ok().and_then(BufferRecord::decode);
         if found.is_none() {
             tracing::warn!("{name} is damaged: the former buffer directory is unknown");
@@ -60,16 +53,7 @@ impl BufferRecord {
     }
 
     fn write(&self, files: &mut dyn Files, storage: &str) -> io::Result<()> {
-        let (name, unfinished) = (format!("{storage}.buffers"), format!("{storage}.buffers.new"));
-        let file = files.open(&unfinished, true)?;
-        let text = self.encode();
-        let written = files
-            .set_length(file, 0)
-            .and_then(|()| files.write_at(file, 0, text.as_bytes()))
-            .and_then(|()| files.sync(file));
-        files.close(file);
-        written?;
-        files.rename(&unfinished, &name)
+        files::replace(files, &format!("{storage}.buffers"), self.encode().as_bytes())
     }
 }
 

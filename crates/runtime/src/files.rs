@@ -81,6 +81,42 @@ impl FileLock {
     }
 }
 
+/// Reads a short file whole, or its first bytes if it is longer. Returns `None` if there is none.
+///
+/// # Errors
+/// As [`Files::read_at`].
+pub fn read_short(
+    files: &mut dyn Files,
+    name: &str,
+    bytes_max: usize,
+) -> io::Result<Option<Vec<u8>>> {
+    if !files.find(name)? {
+        return Ok(None);
+    }
+    let file = files.open(name, false)?;
+    let mut bytes = vec![0; bytes_max];
+    let read = files.read_at(file, 0, &mut bytes);
+    files.close(file);
+    bytes.truncate(read?);
+    Ok(Some(bytes))
+}
+
+/// Replaces a short file. After a crash it has its former contents or these, never a part of them.
+///
+/// # Errors
+/// As [`Files::write_at`]. The file has its former contents then, or these.
+pub fn replace(files: &mut dyn Files, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let unfinished = format!("{name}.new");
+    let file = files.open(&unfinished, true)?;
+    let written = files
+        .set_length(file, 0)
+        .and_then(|()| files.write_at(file, 0, bytes))
+        .and_then(|()| files.sync(file));
+    files.close(file);
+    written?;
+    files.rename(&unfinished, name)
+}
+
 /// The files of a process.
 pub trait Files {
     /// Opens a file. Makes it if it does not exist and `create` is set.

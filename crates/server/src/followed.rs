@@ -18,7 +18,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use thunderhead_backup::FILE_NAME;
 use thunderhead_runtime::World;
-use thunderhead_runtime::files::Files;
+use thunderhead_runtime::files::{self, Files};
 use thunderhead_runtime::workers::{Step, Worker, WorkerBell};
 use thunderhead_wire::control::Followed;
 use thunderhead_wire::{ClusterId, MasterId};
@@ -53,14 +53,7 @@ impl Record {
     /// Reads the record. Returns `None` if there is none, or if this program did not write it.
     pub(crate) fn read(files: &mut dyn Files) -> io::Result<Option<Record>> {
         let name = format!("{FILE_NAME}.followed");
-        if !files.find(&name)? {
-            return Ok(None);
-        }
-        let file = files.open(&name, false)?;
-        let mut bytes = vec![0; BYTES_MAX];
-        let read = files.read_at(file, 0, &mut bytes);
-        files.close(file);
-        bytes.truncate(read?);
+        let Some(bytes) = files::read_short(files, &name, BYTES_MAX)? else { return Ok(None) };
         let found = std::str::from_utf8(&bytes).ok().and_then(Record::decode);
         if found.is_none() {
             tracing::warn!("{name} is damaged: the latest state of the cluster is unknown");
@@ -69,16 +62,7 @@ impl Record {
     }
 
     fn write(&self, files: &mut dyn Files) -> io::Result<()> {
-        let name = format!("{FILE_NAME}.followed");
-        let unfinished = format!("{name}.new");
-        let file = files.open(&unfinished, true)?;
-        let written = files
-            .set_length(file, 0)
-            .and_then(|()| files.write_at(file, 0, self.encode().as_bytes()))
-            .and_then(|()| files.sync(file));
-        files.close(file);
-        written?;
-        files.rename(&unfinished, &name)
+        files::replace(files, &format!("{FILE_NAME}.followed"), self.encode().as_bytes())
     }
 }
 
