@@ -245,7 +245,9 @@ impl State {
                 let place = drafts.iter().position(|draft| draft.server == server);
                 let draft = place.and_then(|at| drafts.get(at));
                 let room = draft.map_or(message_bytes, |draft| draft.room(message_bytes));
-                let room = if segment.is_head() { room } else { room.min(left) };
+                // The replicas of a segment advance together, because it needs all of them.
+                let share = left.div_ceil(segment.slots.len() - number);
+                let room = if segment.is_head() { room } else { room.min(share) };
                 if room == 0 {
                     first_without_room.get_or_insert(*id);
                     wake = Some(*now);
