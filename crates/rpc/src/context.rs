@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) is_simulated: bool,
     /// The cost of this turn's messages, as far as they were charged.
     pub(crate) charged: Duration,
+    /// The long work of this turn, as far as it was counted.
+    pub(crate) worked: Duration,
 }
 
 /// Sends a message, without allocating if it has few parts.
@@ -110,12 +112,21 @@ impl Context<'_> {
         }
     }
 
+    /// Counts long work of this turn, by known costs. It shortens the turn's further slices, so that
+    /// a turn with the work of several parts of a server is about as long as one with the work of
+    /// one part.
+    #[inline]
+    pub fn count_work(&mut self, work: Duration) {
+        self.state.worked += work;
+    }
+
     /// Returns a slice for long work: see [`thunderhead_runtime::slice`]. It is strict in debug
-    /// builds and in the simulator. The cost of the turn's messages shortens it.
+    /// builds and in the simulator. The cost of the turn's messages and its other long work shorten
+    /// it.
     #[must_use]
     pub fn slice(&self) -> Budget {
         let is_strict = cfg!(debug_assertions) || self.state.is_simulated;
-        Budget::new(SLICE, is_strict).after(self.state.charged)
+        Budget::new(SLICE, is_strict).after(self.state.charged + self.state.worked)
     }
 
     /// Sets the cluster that this node belongs to: [`Transport::set_cluster`].

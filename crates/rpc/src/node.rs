@@ -79,6 +79,7 @@ impl<S: Service> Node<S> {
             failures: 0,
             is_simulated: matches!(clock, Clock::Sim(_)),
             charged: Duration::ZERO,
+            worked: Duration::ZERO,
             world,
         };
         Node { transport, clock, state, service, started: false }
@@ -197,7 +198,7 @@ fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: FailedCall
 impl<S: Service> Process for Node<S> {
     fn turn(&mut self, now: Time) -> bool {
         (self.state.now, self.state.fresh) = (now, None);
-        self.state.charged = Duration::ZERO;
+        (self.state.charged, self.state.worked) = (Duration::ZERO, Duration::ZERO);
         self.state.tasks.set_now(now);
         if !self.started {
             self.started = true;

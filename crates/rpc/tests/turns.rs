@@ -14,6 +14,8 @@ type Turns = Rc<RefCell<Vec<(u32, u32)>>>;
 /// Charges each request with a cost, and does long work at the end of each turn.
 struct Costly {
     cost: Duration,
+    /// Long work that another part of the service has done in the turn.
+    worked: Duration,
     turns: Turns,
 }
 
@@ -27,10 +29,12 @@ impl Service for Costly {
     fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) {}
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
+        context.count_work(self.worked);
         let (mut slice, mut steps) = (context.slice(), 1);
         while slice.spend(Duration::from_micros(1)) {
             steps += 1;
         }
+        assert_eq!(slice.spent(), Duration::from_micros(steps.into()));
         let mut turns = self.turns.borrow_mut();
         turns.last_mut().unwrap().1 = steps;
         turns.push((0, 0));
@@ -38,12 +42,13 @@ impl Service for Costly {
 }
 
 /// Calls a service twelve times at once, and returns the turns that received calls.
-fn turns_of(cost_us: u64) -> Vec<(u32, u32)> {
+fn turns_of(cost_us: u64, worked_us: u64) -> Vec<(u32, u32)> {
     let turns = Turns::new(RefCell::new(vec![(0, 0)]));
     let options = || Options { shared_memory: false, ..Options::default() };
     let world = os::world_without_files().unwrap();
     let transport = OsTransport::new(&world, options()).unwrap();
-    let service = Costly { cost: Duration::from_micros(cost_us), turns: Rc::clone(&turns) };
+    let (cost, worked) = (Duration::from_micros(cost_us), Duration::from_micros(worked_us));
+    let service = Costly { cost, worked, turns: Rc::clone(&turns) };
     let mut node = Node::new(world, Box::new(transport), service);
     let to = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let world = os::world_without_files().unwrap();
@@ -65,13 +70,23 @@ fn turns_of(cost_us: u64) -> Vec<(u32, u32)> {
 
 #[test]
 fn costly_messages_of_one_read_are_spread_over_turns() {
-    assert_eq!(turns_of(15), [(3, 10); 4], "the third brings the turn to its limit");
-    assert_eq!(turns_of(60), [(1, 10); 12]);
+    assert_eq!(turns_of(15, 0), [(3, 10); 4], "the third brings the turn to its limit");
+    assert_eq!(turns_of(60, 0), [(1, 10); 12]);
 }
 
 #[test]
 fn messages_that_cost_little_share_a_turn_and_shorten_its_slice() {
-    let turns = turns_of(2);
+    let turns = turns_of(2, 0);
     assert!(turns.iter().all(|(messages, steps)| *steps == 50 - 2 * messages), "{turns:?}");
-    assert_eq!(turns_of(0).iter().map(|(messages, _)| messages).sum::<u32>(), 12);
+    assert_eq!(turns_of(0, 0).iter().map(|(messages, _)| messages).sum::<u32>(), 12);
+}
+
+#[test]
+fn the_work_of_one_part_shortens_the_slices_of_the_others_in_the_same_turn_only() {
+    assert_eq!(turns_of(60, 30), [(1, 10); 12]);
+    let turns = turns_of(2, 30);
+    assert!(
+        turns.iter().all(|(messages, steps)| *steps == 20u32.saturating_sub(2 * messages).max(10)),
+        "{turns:?}"
+    );
 }

@@ -17,6 +17,8 @@ pub const MESSAGES: Duration = Duration::from_micros(40);
 #[derive(Debug)]
 pub struct Budget {
     left_ns: i64,
+    /// The part that remained at first.
+    first_ns: i64,
     /// A strict budget must not fall to this.
     least_ns: i64,
     slice_ns: i64,
@@ -30,7 +32,7 @@ impl Budget {
     #[must_use]
     pub fn new(slice: Duration, is_strict: bool) -> Budget {
         let slice_ns = slice.as_nanos() as i64;
-        Budget { left_ns: slice_ns, least_ns: -slice_ns, slice_ns, is_strict }
+        Budget { left_ns: slice_ns, first_ns: slice_ns, least_ns: -slice_ns, slice_ns, is_strict }
     }
 
     /// Shortens the slice by work that the same turn has done already. A fifth of it always
@@ -40,7 +42,13 @@ impl Budget {
         let left = self.left_ns.saturating_sub(spent.as_nanos() as i64);
         let left = left.max(self.slice_ns / 5);
         // The longest step of work is as long as before.
-        Budget { left_ns: left, least_ns: left - 2 * self.slice_ns, ..self }
+        Budget { left_ns: left, first_ns: left, least_ns: left - 2 * self.slice_ns, ..self }
+    }
+
+    /// The work that was counted.
+    #[must_use]
+    pub fn spent(&self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.first_ns - self.left_ns).unwrap_or(0))
     }
 
     /// Counts finished work. Returns whether more may follow in this slice.

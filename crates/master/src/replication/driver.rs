@@ -4,7 +4,7 @@
 use super::messages::Outgoing;
 use super::{AwaitedAnswers, Replication, ReplicationStatus, Request, To};
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
-use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
+use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT, SENT_KILOBYTE};
 use crate::parked::Parked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -231,9 +231,11 @@ impl ReplicationDriver {
             }
             (To::Backup(_, address), _) => {
                 let timeout = Some(REPLICATE_TIMEOUT);
-                let call = self
-                    .replication
-                    .send_pieces(outgoing, |pieces| context.call(address, opcode, pieces, timeout));
+                let call = self.replication.send_pieces(outgoing, |pieces| {
+                    let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+                    context.count_work(SENT_KILOBYTE * (bytes / 1024) as u32);
+                    context.call(address, opcode, pieces, timeout)
+                });
                 let Some(call) = call else { return true };
                 self.calls.insert(call, number);
             }

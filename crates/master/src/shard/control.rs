@@ -483,8 +483,20 @@ impl Shard {
             return;
         }
         let mut budget = context.slice();
-        if !control.migrations.is_idle() {
-            self.work_on_migrations(context, &mut budget);
+        self.work(context, &mut budget, own, is_clearing, is_busy);
+        context.count_work(budget.spent());
+    }
+
+    fn work(
+        &mut self,
+        context: &mut Context<'_>,
+        budget: &mut Budget,
+        own: OwnBackup<'_>,
+        is_clearing: bool,
+        is_busy: bool,
+    ) {
+        if !self.control.migrations.is_idle() {
+            self.work_on_migrations(context, budget);
         }
         if is_clearing {
             while self.log.clear_some() && budget.spend(SWEEPING) {}
@@ -500,11 +512,11 @@ impl Shard {
         let sweeps = control.sweep.is_some();
         self.control.has_forgotten = forgets;
         if forgets {
-            self.clients.forget(&mut self.log, &mut budget);
+            self.clients.forget(&mut self.log, budget);
         } else if sweeps {
-            self.sweep(&mut budget);
+            self.sweep(budget);
         } else {
-            self.work_on_recoveries(context, &mut budget, own);
+            self.work_on_recoveries(context, budget, own);
         }
         let control = &self.control;
         if self.clients.has_unneeded(true)
