@@ -42,7 +42,7 @@ use thunderhead_runtime::optimizations::Optimization;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Turn optimizations off in this process and its servers: gathering, return-stack, slices,
-    /// start-memory.
+    /// start-memory, heap-limits.
     #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',', value_parser = optimization)]
     without: Vec<Optimization>,
     #[command(subcommand)]

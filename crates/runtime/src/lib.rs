@@ -17,9 +17,9 @@
 //! - **Lasting memory** ([`lasting`]) is written in turns and found again after a crash.
 //!
 //! `unsafe` is only in files of `os`, each behind a safe interface: `memory.rs` maps memory,
-//! `aio.rs` submits writes to the kernel, `code.rs` gives back pages of the program, `slices.rs`
-//! asks the scheduler for longer slices, and `return_stack.rs` and `ticks.rs` have single
-//! instructions.
+//! `aio.rs` submits writes to the kernel, `code.rs` gives back pages of the program, `heap.rs` sets
+//! the allocator's limits, `slices.rs` asks the scheduler for longer slices, and `return_stack.rs`
+//! and `ticks.rs` have single instructions.
 #![deny(unsafe_code)]
 
 pub mod alarm;

@@ -16,17 +16,20 @@ pub enum Optimization {
     Slices = 4,
     /// Memory that only the start used goes back to the kernel: `os/code.rs`.
     StartMemory = 8,
+    /// The heap returns memory to the kernel in small pieces: `os/heap.rs`.
+    HeapLimits = 16,
 }
 
 static OFF: AtomicU8 = AtomicU8::new(0);
 
 impl Optimization {
     /// All of them.
-    pub const ALL: [Optimization; 4] = [
+    pub const ALL: [Optimization; 5] = [
         Optimization::Gathering,
         Optimization::ReturnStack,
         Optimization::Slices,
         Optimization::StartMemory,
+        Optimization::HeapLimits,
     ];
 
     /// Returns its name in arguments.
@@ -37,6 +40,7 @@ impl Optimization {
             Optimization::ReturnStack => "return-stack",
             Optimization::Slices => "slices",
             Optimization::StartMemory => "start-memory",
+            Optimization::HeapLimits => "heap-limits",
         }
     }
 

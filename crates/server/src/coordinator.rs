@@ -1,7 +1,7 @@
 //! A coordinator on this machine, with a thread of its own.
 
 use crate::generation::{Ended, GenerationState};
-use crate::process::{EndOnPanic, Machine, make_room};
+use crate::process::{EndOnPanic, Machine, set_process_limits};
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -177,7 +177,7 @@ impl RunningCoordinator {
         metastore: MetastoreLocation,
         machine: &Machine,
     ) -> io::Result<RunningCoordinator> {
-        make_room();
+        set_process_limits();
         let (ready, is_ready) = channel();
         let (generation, machine) = (GenerationState::new(), machine.clone());
         let of = generation.clone();

@@ -69,7 +69,7 @@ impl RunningServer {
         machine: &Machine,
         generation: GenerationState,
     ) -> io::Result<RunningServer> {
-        make_room();
+        set_process_limits();
         let mut threads = Vec::new();
         // All nodes listen before any begins: the first one sends all addresses to the coordinator.
         let mut go = Vec::new();
@@ -159,9 +159,10 @@ fn begin_again(first: RunningServer, options: &Arc<Options>, machine: &Machine) 
     }
 }
 
-/// Raises the limit of descriptors to the highest that the system allows: each connection takes
-/// one.
-pub(crate) fn make_room() {
+/// Sets the limits of the process: those of its heap, and the limit of descriptors to the highest
+/// that the system allows, because each connection takes one.
+pub(crate) fn set_process_limits() {
+    os::fix_heap_limits();
     let limit = match os::raise_descriptor_limit() {
         Ok(limit) => limit,
         Err(error) => {
