@@ -13,9 +13,15 @@
 //! On a virtual machine, time that the host takes away counts as processor time, and a neighbour
 //! slows a processor down. The first row shows how much: as many threads as shards, with turns that
 //! always count to the same number and take about as long as a slice.
+//!
+//! The host of a virtual machine may also take back memory that the machine has freed. The next
+//! program that touches such a page waits until the host supplies it, often for 300 to 500 us. The
+//! scenes do not measure these waits: before each, the benchmark has the host supply free memory
+//! ([`SuppliedMemory`]).
 
 use crate::operations::target::Own;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
+use thunderhead_load::machine::ensure_memory;
 use thunderhead_load::output::show;
 use thunderhead_load::table::Table;
 use thunderhead_runtime::clock::Clock;
@@ -175,6 +182,50 @@ fn floor(turns: &Turns) -> Result<Scene> {
     Ok(Scene { met: None, ..Scene::of("counting", began.elapsed(), 0, turns) })
 }
 
+/// Free memory that the host has supplied, and does not take back.
+///
+/// Linux offers the host free memory in blocks of 2 MiB, some seconds after it was freed. Here one
+/// page of each 256 KiB stays in use, so that the free pages around it are no such block. The
+/// kernel hands out small blocks first.
+struct SuppliedMemory {
+    base: *mut std::ffi::c_void,
+}
+
+impl SuppliedMemory {
+    const BYTES: usize = 1 << 30;
+    const PAGE_BYTES: usize = 4 << 10;
+    const BLOCK_BYTES: usize = 256 << 10;
+
+    fn new() -> Result<SuppliedMemory> {
+        ensure_memory(SuppliedMemory::BYTES as u64, "the servers by --objects")?;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new private mapping at an address of the kernel's choice affects no other
+        // memory.
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), SuppliedMemory::BYTES, protection, flags)
+        };
+        let memory = SuppliedMemory { base: base.context("map memory")? };
+        for page in (0..SuppliedMemory::BYTES).step_by(SuppliedMemory::PAGE_BYTES) {
+            // SAFETY: within the mapping, which is ours alone.
+            unsafe { memory.base.cast::<u8>().add(page).write_volatile(1) };
+        }
+        for block in (0..SuppliedMemory::BYTES).step_by(SuppliedMemory::BLOCK_BYTES) {
+            let bytes = SuppliedMemory::BLOCK_BYTES - SuppliedMemory::PAGE_BYTES;
+            // SAFETY: within the mapping, and nothing reads the bytes.
+            unsafe { madvise(memory.base.byte_add(block), bytes, Advice::LinuxDontNeed) }
+                .context("free memory")?;
+        }
+        Ok(memory)
+    }
+}
+
+impl Drop for SuppliedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.base, SuppliedMemory::BYTES) };
+    }
+}
+
 /// A client that overwrites objects until it is told to stop.
 struct Writer {
     stop: Arc<AtomicBool>,
@@ -284,6 +335,7 @@ fn measure(arguments: &Arguments, local: &LocalCluster, turns: &Turns) -> Result
     let writer = Writer::start(coordinator, table, arguments.objects)?;
     let mut scenes = Vec::new();
     let mut scene = |name, act: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+        let _supplied = SuppliedMemory::new()?;
         let (began, before) = (Instant::now(), writer.done());
         turns.reset();
         act().context(name)?;
