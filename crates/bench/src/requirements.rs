@@ -44,18 +44,18 @@ fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bo
 pub(crate) struct Rows(Vec<Requirement>);
 
 impl Rows {
-    pub(crate) fn at_least(&mut self, what: &str, least: f64, measured: f64, unit: &str) {
+    pub(crate) fn at_least(&mut self, label: &str, least: f64, measured: f64, unit: &str) {
         self.add(
-            what,
+            label,
             format!("≥ {least} {unit}"),
             format!("{measured:.2} {unit}"),
             measured >= least,
         );
     }
 
-    pub(crate) fn at_most(&mut self, what: &str, most: f64, measured: f64, unit: &str) {
+    pub(crate) fn at_most(&mut self, label: &str, most: f64, measured: f64, unit: &str) {
         self.add(
-            what,
+            label,
             format!("≤ {most} {unit}"),
             format!("{measured:.2} {unit}"),
             measured <= most,
@@ -63,15 +63,15 @@ impl Rows {
     }
 
     /// Adds a figure without a requirement.
-    pub(crate) fn reported(&mut self, what: &str, measured: f64, unit: &str) {
-        self.add(what, "reported".into(), format!("{measured:.2} {unit}"), true);
+    pub(crate) fn reported(&mut self, label: &str, measured: f64, unit: &str) {
+        self.add(label, "reported".into(), format!("{measured:.2} {unit}"), true);
     }
 
-    pub(crate) fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
+    pub(crate) fn add(&mut self, label: &str, required: String, measured: String, pass: bool) {
         let required = required.trim_end().to_string();
         let measured = measured.trim_end().to_string();
-        progress(&format!("{what}: {measured} (required: {required})"));
-        self.0.push(Requirement { what: what.into(), required, measured, pass });
+        progress(&format!("{label}: {measured} (required: {required})"));
+        self.0.push(Requirement { what: label.into(), required, measured, pass });
     }
 
     /// Returns all requirements.

@@ -104,24 +104,24 @@ impl LiveScreen {
 }
 
 impl Screen for LiveScreen {
-    fn say(&self, at: Option<f64>, what: &str) {
+    fn say(&self, at: Option<f64>, label: &str) {
         let line = match at {
-            Some(at) => format!("{at:8.3} s  {what}"),
-            None => what.to_owned(),
+            Some(at) => format!("{at:8.3} s  {label}"),
+            None => label.to_owned(),
         };
         // A failure to write means only that the user does not read.
         let _ = writeln!(io::stderr().lock(), "{line}");
     }
 
-    fn progress(&self, what: &str, done: u64, of: u64, value_bytes: usize) {
+    fn progress(&self, label: &str, done: u64, of: u64, value_bytes: usize) {
         if !self.is_terminal {
             return;
         }
         let Ok(mut bar) = self.bar.lock() else { return };
-        let is_new = bar.as_ref().is_none_or(|(old, _)| old != what);
+        let is_new = bar.as_ref().is_none_or(|(old, _)| old != label);
         let (_, shown) = match &mut *bar {
             Some(bar) if !is_new => bar,
-            bar => bar.insert((what.to_owned(), new_bar(what, of, value_bytes))),
+            bar => bar.insert((label.to_owned(), new_bar(label, of, value_bytes))),
         };
         shown.set_position(done * value_bytes as u64);
         if done >= of {
@@ -131,12 +131,12 @@ impl Screen for LiveScreen {
     }
 }
 
-fn new_bar(what: &str, of: u64, value_bytes: usize) -> ProgressBar {
+fn new_bar(label: &str, of: u64, value_bytes: usize) -> ProgressBar {
     let template = "{msg} {wide_bar} {percent}% {bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(of * value_bytes as u64).with_style(style);
-    bar.with_message(what.to_owned())
+    bar.with_message(label.to_owned())
 }
 
 fn print(report: &Report, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
@@ -146,9 +146,9 @@ fn print(report: &Report, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     };
     let (victim, had) = (report.victim, count(report.victim_objects));
     let all = count(report.objects);
-    let after = |out: &mut dyn Write, what: &str, time: Option<f64>| match time {
-        Some(time) => writeln!(out, "  {what:44} {time:8.3} s"),
-        None => writeln!(out, "  {what:44}    never, in {:?}", plan.patience),
+    let after = |out: &mut dyn Write, label: &str, time: Option<f64>| match time {
+        Some(time) => writeln!(out, "  {label:44} {time:8.3} s"),
+        None => writeln!(out, "  {label:44}    never, in {:?}", plan.patience),
     };
     writeln!(out)?;
     writeln!(out, "{victim} was {gone}; it had {had} of {all} objects. Times from then on:")?;

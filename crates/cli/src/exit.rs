@@ -67,8 +67,8 @@ impl Failure {
     }
 
     /// Returns the failure of a file of this machine.
-    pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Failure {
-        Failure::new(Exit::Usage, "file", format!("{what}: {error}"))
+    pub(crate) fn file(file: impl fmt::Display, error: &io::Error) -> Failure {
+        Failure::new(Exit::Usage, "file", format!("{file}: {error}"))
     }
 
     pub(crate) fn no_table(name: &str) -> Failure {

@@ -209,9 +209,9 @@ impl Content {
             return Ok(NewValue::Bytes(bytes));
         }
         let text = String::from_utf8_lossy(&bytes);
-        let what = if float { "number" } else { "whole number of 64 bits" };
+        let kind = if float { "number" } else { "whole number of 64 bits" };
         let parsed = number_of_text(text.trim(), float);
-        let parsed = parsed.ok_or_else(|| Failure::usage(format!("{text:?} is not a {what}")));
+        let parsed = parsed.ok_or_else(|| Failure::usage(format!("{text:?} is not a {kind}")));
         parsed.map(NewValue::Number)
     }
 }
@@ -404,12 +404,12 @@ pub(crate) fn incr(
     let (table, key) = place.find(store)?;
     let (version, sum) = store.increment(table, &key, number).map_err(|error| match error {
         Error::NotANumber { .. } => {
-            let (flag, what) = match float {
+            let (flag, kind) = match float {
                 true => ("--float", "floating-point"),
                 false => ("--number", "whole"),
             };
             let hint = format!(
-                "`put {flag}` writes a {what} number, and `incr` of a missing key counts from 0"
+                "`put {flag}` writes a {kind} number, and `incr` of a missing key counts from 0"
             );
             Failure::from(error).within(text::escape(&key)).with(hint)
         }

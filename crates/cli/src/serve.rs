@@ -450,8 +450,8 @@ fn memory(bytes: u64) -> Result<usize, Failure> {
     usize::try_from(bytes).map_err(too_much)
 }
 
-fn cannot(what: impl Display, error: impl Display) -> Failure {
-    Failure::usage(format!("cannot {what}: {error}"))
+fn cannot(action: impl Display, error: impl Display) -> Failure {
+    Failure::usage(format!("cannot {action}: {error}"))
 }
 
 fn host_name() -> String {

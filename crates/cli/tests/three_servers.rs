@@ -75,10 +75,10 @@ fn at_risk(client: &mut Client) -> Option<Vec<AtRisk>> {
     Some(risks)
 }
 
-fn wait(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+fn wait(goal: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(began.elapsed() < PATIENCE, "{goal}: not within {PATIENCE:?}");
         std::thread::sleep(PAUSE);
     }
     began.elapsed()

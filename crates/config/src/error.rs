@@ -1,4 +1,4 @@
-//! Problems in a configuration, in words that say what to do.
+//! Problems in a configuration. Each message says the next step.
 
 use crate::keys::Key;
 use std::fmt;

@@ -12,8 +12,8 @@ pub struct Key {
     pub name: &'static str,
     /// The kind of its value.
     pub kind: Kind,
-    /// Its value if it is not set. `None` if there is no single default; then the meaning says what
-    /// happens.
+    /// Its value if it is not set. `None` if there is no single default: then the meaning describes
+    /// the effect.
     pub default: Option<&'static str>,
     /// Its meaning, in sentences.
     pub meaning: &'static str,

@@ -19,8 +19,8 @@
 //! Quantities carry their unit in the text: `8GiB`, `100ms`. A bare number is refused, because its
 //! meaning cannot be seen.
 //!
-//! The crate reads no environment and no clock, and depends on no other crate of ours. The crates
-//! that make a log or a backup decide what a setting means to it.
+//! The crate reads no environment and no clock, and depends on no other crate of ours. A crate that
+//! makes a log or a backup decides the meaning of its settings.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -210,7 +210,7 @@ impl Config {
         let format = it.word("log.format", LogFormat::of_word);
         let level = it.optional_word("log.level", LogLevel::of_word);
         let log = LogConfig { level: level.unwrap_or(LogLevel::Info), format };
-        // A user who tries a cluster needs warnings; the rest only on request.
+        // During first trials, users need warnings, and the rest only on request.
         let log_of_dev = LogConfig { level: level.unwrap_or(LogLevel::Warn), format };
         let probe =
             ProbeConfig { interval: it.time("probe.interval"), timeout: it.time("probe.timeout") };

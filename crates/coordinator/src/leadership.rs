@@ -599,7 +599,7 @@ impl Leadership {
             let answer = self.shared.metastore.ask(self.now(), request).await?;
             let Answer::Page(Page { entries: page, more }) = answer else {
                 return Err(Error::Damaged {
-                    what: format!("a list was answered with {answer:?}"),
+                    reason: format!("a list was answered with {answer:?}"),
                 });
             };
             let is_empty = page.is_empty();

@@ -220,11 +220,11 @@ fn fills_its_disk(disk: &Path) {
     let remarks = |machine: &mut Machine| {
         machine.ask::<ClusterStatus>(Opcode::ClusterStatus, &Empty {}).remarks
     };
-    let until = |what: &str, machine: &mut Machine, holds: &mut dyn FnMut(&mut Machine) -> bool| {
+    let until = |goal: &str, machine: &mut Machine, holds: &mut dyn FnMut(&mut Machine) -> bool| {
         let clock = thunderhead_runtime::clock::Clock::os();
         let end = clock.now() + Duration::from_secs(60);
         while !holds(machine) {
-            assert!(clock.now() < end, "did not happen: {what}; {:?}", remarks(machine));
+            assert!(clock.now() < end, "did not happen: {goal}; {:?}", remarks(machine));
         }
     };
     until("it leads", &mut machine, &mut |it| register(it).is_ok());

@@ -77,10 +77,10 @@ pub enum Error {
         why: String,
     },
     /// The store's contents are damaged.
-    #[error("the metastore's contents are damaged: {what}; restore it from a copy")]
+    #[error("the metastore's contents are damaged: {reason}; restore it from a copy")]
     Damaged {
         /// The damage that was found.
-        what: String,
+        reason: String,
     },
 }
 
@@ -138,8 +138,8 @@ impl Error {
         Error::Refused { why: why.to_string() }
     }
 
-    pub(crate) fn damaged(what: impl ToString) -> Error {
-        Error::Damaged { what: what.to_string() }
+    pub(crate) fn damaged(reason: impl ToString) -> Error {
+        Error::Damaged { reason: reason.to_string() }
     }
 
     pub(crate) fn value_too_long(bytes: usize) -> Error {
@@ -158,12 +158,12 @@ pub enum OpenError {
         path: String,
     },
     /// The file is not a metastore, or is incomplete.
-    #[error("{path} is damaged or is not a metastore: {what}; restore it from a copy")]
+    #[error("{path} is damaged or is not a metastore: {reason}; restore it from a copy")]
     Damaged {
         /// The file.
         path: String,
         /// The damage that was found.
-        what: String,
+        reason: String,
     },
     /// A newer version wrote the file.
     #[error("{path} has format {found}, this version reads format {known}: upgrade first")]

@@ -156,14 +156,14 @@ impl Pair {
     }
 
     /// Takes turns until a condition holds.
-    fn until(&mut self, what: &str, holds: impl Fn(&Pair) -> bool) {
+    fn until(&mut self, goal: &str, holds: impl Fn(&Pair) -> bool) {
         for _ in 0..1_000_000 {
             if holds(self) {
                 return;
             }
             self.turn();
         }
-        panic!("{}: never {what}", self.name);
+        panic!("{}: never {goal}", self.name);
     }
 
     fn open(&mut self) -> ConnectionId {

@@ -112,9 +112,9 @@ impl Context<'_> {
         }
     }
 
-    /// Counts long work of this turn, by known costs. It shortens the turn's further slices, so that
-    /// a turn with the work of several parts of a server is about as long as one with the work of
-    /// one part.
+    /// Counts long work of this turn, by known costs, and so shortens the further slices of the
+    /// turn. A turn with the work of several parts of a server then takes about as long as a turn
+    /// with the work of one part.
     #[inline]
     pub fn count_work(&mut self, work: Duration) {
         self.state.worked += work;

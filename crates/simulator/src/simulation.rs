@@ -294,7 +294,7 @@ impl Simulation {
         self.hosts[host.0].restarts_after = Some(wait);
     }
 
-    /// Stops a host at the nth operation of its disk from now on, whatever it is doing.
+    /// Stops a host at the nth operation of its disk from now on, in the middle of its work.
     pub fn stop_at_disk_operation(&mut self, host: HostId, operations: u64, power: bool) {
         self.hosts[host.0].stop_is_power = power;
         self.hosts[host.0].disk.stop_after(operations);

@@ -1,5 +1,5 @@
 //! The echo service in the simulator: every call ends with a reply or an error by its deadline,
-//! whatever the faults of the network, and every reply belongs to its call.
+//! under all faults of the network, and every reply belongs to its call.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;

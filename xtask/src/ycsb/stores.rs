@@ -122,8 +122,8 @@ impl Store {
             let ended = self.child.try_wait().context("look at the store")?.is_some();
             if ended || Instant::now() > end {
                 let said = std::fs::read_to_string(scratch.log(self.name)).unwrap_or_default();
-                let what = if ended { "has ended" } else { "does not answer" };
-                bail!("{} {what}. It said: {said}", self.name);
+                let state = if ended { "has ended" } else { "does not answer" };
+                bail!("{} {state}. It said: {said}", self.name);
             }
             std::thread::sleep(LOOK);
         }

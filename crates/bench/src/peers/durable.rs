@@ -39,12 +39,12 @@ const SHAPES: [(usize, usize, usize); 11] = [
 /// When a store fails.
 pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     let mut panels = Vec::new();
-    for (durability, what) in [
+    for (durability, label) in [
         (Durability::Disk, "on the disk before the answer"),
         (Durability::Replicas(1), "in the memory of one more process"),
         (Durability::Replicas(2), "in the memory of two more processes"),
     ] {
-        panels.push(group(scale, kinds, durability, what, report)?);
+        panels.push(group(scale, kinds, durability, label, report)?);
     }
     report.figure("durable", panels);
     Ok(())
@@ -54,10 +54,10 @@ fn group(
     scale: &Scale,
     kinds: &[Kind],
     durability: Durability,
-    what: &str,
+    label: &str,
     report: &mut Report,
 ) -> Result<Panel> {
-    progress(&format!("durable writes: {what}"));
+    progress(&format!("durable writes: {label}"));
     // The number of objects does not matter here, only how writes are kept.
     let scale = Scale { objects: scale.objects.min(100_000), ..scale.clone() };
     let wanted = Wanted::memory(scale.memory_bytes()).populated().but(durability);
@@ -72,24 +72,24 @@ fn group(
         stores.push(store);
     }
     let all = drive(&scale, &stores, super::protocol::Act::Write, &SHAPES)?;
-    let title = format!("Objects of 100 B written in K/s, {what}, by connections × requests");
+    let title = format!("Objects of 100 B written in K/s, {label}, by connections × requests");
     report.table(table(&title, &stores, &all, None));
-    report.table(latencies(what, &stores, &all));
+    report.table(latencies(label, &stores, &all));
     let ours = all.first().and_then(|it| best(it)).context("Thunderhead was not measured")?;
     for (store, loads) in stores.iter().zip(&all).skip(1) {
         let Some(peer) = best(loads) else { continue };
-        let what = format!(
-            "writes/s {what}: Thunderhead {:.1} K/s ({}), {} {:.1} K/s ({})",
+        let label = format!(
+            "writes/s {label}: Thunderhead {:.1} K/s ({}), {} {:.1} K/s ({})",
             ours.per_second() / 1e3,
             ours.name(),
             store.kind.name(),
             peer.per_second() / 1e3,
             peer.name()
         );
-        report.rows.at_least(&what, 3.0, ours.per_second() / peer.per_second(), "×");
+        report.rows.at_least(&label, 3.0, ours.per_second() / peer.per_second(), "×");
         singly(&all, store, loads, report);
     }
-    Ok(bars(what, &stores, &all))
+    Ok(bars(label, &stores, &all))
 }
 
 /// Reports one client with one write at a time.
@@ -97,13 +97,14 @@ fn singly(all: &[Vec<Load>], store: &Store, loads: &[Load], report: &mut Report)
     let first = |loads: &[Load]| loads.first().map(|it| it.latencies.median() / 1e3);
     if let (Some(ours), Some(theirs)) = (all.first().and_then(|it| first(it)), first(loads)) {
         let name = store.kind.name();
-        let what = format!("  one client: Thunderhead {ours:.0} µs, {name} {theirs:.0} µs, median");
-        report.rows.reported(&what, theirs / ours, "×");
+        let label =
+            format!("  one client: Thunderhead {ours:.0} µs, {name} {theirs:.0} µs, median");
+        report.rows.reported(&label, theirs / ours, "×");
     }
 }
 
-fn latencies(what: &str, stores: &[Store], all: &[Vec<Load>]) -> Table {
-    let title = format!("The same, {what}: median and 99 % of a write in µs");
+fn latencies(label: &str, stores: &[Store], all: &[Vec<Load>]) -> Table {
+    let title = format!("The same, {label}: median and 99 % of a write in µs");
     let mut columns = vec!["connections × requests"];
     columns.extend(stores.iter().map(|store| store.kind.name()));
     let mut table = Table::new(&title, &columns);
@@ -120,7 +121,7 @@ fn latencies(what: &str, stores: &[Store], all: &[Vec<Load>]) -> Table {
     table
 }
 
-fn bars(what: &str, stores: &[Store], all: &[Vec<Load>]) -> Panel {
+fn bars(label: &str, stores: &[Store], all: &[Vec<Load>]) -> Panel {
     let loads = all.first().map(Vec::as_slice).unwrap_or_default();
     let series = stores.iter().zip(all).map(|(store, loads)| {
         let rates = loads.iter().map(Load::per_second).enumerate();
@@ -128,7 +129,7 @@ fn bars(what: &str, stores: &[Store], all: &[Vec<Load>]) -> Panel {
         Series { name: store.kind.name().into(), points: points.collect() }
     });
     Panel {
-        title: format!("Writes {what}"),
+        title: format!("Writes {label}"),
         x_label: "connections × requests on each".into(),
         y_label: "K/s".into(),
         marks: Marks::Bars(loads.iter().map(|it| it.name().replace(" objects each", "")).collect()),

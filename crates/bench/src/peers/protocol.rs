@@ -81,7 +81,7 @@ pub enum Bad {
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Bad::Malformed(what) => write!(f, "the answer is malformed: {what}"),
+            Bad::Malformed(reason) => write!(f, "the answer is malformed: {reason}"),
             Bad::Refused(words) => write!(f, "the server refuses: {words}"),
             Bad::Gone(number) => write!(f, "object {number} is gone"),
             Bad::Wrong(number) => {

@@ -48,8 +48,8 @@ struct Facts<'a> {
 
 impl Report {
     /// Adds a fact that a reader must know.
-    pub fn fact(&mut self, what: &str, is: impl Into<String>) {
-        self.facts.push([what.to_owned(), is.into()]);
+    pub fn fact(&mut self, label: &str, is: impl Into<String>) {
+        self.facts.push([label.to_owned(), is.into()]);
     }
 
     /// Adds a table, and shows it at once.
@@ -86,8 +86,8 @@ impl Report {
             thunderhead_load::output::progress(&closing_line(self.rows.all()));
             return Ok(self.passes());
         }
-        for [what, is] in &self.facts {
-            writeln!(out, "{what}: {is}")?;
+        for [label, is] in &self.facts {
+            writeln!(out, "{label}: {is}")?;
         }
         for table in &self.tables {
             writeln!(out)?;
@@ -100,8 +100,8 @@ impl Report {
 
     fn markdown(&self) -> Result<String> {
         let mut text = Vec::new();
-        for [what, is] in &self.facts {
-            writeln!(text, "- **{what}**: {is}")?;
+        for [label, is] in &self.facts {
+            writeln!(text, "- **{label}**: {is}")?;
         }
         writeln!(text)?;
         table_of(self.rows.all()).print_markdown(&mut text)?;

@@ -92,7 +92,7 @@ fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
         let figures = replay::measure(bytes, scale.rebuilt_bytes, Way::InSlices)?;
         let (objects, throughput) =
             (figures.objects_per_second / 1e6, figures.gigabytes_per_second);
-        let what = format!(
+        let label = format!(
             "recovery master, one core, objects of {bytes} B (paper: {paper_objects} M/s, \
              {paper_bytes} MB/s)"
         );
@@ -108,7 +108,7 @@ fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
         } else {
             ("reported".to_owned(), true)
         };
-        rows.add(&what, required, measured, pass);
+        rows.add(&label, required, measured, pass);
     }
     Ok(())
 }
@@ -117,10 +117,10 @@ fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
 struct Quietly;
 
 impl Screen for Quietly {
-    fn say(&self, at: Option<f64>, what: &str) {
+    fn say(&self, at: Option<f64>, label: &str) {
         match at {
-            Some(at) => progress(&format!("{at:8.3} s  {what}")),
-            None => progress(what),
+            Some(at) => progress(&format!("{at:8.3} s  {label}")),
+            None => progress(label),
         }
     }
 
@@ -133,20 +133,20 @@ fn plan(scale: &Scale, program: &Path) -> Plan {
 }
 
 /// Requires at most `most`, and that all runs reached the event.
-fn within(rows: &mut Rows, what: &str, most: f64, all: &[Option<f64>], patience: Duration) {
+fn within(rows: &mut Rows, label: &str, most: f64, all: &[Option<f64>], patience: Duration) {
     let reached: Vec<f64> = all.iter().copied().flatten().collect();
     if reached.len() < all.len() || reached.is_empty() {
-        rows.add(what, format!("≤ {most} s"), format!("not within {patience:?}"), false);
+        rows.add(label, format!("≤ {most} s"), format!("not within {patience:?}"), false);
     } else {
-        rows.at_most(what, most, median(reached), "s");
+        rows.at_most(label, most, median(reached), "s");
     }
 }
 
 /// Reports figures of crashes without a requirement.
-fn told(rows: &mut Rows, what: &str, all: &[Option<f64>]) {
+fn told(rows: &mut Rows, label: &str, all: &[Option<f64>]) {
     let reached: Vec<f64> = all.iter().copied().flatten().collect();
     if !reached.is_empty() {
-        rows.reported(what, median(reached), "s");
+        rows.reported(label, median(reached), "s");
     }
 }
 
@@ -179,15 +179,15 @@ fn crashes(scale: &Scale, program: &Path, has_all: bool, rows: &mut Rows) -> Res
     let verdicts = sum(|it| it.false_verdicts.len() as u64);
     rows.at_most("  under full load: second verdicts", 0.0, verdicts, "");
     rows.at_most("  under full load: failed operations", 0.0, sum(|it| it.writes_failed), "");
-    let what = format!(
+    let label = format!(
         "  lost or wrong of {:.0} objects, {:.0} writes acknowledged",
         sum(|it| it.found.as_ref().map_or(0, |it| it.checked)),
         sum(|it| it.writes_acknowledged)
     );
     let bad = |it: &Report| it.found.as_ref().map_or(u64::MAX >> 20, |it| it.lost + it.wrong);
     match reports.iter().all(|it| it.found.is_some()) {
-        true => rows.at_most(&what, 0.0, reports.iter().map(bad).sum::<u64>() as f64, ""),
-        false => rows.add(&what, "≤ 0".into(), "not everything came back".into(), false),
+        true => rows.at_most(&label, 0.0, reports.iter().map(bad).sum::<u64>() as f64, ""),
+        false => rows.add(&label, "≤ 0".into(), "not everything came back".into(), false),
     }
     Ok(())
 }
@@ -234,7 +234,7 @@ fn reads(scale: &Scale, program: &Path, rows: &mut Rows) -> Result<()> {
     }
     let middle = |of: fn(&Reads) -> f64| median(all.iter().map(of).collect());
     let failed: u64 = all.iter().map(|it| it.failed).sum();
-    let what = format!(
+    let label = format!(
         "reads on surviving tablets while a recovery runs, 99 %: {:.0} µs, without {:.0} µs, \
          {} reads, {failed} failed; more by",
         middle(|it| it.during_us),
@@ -243,10 +243,10 @@ fn reads(scale: &Scale, program: &Path, rows: &mut Rows) -> Result<()> {
     );
     let more = middle(|it| it.during_us - it.before_us);
     match came_back && failed == 0 {
-        true => rows.at_most(&what, READS_US, more, "µs"),
+        true => rows.at_most(&label, READS_US, more, "µs"),
         false => {
             let required = format!("≤ {READS_US} µs");
-            rows.add(&what, required, format!("{more:.0} µs, not all came back"), false);
+            rows.add(&label, required, format!("{more:.0} µs, not all came back"), false);
         }
     }
     Ok(())

@@ -248,14 +248,14 @@ impl World {
         world
     }
 
-    fn until(&mut self, what: &str, at_most: Duration, holds: impl Fn(&World) -> bool) {
+    fn until(&mut self, goal: &str, at_most: Duration, holds: impl Fn(&World) -> bool) {
         let end = self.simulation.now() + at_most;
         while !holds(self) {
             if self.simulation.now() >= end {
                 let mut said = String::new();
                 let remarks = self.drive_for_status();
                 said.push_str(&remarks);
-                panic!("timed out before {what}: {said}");
+                panic!("timed out before {goal}: {said}");
             }
             self.simulation.run_for(Duration::from_millis(5));
         }

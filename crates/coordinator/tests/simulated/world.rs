@@ -1,5 +1,5 @@
 //! A cluster in a box: coordinators over one simulated store, fake servers that obey commands and
-//! record them, and a user who sends requests.
+//! record them, and a user that sends requests.
 
 mod fake_server;
 
@@ -385,10 +385,10 @@ impl World {
         self.servers.len() - 1
     }
 
-    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+    pub(crate) fn until(&mut self, goal: &str, holds: impl Fn(&World) -> bool) {
         let end = self.simulation.now() + Duration::from_secs(60);
         while !holds(self) {
-            assert!(self.simulation.now() < end, "did not happen: {what}");
+            assert!(self.simulation.now() < end, "did not happen: {goal}");
             self.simulation.run_for(Duration::from_millis(5));
         }
     }

@@ -91,7 +91,7 @@ impl Objects {
         let Some([acknowledged, sent]) = self.stamps.get(number as usize) else { return };
         let least = u64::from(acknowledged.load(Ordering::Relaxed));
         let most = u64::from(sent.load(Ordering::Relaxed));
-        let what = match read {
+        let label = match read {
             None if least == 0 => return,
             None => {
                 found.lost += 1;
@@ -113,7 +113,7 @@ impl Objects {
             }
         };
         if found.examples.len() < EXAMPLES {
-            found.examples.push(what);
+            found.examples.push(label);
         }
     }
 
@@ -156,7 +156,7 @@ impl Objects {
         &self,
         cluster: View,
         screen: &dyn Screen,
-        what: &str,
+        label: &str,
         work: impl Fn(&mut Client, u64, u64) -> Result<()> + Sync,
     ) -> Result<()> {
         let (next, done, running) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(THREADS));
@@ -184,19 +184,19 @@ impl Objects {
         let outcome = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
             while running.load(Ordering::Relaxed) > 0 {
-                screen.progress(what, done.load(Ordering::Relaxed), self.count, self.value_bytes);
+                screen.progress(label, done.load(Ordering::Relaxed), self.count, self.value_bytes);
                 std::thread::sleep(LOOK);
             }
             for thread in threads {
                 match thread.join() {
                     Ok(outcome) => outcome?,
-                    Err(_) => bail!("a thread panicked while {what}"),
+                    Err(_) => bail!("a thread panicked while {label}"),
                 }
             }
             Ok(())
         });
-        screen.progress(what, self.count, self.count, self.value_bytes);
-        outcome.with_context(|| what.to_owned())
+        screen.progress(label, self.count, self.count, self.value_bytes);
+        outcome.with_context(|| label.to_owned())
     }
 }
 

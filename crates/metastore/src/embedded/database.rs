@@ -118,8 +118,8 @@ impl Database {
         let checked = database.check(path);
         // A failed read does not mean that the row is damaged.
         match checked {
-            Err(OpenError::Damaged { what, .. }) if database.has_failed() => {
-                Err(OpenError::Machine(std::io::Error::other(what)))
+            Err(OpenError::Damaged { reason, .. }) if database.has_failed() => {
+                Err(OpenError::Machine(std::io::Error::other(reason)))
             }
             checked => checked.map(|()| database),
         }
@@ -242,8 +242,8 @@ impl Database {
     }
 }
 
-fn damaged(path: &Path, what: impl ToString) -> OpenError {
-    OpenError::Damaged { path: path.display().to_string(), what: what.to_string() }
+fn damaged(path: &Path, reason: impl ToString) -> OpenError {
+    OpenError::Damaged { path: path.display().to_string(), reason: reason.to_string() }
 }
 
 fn refusal(path: &Path, error: DatabaseError) -> OpenError {

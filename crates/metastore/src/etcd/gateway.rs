@@ -94,13 +94,13 @@ impl Gateway {
             match failure {
                 Failure::NotFound => return Ok(None),
                 Failure::Final(error) => return Err(error),
-                Failure::NoAnswer(what) if repeat == Repeat::Once => {
+                Failure::NoAnswer(reason) if repeat == Repeat::Once => {
                     self.turn_to_next();
-                    return Err(Error::unknown(what));
+                    return Err(Error::unknown(reason));
                 }
-                Failure::NotSent(what) | Failure::NoAnswer(what) => {
+                Failure::NotSent(reason) | Failure::NoAnswer(reason) => {
                     self.turn_to_next();
-                    why = what;
+                    why = reason;
                 }
             }
         }
@@ -113,7 +113,8 @@ impl Gateway {
 
     fn ask(&self, path: &str, body: &str) -> Result<Value, Failure> {
         let url = format!("http://{}{path}", self.endpoints[self.current]);
-        let at = |what: &dyn std::fmt::Display| format!("{}: {what}", self.endpoints[self.current]);
+        let at =
+            |reason: &dyn std::fmt::Display| format!("{}: {reason}", self.endpoints[self.current]);
         let sent = self.agent.post(&url).content_type("application/json").send(body);
         let mut response = sent.map_err(|error| {
             if is_before_sending(&error) {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     fn kind(answer: &Value) -> &'static str {
-        match refusal(answer, &|what| what.to_string()) {
+        match refusal(answer, &|reason| reason.to_string()) {
             Failure::NotSent(_) => "not sent",
             Failure::NoAnswer(_) => "no answer",
             Failure::Final(_) => "final",

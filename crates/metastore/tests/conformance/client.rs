@@ -79,7 +79,7 @@ impl Client {
     /// Waits until the closure finds a value.
     pub(crate) fn until<T>(
         &mut self,
-        what: &str,
+        goal: &str,
         mut found: impl FnMut(&mut Client) -> Option<T>,
     ) -> T {
         let began = self.now();
@@ -88,7 +88,7 @@ impl Client {
             if let Some(found) = found(self) {
                 return found;
             }
-            assert!(self.now().since(began) < PATIENCE, "waited too long for {what}");
+            assert!(self.now().since(began) < PATIENCE, "waited too long for {goal}");
         }
     }
 
@@ -121,15 +121,15 @@ impl Client {
     }
 
     pub(crate) fn try_ask(&mut self, request: Request) -> Result<Answer, Error> {
-        let what = format!("{request:.60?}");
+        let goal = format!("{request:.60?}");
         let id = self.submit(request);
-        self.until(&what, |client| client.answer(id))
+        self.until(&goal, |client| client.answer(id))
     }
 
     /// Returns the answer to a request that must not fail for want of a connection.
     pub(crate) fn ask(&mut self, request: Request) -> Answer {
-        let what = format!("{request:?}");
-        self.try_ask(request).unwrap_or_else(|error| panic!("{what:.200}: {error}"))
+        let goal = format!("{request:?}");
+        self.try_ask(request).unwrap_or_else(|error| panic!("{goal:.200}: {error}"))
     }
 
     /// Repeats a request until the store answers it.

@@ -361,7 +361,7 @@ impl Candidate {
 }
 
 /// Gives turns to all candidates until a condition holds, and checks that no two believe.
-fn turns_until(candidates: &mut [Candidate], what: &str, is_so: impl Fn(&[Candidate]) -> bool) {
+fn turns_until(candidates: &mut [Candidate], goal: &str, is_so: impl Fn(&[Candidate]) -> bool) {
     let began = candidates[0].client.now();
     while !is_so(candidates) {
         for candidate in &mut *candidates {
@@ -370,7 +370,7 @@ fn turns_until(candidates: &mut [Candidate], what: &str, is_so: impl Fn(&[Candid
         let believers = candidates.iter().filter(|it| it.believes().is_some()).count();
         assert!(believers <= 1, "two believe that they have it");
         let waited = candidates[0].client.now().since(began);
-        assert!(waited < Duration::from_secs(60), "waited too long for {what}");
+        assert!(waited < Duration::from_secs(60), "waited too long for {goal}");
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   the end that goes to sleep                 the end that has sent, or made room
-//!   1  store what it waits for in its word     1  store the header, or `consumed`
+//!   1  store the awaited event in its word     1  store the header, or `consumed`
 //!   2  fence                                   2  fence
 //!   3  look at the ring: header, room          3  load the sleeper's word; if it says so,
 //!   4  nothing: block on the socket            4  swap 0 into it, and if it still was not 0

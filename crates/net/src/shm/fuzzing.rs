@@ -78,7 +78,7 @@ pub fn fuzz_hostile(data: &[u8]) {
     }
 }
 
-/// Makes one call of the honest end, and checks its promises, which hold whatever the peer does.
+/// Makes one call of the honest end, and checks its promises. They hold with any peer.
 fn honest_call(honest: &mut Channel, call: u8, number: usize, more: u8) -> Result<(), Corrupt> {
     match call {
         4 | 5 => {

@@ -40,8 +40,8 @@ pub const TOKEN_BYTES: usize = 16;
 /// Clients that may be connected and not yet accepted.
 const BACKLOG: i32 = 128;
 
-/// Descriptors for which a client provides space: the one that it wants, and some more, so that
-/// extra ones of the server are received and closed.
+/// Descriptors for which a client provides space. It needs one. If the server sends more, the
+/// client receives and closes them.
 const DESCRIPTORS: usize = 4;
 
 /// The flags of every socket: no call blocks, and no child process inherits it.

@@ -1,7 +1,7 @@
 //! The memory that two processes share, as atomic words.
 //!
-//! This file is separate because mapping is unsafe. Its types are safe to use whatever the peer
-//! does. Two types carry the proof:
+//! This file is separate because mapping is unsafe. Its types are safe to use with any
+//! peer. Two types carry the proof:
 //!
 //! - [`SealedMemory`] is a file of exactly the size that its layout needs. The size can never
 //!   change again: the file is sealed against shrinking, growing and further sealing. So touching

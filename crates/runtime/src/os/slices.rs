@@ -13,8 +13,8 @@
 //! longer than the disk did, because the shard was busy meanwhile. The gain in synced messages of
 //! 70 objects was 3 to 27 % with one core for all threads of a server (`docs/evaluation/peers.md`).
 //! If the threads have two cores, there is no gain: sixteen clients write 57 K/s with longer slices
-//! and 59 K/s without them. Measure it with `thunderhead-bench write --replicas 2 --synced --clients
-//! 16 --depth 1`, and then with `--without slices`.
+//! and 59 K/s without them. Measure it with `thunderhead-bench write --replicas 2 --synced
+//! --clients 16 --depth 1`, and then with `--without slices`.
 
 #![allow(unsafe_code, reason = "two system calls with a structure of this module")]
 

@@ -15,7 +15,7 @@
 //! files are in a directory within it that belongs to this process alone: an [`OwnDirectory`].
 //!
 //! A name may be a link to such a file, unless the file may have to be made. A link is followed
-//! only to files of the user who made the link. A link of this process's user or of root is
+//! only to files of its owner. A link of this process's user or of root is
 //! followed to files of this process's user as well. Otherwise a user could make a process of root
 //! write to any file, by a link to it.
 

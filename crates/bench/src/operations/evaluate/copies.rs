@@ -48,7 +48,7 @@ pub(super) const STEPS: [(u32, bool, &str); 3] = [
 const DEPTH: usize = 16;
 
 pub(super) fn cluster(replicas: u32, is_remote: bool) -> Own {
-    // Several servers that share one core do not spin, whatever the setting here.
+    // Several servers that share one core never spin; this setting is not used then.
     let polling = Polling::default();
     Own { replicas, is_remote, polling, ..Own::holding(OBJECTS, 100, 0.1) }
 }
@@ -105,24 +105,25 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
     for channel in [Channel::Shm, Channel::Tcp] {
         let alone = (0, false, "the shard: log, index, record, answer");
         let mut before = 0.0;
-        for (replicas, is_remote, what) in std::iter::once(alone).chain(STEPS) {
+        for (replicas, is_remote, label) in std::iter::once(alone).chain(STEPS) {
             let own = cluster(replicas, is_remote);
             let [ping, write, tail] =
                 own.in_cluster(channel, |place| measure(scale, channel, place))?;
             if replicas == 0 {
-                let what = format!("timeline of a write, {}: client, network, turn", name(channel));
-                rows.reported(&what, ping / 1e3, "µs");
+                let label =
+                    format!("timeline of a write, {}: client, network, turn", name(channel));
+                rows.reported(&label, ping / 1e3, "µs");
                 before = ping;
             }
-            rows.reported(&format!("timeline, then {what}"), (write - before) / 1e3, "µs");
+            rows.reported(&format!("timeline, then {label}"), (write - before) / 1e3, "µs");
             before = write;
             if replicas == 3 {
-                let what = format!(
+                let label = format!(
                     "write, R = 3, four servers in one process on one core, {}: median (99 %: {:.1} µs)",
                     name(channel),
                     tail / 1e3
                 );
-                rows.reported(&what, write / 1e3, "µs");
+                rows.reported(&label, write / 1e3, "µs");
             }
         }
     }
@@ -131,14 +132,14 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let channel = Channel::Shm;
     own.in_cluster(channel, |place| {
         load(&plan(Workload::Write, OBJECTS, 1), channel, place.to)?;
-        for (workload, what) in
+        for (workload, label) in
             [(Workload::Write, "write"), (Workload::MultiWrite, "object of multi-writes of 70")]
         {
             let [master, backup, rate] = price(scale, channel, place, workload)?;
-            let what =
-                format!("R = 3, {DEPTH} in flight, {:.0} K/s: CPU for each {what}", rate / 1e3);
-            rows.reported(&format!("{what} on the master"), master, "ns");
-            rows.reported(&format!("{what} on a backup"), backup, "ns");
+            let label =
+                format!("R = 3, {DEPTH} in flight, {:.0} K/s: CPU for each {label}", rate / 1e3);
+            rows.reported(&format!("{label} on the master"), master, "ns");
+            rows.reported(&format!("{label} on a backup"), backup, "ns");
         }
         Ok(())
     })

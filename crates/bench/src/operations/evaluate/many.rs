@@ -34,11 +34,11 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
     for (at, objects) in scale.objects.into_iter().enumerate() {
         let own = Own { cleaners: 0, ..Own::holding(objects, 100, 0.9) };
         let measured = rate(scale, &own, &plan(Workload::MultiRead, objects, 8), Duration::ZERO)?;
-        let what = format!("multi-read of 70, one shard, 100 B, {objects} objects");
+        let label = format!("multi-read of 70, one shard, 100 B, {objects} objects");
         if at == 0 {
-            rows.at_least(&format!("{what} (target: 10 M/s)"), 6.0, measured, "M/s");
+            rows.at_least(&format!("{label} (target: 10 M/s)"), 6.0, measured, "M/s");
         } else {
-            rows.reported(&what, measured, "M/s");
+            rows.reported(&label, measured, "M/s");
         }
     }
     let objects = scale.objects[0];
@@ -46,8 +46,8 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let own = Own::holding(objects, 100, 0.1);
     let writes = plan(Workload::MultiWrite, objects, 8);
     let measured = rate(scale, &own, &writes, Duration::ZERO)?;
-    let what = format!("multi-write of 70, one shard, 100 B, {objects} objects, R = 0");
-    rows.at_least(&what, 2.0, measured, "M/s");
+    let label = format!("multi-write of 70, one shard, 100 B, {objects} objects, R = 0");
+    rows.at_least(&label, 2.0, measured, "M/s");
     let without = Plan { exactly_once: false, ..writes.clone() };
     let measured = rate(scale, &own, &without, Duration::ZERO)?;
     rows.reported("the same, updates without identities", measured, "M/s");
@@ -55,8 +55,8 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
     rows.reported("the same with identities, memory half full and cleaned", measured, "M/s");
     let own = Own { replicas: 1, ..Own::holding(objects, 100, 0.1) };
     let measured = rate(scale, &own, &writes, Duration::ZERO)?;
-    let what = "multi-write of 70, one shard, 100 B, R = 1 to its own disk, level replicated";
-    rows.at_least(what, 1.0, measured, "M/s");
+    let label = "multi-write of 70, one shard, 100 B, R = 1 to its own disk, level replicated";
+    rows.at_least(label, 1.0, measured, "M/s");
     let own = Own { replicas: 3, ..Own::holding(objects, 100, 0.3) };
     let measured = rate(scale, &own, &writes, Duration::ZERO)?;
     rows.reported("the same, R = 3, four servers in one process on one core", measured, "M/s");

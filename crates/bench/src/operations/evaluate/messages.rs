@@ -143,14 +143,14 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
             let own = Own { cleaners: 0, ..Own::holding(OBJECTS, VALUE_BYTES, 0.1) };
             let ([echo, message], (there, back)) =
                 own.beside(channel, |address| measure(scale, channel, address.into(), kind, true))?;
-            let what = format!(
+            let label = format!(
                 "timeline of a {} of {PARTS}, {}: client, network, turn ({there} B there, {back} B back)",
                 kind.name(),
                 name(channel)
             );
-            rows.reported(&what, echo / 1e3, "µs");
-            let what = format!("timeline, then the shard: {work}");
-            rows.reported(&what, (message - echo) / 1e3, "µs");
+            rows.reported(&label, echo / 1e3, "µs");
+            let label = format!("timeline, then the shard: {work}");
+            rows.reported(&label, (message - echo) / 1e3, "µs");
             if kind == Kind::MultiRead {
                 continue;
             }
@@ -161,11 +161,11 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
                 Ok(measured?.0[1])
             };
             let mut before = in_cluster(0, false)?;
-            let what = "timeline, then a server of a cluster around it, without copies";
-            rows.reported(what, (before - message) / 1e3, "µs");
-            for (replicas, is_remote, what) in super::copies::STEPS {
+            let label = "timeline, then a server of a cluster around it, without copies";
+            rows.reported(label, (before - message) / 1e3, "µs");
+            for (replicas, is_remote, label) in super::copies::STEPS {
                 let message = in_cluster(replicas, is_remote)?;
-                rows.reported(&format!("timeline, then {what}"), (message - before) / 1e3, "µs");
+                rows.reported(&format!("timeline, then {label}"), (message - before) / 1e3, "µs");
                 before = message;
             }
         }

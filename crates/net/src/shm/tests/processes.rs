@@ -67,7 +67,7 @@ fn the_client_of_the_test_below() {
             assert_ne!(receive(&mut channel, &mut back), 0, "the server lives");
         }
     }
-    assert!(back == bytes, "the server sends back what it gets");
+    assert!(back == bytes, "the server sends the bytes back");
     // No farewell: the server must notice that this process has died.
     std::process::abort();
 }
