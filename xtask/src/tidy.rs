@@ -2,6 +2,7 @@
 
 mod cycles;
 mod edges;
+mod layers;
 mod predicates;
 mod ratchet;
 mod tokens;
@@ -43,6 +44,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         machine_paths(&name, &text, &mut findings);
     }
     findings.extend(edges::findings(root)?);
+    findings.extend(layers::findings(root)?);
     let ratchets = [
         (PREDICATES, predicates::found(root, &crate_roots(&files))?),
         (CYCLES, cycles::found(root)?),

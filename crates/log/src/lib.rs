@@ -72,9 +72,11 @@
 //!  restore   replay and adoption: tablets from the segments of a former log
 //!  cleaner   compaction and combined cleaning
 //!  append    the log: heads, digests, operations, and the state that cleaners share with it
+//!  options   the settings of a log
 //!  index     from the hash of a key to the reference of its entry
 //!  memory    seglets, segments, objects, and when memory may be reused
 //!  format    the log as bytes: entries, digests, and readers that trust none of them
+//!  sync, …   primitives, errors, limits
 //! ```
 
 mod append;

@@ -41,6 +41,18 @@
 //! The log passes its entries to the [`Replicator`](thunderhead_log::Replicator) that it was made
 //! with: [`replication`] to backups is one.
 //!
+//! # Layers
+//!
+//! A module uses only modules of lower rows.
+//!
+//! ```text
+//!   shard                          the service: requests, turns, the coordinator's commands
+//!   objects, recovery, migration   operations; tablets from a log, or to and from other shards
+//!   leases                         the confirmation of clients' leases
+//!   clients, replication           clients with their outcomes; copies of the log on backups
+//!   outcome, parked, …             records, waiting answers, settings, primitives
+//! ```
+//!
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
 

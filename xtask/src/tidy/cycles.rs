@@ -14,10 +14,10 @@ use std::path::Path;
 const CRATES: [&str; 5] = ["bench", "coordinator", "load", "log", "master"];
 
 /// The name of the crate's root.
-const ROOT: &str = "lib";
+pub(super) const ROOT: &str = "lib";
 
 /// The arrows of a crate, each with one place in the code.
-type Arrows = BTreeMap<(String, String), String>;
+pub(super) type Arrows = BTreeMap<(String, String), String>;
 
 /// Returns each arrow that is part of a cycle, as `crate: from -> to`, with a finding about it.
 pub(super) fn found(root: &Path) -> Result<Vec<(String, String)>> {
@@ -61,7 +61,7 @@ fn way<'a>(arrows: &'a Arrows, from: &'a str, to: &str) -> Option<Vec<&'a str>> 
 }
 
 /// Returns the arrows between top-level modules.
-fn arrows(modules: &[Module]) -> Arrows {
+pub(super) fn arrows(modules: &[Module]) -> Arrows {
     let tops: BTreeSet<&str> =
         modules.iter().filter_map(|it| it.path.first()).map(String::as_str).collect();
     let root = modules.iter().find(|it| it.path.is_empty());
