@@ -17,7 +17,7 @@ mod ycsb;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use steps::{Step, run, workspace};
+use steps::{Extent, Step, run, workspace};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The developer's commands")]
@@ -28,8 +28,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Install missing tools, then run everything that CI runs.
+    /// Install missing tools, then run everything that CI runs: all steps, with a sample of the
+    /// seeds and of the fuzzing.
     Test {
+        /// Run several times as many seeds, and fuzz for longer.
+        #[arg(long)]
+        all: bool,
         /// Run one step only.
         #[arg(long)]
         only: Option<String>,
@@ -132,15 +136,17 @@ fn main() -> Result<()> {
             }
             Ok(())
         }
-        Command::Test { only: Some(name), .. } => match Step::ALL.iter().find(|s| s.name() == name)
-        {
-            Some(step) => step.run(),
-            None => bail!("there is no step {name}; see cargo xtask test --list"),
-        },
-        Command::Test { .. } => steps::all(),
+        Command::Test { only, all, .. } => {
+            let extent = if all { Extent::Whole } else { Extent::Sample };
+            let Some(name) = only else { return steps::all(extent) };
+            match Step::ALL.iter().find(|step| step.name() == name) {
+                Some(step) => step.run(extent),
+                None => bail!("there is no step {name}; see cargo xtask test --list"),
+            }
+        }
         Command::Quick => steps::quick(),
-        Command::Lint => Step::Lint.run(),
-        Command::Tidy => Step::Tidy.run(),
+        Command::Lint => Step::Lint.run(Extent::Sample),
+        Command::Tidy => Step::Tidy.run(Extent::Sample),
         Command::Words { paths, update } => {
             let root = workspace();
             words::words(&root, &tidy::tracked(&root)?, &paths, update)
@@ -149,9 +155,9 @@ fn main() -> Result<()> {
             book::book()?;
             if open { book::open() } else { Ok(()) }
         }
-        Command::Deny => Step::Deny.run(),
-        Command::Loom => Step::Loom.run(),
-        Command::Asan => Step::Asan.run(),
+        Command::Deny => Step::Deny.run(Extent::Sample),
+        Command::Loom => Step::Loom.run(Extent::Sample),
+        Command::Asan => Step::Asan.run(Extent::Sample),
         Command::Fix => {
             run("cargo", &["fmt", "--all"])?;
             run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])?;

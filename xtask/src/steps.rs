@@ -7,21 +7,48 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Seconds that each fuzz target gets in a full test.
-const FUZZ_SECONDS: u32 = 15;
+/// How much of the work whose amount is a choice a test does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// A sample, so that CI takes less than 40 minutes on a quiet machine.
+    Sample,
+    /// Several times as much.
+    Whole,
+}
 
-/// Seeds that the swarm runs in a full test.
-const SWARM_SEEDS: u64 = 10_000;
+impl Extent {
+    /// Seconds for each fuzz target.
+    fn fuzz_seconds(self) -> u32 {
+        match self {
+            Extent::Sample => 10,
+            Extent::Whole => 60,
+        }
+    }
 
-/// The numbers of seeds of the whole cluster, with their flags: some two minutes in all on two
-/// cores.
-const CLUSTER_SWARMS: [&[&str]; 5] = [
-    &["--cluster", "--swarm", "3000", "--verdicts"],
-    &["--cluster", "--swarm", "1000", "--verdicts", "--migrations"],
-    &["--cluster", "--swarm", "200", "--leaving"],
-    &["--cluster", "--swarm", "200", "--scenes"],
-    &["--cluster", "--swarm", "50", "--clusters"],
-];
+    /// Seeds of the simulated register.
+    fn register_seeds(self) -> u64 {
+        match self {
+            Extent::Sample => 5_000,
+            Extent::Whole => 20_000,
+        }
+    }
+
+    /// Seeds of the simulated cluster, with their flags. A sample takes some three minutes on two
+    /// cores.
+    fn cluster_seeds(self) -> [(u64, &'static [&'static str]); 5] {
+        let times = match self {
+            Extent::Sample => 1,
+            Extent::Whole => 5,
+        };
+        [
+            (times * 1_500, &["--verdicts"]),
+            (times * 500, &["--verdicts", "--migrations"]),
+            (times * 100, &["--leaving"]),
+            (times * 100, &["--scenes"]),
+            (times * 100, &["--clusters"]),
+        ]
+    }
+}
 
 /// The versions of the tools that `cargo install` brings.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
@@ -143,7 +170,7 @@ impl Step {
         }
     }
 
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self, extent: Extent) -> Result<()> {
         match self {
             Step::Lint => lint(),
             Step::Tidy => tidy::check(&workspace()),
@@ -161,12 +188,14 @@ impl Step {
                 &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
             ),
             Step::Asan => asan(),
-            Step::Fuzz => fuzz(None, FUZZ_SECONDS),
+            Step::Fuzz => fuzz(None, extent.fuzz_seconds()),
             Step::Swarm => {
-                sim(&["--swarm".to_owned(), SWARM_SEEDS.to_string()])?;
-                let words = |swarm: &[&str]| swarm.iter().map(ToString::to_string).collect();
-                let all: [Vec<String>; 5] = CLUSTER_SWARMS.map(words);
-                all.iter().try_for_each(|swarm| sim(swarm))
+                sim(&["--swarm".to_owned(), extent.register_seeds().to_string()])?;
+                extent.cluster_seeds().into_iter().try_for_each(|(seeds, flags)| {
+                    let words = ["--cluster".to_owned(), "--swarm".to_owned(), seeds.to_string()];
+                    let flags = flags.iter().map(ToString::to_string);
+                    sim(&words.into_iter().chain(flags).collect::<Vec<_>>())
+                })
             }
             Step::Release => release::release(),
             Step::Hosts => {
@@ -211,13 +240,13 @@ pub(crate) fn sim(arguments: &[String]) -> Result<()> {
     run("cargo", &all)
 }
 
-/// Everything that CI runs.
-pub(crate) fn all() -> Result<()> {
+/// Runs all steps. CI runs a sample.
+pub(crate) fn all(extent: Extent) -> Result<()> {
     let mut summary = Vec::new();
     for step in Step::ALL {
         println!("\n== {}: {}", step.name(), step.title());
         let began = Instant::now();
-        step.run().with_context(|| {
+        step.run(extent).with_context(|| {
             format!("step {0} failed; run it alone with: cargo xtask test --only {0}", step.name())
         })?;
         summary.push((step, began.elapsed()));
