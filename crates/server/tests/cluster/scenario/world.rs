@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) left: u64,
     /// The server whose disk hangs for good.
     pub(crate) hung: Option<usize>,
+    /// It has hung for as long as it is the only fault.
+    pub(super) has_hung: bool,
     /// The number of servers that lost the memory that outlasts processes.
     pub(crate) forgot: u64,
     /// The number of flipped bits in replicas.
@@ -133,6 +135,7 @@ impl World {
             given_up: 0,
             left: 0,
             hung: None,
+            has_hung: false,
             forgot: 0,
             rotted: 0,
             taken_back: std::collections::BTreeSet::new(),

@@ -70,6 +70,7 @@ impl World {
         let until = self.simulation.now() + lasts;
         self.add_user("watcher", move |user| user.work_until(until, HUNG_MAX));
         self.run_for(lasts + HUNG_MAX);
+        self.has_hung = true;
         let waited = self.seeing.seen.borrow().waited;
         if waited > WAITED_MAX {
             self.seeing.fail(format!("operations waited for a disk that hangs for {waited:?}"));

@@ -2,6 +2,7 @@
 //! not on another, or on none; an answer is in flight; one table is written and another is not.
 
 use super::{GENERATION_LASTS_MAX, World};
+use crate::scenario::plan::Scene;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::sim::Link;
@@ -244,7 +245,9 @@ impl World {
     /// The master of a key crashes in a moment. Until then its messages to another server may be
     /// slow.
     pub(super) fn lets_go_of(&mut self, table: TableId, hash: KeyHash) {
-        if !self.is_troubled {
+        // The crash comes later, and a disk that hangs is the only fault until then.
+        let waits_for_hang = self.seeing.plan.scene == Some(Scene::HungDisk) && !self.has_hung;
+        if !self.is_troubled || waits_for_hang {
             return;
         }
         let tables = self.known().map_or(Vec::new(), |(map, _)| map.tables);
