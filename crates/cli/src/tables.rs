@@ -99,8 +99,13 @@ pub(crate) fn run(
             if session.json {
                 return session.put_json(&table);
             }
-            let tablets = text::plural(table.tablets.len() as u64, "tablet");
+            let count = table.tablets.len() as u64;
+            let tablets = text::plural(count, "tablet");
             writeln!(session.out, "created table {name:?} with {tablets}")?;
+            if count < u64::from(span) {
+                let advice = "`table split` and `table migrate` divide it among more";
+                writeln!(session.out, "fewer than {span} shards can take a tablet now; {advice}")?;
+            }
         }
         Command::Drop { name, yes } => drop(&name, yes, store, session)?,
         Command::List => list(store, session)?,
@@ -221,6 +226,9 @@ mod tests {
         assert!(run(&mut fake, "table list").unwrap().contains("no tables"));
         let made = run(&mut fake, "table create t --span 2").unwrap();
         assert_eq!(made, "created table \"t\" with 2 tablets\n");
+        let small = run(&mut fake, "table create small --span 100").unwrap();
+        assert!(small.starts_with("created table \"small\" with 8 tablets\nfewer than 100 shards"));
+        run(&mut fake, "table drop small --yes").unwrap();
         let again = run(&mut fake, "table create t").unwrap_err();
         assert_eq!((again.exit, again.kind), (Exit::Negative, "table_exists"));
         let parts = run(&mut fake, "table split t --in 4").unwrap();

@@ -87,10 +87,15 @@ impl State {
         let AtRisk { segments, bytes, replicas, for_ms, is_blocked } = risk;
         let (wanted, min) = (self.settings.replicas, self.settings.min_replicas);
         let others = self.servers.up().filter(|(id, _)| *id != self.settings.server).count();
+        let have = if *segments == 1 { "segment has" } else { "segments have" };
+        let up = if others == 1 { "server is" } else { "servers are" };
+        let (size, unit) = match bytes {
+            ..=0xf_ffff => (*bytes as f64 / f64::from(1 << 10), "KiB"),
+            _ => (*bytes as f64 / f64::from(1 << 20), "MiB"),
+        };
         let mut remark = format!(
-            "{segments} segments ({:.1} MiB) have fewer than {wanted} replicas, the worst {replicas}, for {} s; \
-             {others} other servers are up",
-            *bytes as f64 / f64::from(1 << 20),
+            "{segments} {have} fewer than {wanted} replicas ({size:.1} {unit}), the worst {replicas}, for {} s; \
+             {others} other {up} up",
             for_ms / 1000
         );
         if *is_blocked {
