@@ -24,7 +24,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use serde::Serialize;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -55,6 +55,9 @@ const OBJECTS_OF_A_MESSAGE: u64 = 64;
 
 /// The turns of each thread that only counts.
 const COUNTED_TURNS: u64 = 20_000;
+
+/// The file system that keeps files in memory.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The longest time of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -291,7 +294,7 @@ fn tablet(client: &mut Client, fits: impl Fn(MasterId) -> bool) -> Result<Tablet
     }
 }
 
-fn options(arguments: &Arguments, directory: PathBuf) -> LocalOptions {
+fn options(arguments: &Arguments, directory: PathBuf, buffers: PathBuf) -> LocalOptions {
     let utilization = f64::from(arguments.utilization) / 100.0;
     let memory = Own::holding(arguments.objects, VALUE_BYTES, utilization).memory_bytes();
     let memory = memory.max(16 * u64::from(SEGMENT_BYTES));
@@ -303,6 +306,7 @@ fn options(arguments: &Arguments, directory: PathBuf) -> LocalOptions {
         backup: Some(BackupOptions {
             buffers: Some(BUFFERS),
             disk_bytes: Some(disk),
+            buffer_directory: Some(buffers),
             ..BackupOptions::default()
         }),
         settings: Settings {
@@ -411,11 +415,15 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     ensure!((1..=90).contains(&arguments.utilization), "--utilization must be 1 to 90");
     let turns = watch_turns("shard-");
     let name = format!("thunderhead-turns-{}", std::process::id());
-    let files = Files(arguments.data.clone().unwrap_or_else(std::env::temp_dir).join(name));
-    std::fs::create_dir_all(&files.0).context("make a directory for the servers")?;
+    let files = Files(arguments.data.clone().unwrap_or_else(std::env::temp_dir).join(&name));
+    // The buffers of a server that crashed stay, so they need a directory that goes.
+    let buffers = Files(Path::new(SHARED_MEMORY).join(&name));
+    for directory in [&files.0, &buffers.0] {
+        std::fs::create_dir_all(directory).context("make a directory for the servers")?;
+    }
     let mut scenes = vec![floor(turns)?];
-    let local =
-        LocalCluster::start(&options(arguments, files.0.clone())).context("start the servers")?;
+    let options = options(arguments, files.0.clone(), buffers.0.clone());
+    let local = LocalCluster::start(&options).context("start the servers")?;
     let measured = measure(arguments, &local, turns);
     local.leave();
     let _ = local.join();
