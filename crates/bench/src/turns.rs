@@ -188,7 +188,7 @@ fn floor(turns: &Turns) -> Result<Scene> {
 /// Free memory that the host has supplied, and does not take back.
 ///
 /// Linux offers the host free memory in blocks of 2 MiB, some seconds after it was freed. Here one
-/// page of each 256 KiB stays in use, so that the free pages around it are no such block. The
+/// page of each 256 KiB stays in use, so that hardly any block of 2 MiB is free as a whole. The
 /// kernel hands out small blocks first.
 struct SuppliedMemory {
     base: *mut std::ffi::c_void,
@@ -200,7 +200,7 @@ impl SuppliedMemory {
     const BLOCK_BYTES: usize = 256 << 10;
 
     fn new() -> Result<SuppliedMemory> {
-        ensure_memory(SuppliedMemory::BYTES as u64, "the servers by --objects")?;
+        ensure_memory(SuppliedMemory::BYTES as u64, "--objects")?;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new private mapping at an address of the kernel's choice affects no other
         // memory.

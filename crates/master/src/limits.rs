@@ -16,7 +16,7 @@ pub(crate) const BYTES_BESIDE_HEADS: usize = 64 << 10;
 /// The bytes that a turn copies from memory for replicas that are made later than the others.
 pub(crate) const FETCHED_BYTES: usize = 64 << 10;
 
-/// The cost of sending bytes to a backup, most of it for copying them.
+/// The cost of sending 1 KiB to a backup, most of it for copying the bytes.
 pub(crate) const SENT_KILOBYTE: Duration = Duration::from_nanos(400);
 
 /// How often in a turn more is sent because the backup of the same process has answered: enough for

@@ -16,7 +16,7 @@ pub enum Optimization {
     Slices = 4,
     /// Memory that only the start used goes back to the kernel: `os/code.rs`.
     StartMemory = 8,
-    /// The heap returns memory to the kernel in small pieces: `os/heap.rs`.
+    /// The heap returns free memory to the kernel before much of it collects: `os/heap.rs`.
     HeapLimits = 16,
 }
 

@@ -17,7 +17,7 @@ pub const MESSAGES: Duration = Duration::from_micros(40);
 #[derive(Debug)]
 pub struct Budget {
     left_ns: i64,
-    /// The part that remained at first.
+    /// The length of the slice when it began.
     first_ns: i64,
     /// A strict budget must not fall to this.
     least_ns: i64,
@@ -45,7 +45,7 @@ impl Budget {
         Budget { left_ns: left, first_ns: left, least_ns: left - 2 * self.slice_ns, ..self }
     }
 
-    /// The work that was counted.
+    /// Returns the work counted so far, which may exceed the slice.
     #[must_use]
     pub fn spent(&self) -> Duration {
         Duration::from_nanos(u64::try_from(self.first_ns - self.left_ns).unwrap_or(0))
