@@ -2,17 +2,17 @@
 //!
 //! glibc returns free memory at the end of its heap once there is more than a limit. It raises the
 //! limit by itself, to twice the size of the largest block that was mapped alone and freed: up to
-//! 64 MiB. Then a single `free` of a small block returns 64 MiB. At the end of each recovery, one turn
-//! took more than a millisecond for that. At first the limit is 128 KiB,
-//! which is too low for long messages: each message of 256 KiB returned its buffer, and the next
-//! one waited for new pages, 100 us for 35 of them.
+//! 64 MiB. Then a single `free` of a small block returns 64 MiB. At the end of each recovery, one
+//! turn took more than a millisecond for that. At first the limit is 128 KiB, which is too low for
+//! long messages: each message of 256 KiB returned its buffer, and the next one waited for new
+//! pages, 100 us for 35 of them.
 //!
 //! With fixed limits, `thunderhead-bench turns` shows the gain beside `--without heap-limits`.
 
 #![allow(unsafe_code, reason = "the allocator's settings are a call of the C library")]
 
-/// The allocator gives each longer block a mapping of its own. Such blocks return to the kernel when they are freed, and piece by
-/// piece when they are made shorter.
+/// The allocator gives each longer block a mapping of its own. Such blocks return to the kernel
+/// when they are freed, and piece by piece when they are made shorter.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const ALONE_BYTES: libc::c_int = 4 << 20;
 
