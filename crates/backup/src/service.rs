@@ -369,14 +369,14 @@ impl Service {
 
     /// Does a slice of longer work.
     fn work(&mut self, context: &mut Context<'_>) {
-        let mut budget = context.slice();
         let now = context.now();
-        // Each slice is for heads or for recoveries.
+        // Each slice is for heads or for recoveries. A survey waits for the heads, and it asks again
+        // if they take long.
         let looks = !self.heads.is_idle();
         if looks {
-            self.heads.work(context, &mut budget);
+            self.heads.work(context, &mut context.whole_slice());
         }
-        if looks || self.recoveries.work(&self.store, now, &mut budget) {
+        if looks || self.recoveries.work(&self.store, now, &mut context.slice()) {
             context.alarm().ring();
         }
         self.recoveries.read_ahead(&mut self.store, now);

@@ -125,8 +125,14 @@ impl Context<'_> {
     /// it.
     #[must_use]
     pub fn slice(&self) -> Budget {
-        let is_strict = cfg!(debug_assertions) || self.state.is_simulated;
-        Budget::new(SLICE, is_strict).after(self.state.charged + self.state.worked)
+        self.whole_slice().after(self.state.charged + self.state.worked)
+    }
+
+    /// Returns a slice that no other work of the turn has shortened. It is for rare work for which
+    /// a whole recovery waits.
+    #[must_use]
+    pub fn whole_slice(&self) -> Budget {
+        Budget::new(SLICE, cfg!(debug_assertions) || self.state.is_simulated)
     }
 
     /// Sets the cluster that this node belongs to: [`Transport::set_cluster`].

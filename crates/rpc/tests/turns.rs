@@ -35,6 +35,8 @@ impl Service for Costly {
             steps += 1;
         }
         assert_eq!(slice.spent(), Duration::from_micros(steps.into()));
+        let mut whole = context.whole_slice();
+        assert!(whole.spend(Duration::from_micros(49)) && !whole.spend(Duration::from_micros(1)));
         let mut turns = self.turns.borrow_mut();
         turns.last_mut().unwrap().1 = steps;
         turns.push((0, 0));
