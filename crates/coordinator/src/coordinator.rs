@@ -17,7 +17,7 @@ use crate::verdicts;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use thunderhead_metastore::{Metastore, News};
-use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service, ServiceKind};
+use thunderhead_rpc::{Component, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_wire::control::{
@@ -365,7 +365,7 @@ impl Service for Coordinator {
 
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
-        if opcode.service() != ServiceKind::Coordinator {
+        if opcode.component() != Component::Coordinator {
             return answer(context, reply_to, &Err(Status::UnknownOpcode.into()));
         }
         // Decide by a time that was read after the request arrived. Otherwise a process that was

@@ -13,8 +13,7 @@ use crate::parked::{Answer, Parked};
 use crate::replication::{LocalBackup, Replication, ReplicationDriver};
 use control::{Control, TIMER_ASK, TIMER_LEASES, TIMER_PARKED};
 use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
-use thunderhead_rpc::ServiceKind;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::names::Addresses;
 use thunderhead_runtime::workers::Workers;
@@ -68,7 +67,7 @@ pub struct Statistics {
 ///
 /// It is a component of a node, which may carry others. The node hands requests on, and asks each
 /// component whether a reply or a timer was its own. Its requests are those of `Shard` and
-/// `ShardControl` (`Opcode::service`). Its timers have numbers from 2³² to 2³³.
+/// `ShardControl` ([`Opcode::component`]). Its timers have numbers from 2³² to 2³³.
 pub struct Shard {
     pub(crate) log: Log,
     pub(crate) clients: Clients,
@@ -613,7 +612,7 @@ fn even_batches(count: usize) -> usize {
 
 /// The interface for a node that composes components.
 impl Shard {
-    /// A request for [`ServiceKind::Shard`] or [`ServiceKind::ShardControl`].
+    /// A request for [`Component::Shard`] or [`Component::ShardControl`].
     #[inline]
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
@@ -622,7 +621,7 @@ impl Shard {
         if opcode == Opcode::Read && !is_full {
             return self.read(context, body, reply_to);
         }
-        if opcode.service() == ServiceKind::ShardControl {
+        if opcode.component() == Component::ShardControl {
             return self.control(context, request);
         }
         if is_full {

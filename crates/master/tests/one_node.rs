@@ -10,7 +10,7 @@ use thunderhead_log::{
 };
 use thunderhead_master::{Options, Shard};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service, ServiceKind};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::os;
 use thunderhead_wire::control::{
     self, Owned, OwnedSince, Recover, Recovered, Replicas, ShardStatus, Taken,
@@ -48,9 +48,9 @@ impl All {
 
 impl Service for All {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
-        match request.opcode.service() {
-            ServiceKind::Shard | ServiceKind::ShardControl => self.shard.request(context, request),
-            ServiceKind::Backup => self.backup(context, request),
+        match request.opcode.component() {
+            Component::Shard | Component::ShardControl => self.shard.request(context, request),
+            Component::Backup => self.backup(context, request),
             _ if request.opcode == Opcode::Recovered => {
                 self.told = control::of_body(request.body);
                 let owned = Owned { since: OwnedSince::default(), not_yours: Vec::new() };

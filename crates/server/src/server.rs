@@ -22,7 +22,7 @@ use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, Request, Service};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::command::CommandHeader;
@@ -628,21 +628,21 @@ impl Service for Server {
                 }
             }
         }
-        match (request.opcode.service(), &mut self.shard, &mut self.backup) {
-            (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
+        match (request.opcode.component(), &mut self.shard, &mut self.backup) {
+            (Component::Shard | Component::ShardControl, Some(shard), _)
                 if self.phase == Phase::Serving && self.leaves_by.is_none() =>
             {
                 shard.request(context, request);
             }
-            (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
+            (Component::Backup, _, Some(backup)) => backup.service.request(context, request),
             // The backup's storage is not open yet.
-            (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
+            (Component::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
-            (ServiceKind::Membership, ..) if request.opcode == Opcode::Probe => {
+            (Component::Membership, ..) if request.opcode == Opcode::Probe => {
                 self.probed(context, request);
             }
-            (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
+            (Component::Membership, ..) => match of_body::<ServerList>(request.body) {
                 Some(list) => {
                     self.generation.learn(list);
                     context.reply(reply_to, &[&to_body(&Empty {})]);
@@ -651,10 +651,10 @@ impl Service for Server {
             },
             // Another server is about to take over the tablets. A caller that were told to wait
             // would wait for this server.
-            (ServiceKind::Shard, ..) if self.leaves_by.is_some() => {
+            (Component::Shard, ..) if self.leaves_by.is_some() => {
                 context.refuse(reply_to, Status::Moved, 0, &[]);
             }
-            (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
+            (Component::Shard | Component::ShardControl, ..) => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
