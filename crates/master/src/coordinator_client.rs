@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode};
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_wire::Next;
@@ -39,8 +39,8 @@ pub struct CoordinatorClient {
     coordinators: KnownAddresses,
     /// The index of the coordinator to ask first.
     first: usize,
-    /// The timer that is used to ask again.
-    timer: u64,
+    /// The owner of its calls, and of the timer for questions that are asked again.
+    owner: OwnerId,
     questions: BTreeMap<QuestionId, Question>,
     asked: u64,
     /// Coordinators of another cluster that were met, one after the other.
@@ -61,15 +61,14 @@ enum State {
 }
 
 impl CoordinatorClient {
-    /// Returns a client of these coordinators. `timer` is the number of a timer that no
-    /// other component uses.
+    /// Returns a client of these coordinators. It alone uses this owner for calls and timers.
     #[must_use]
-    pub fn new(coordinators: impl Into<Addresses>, timer: u64) -> CoordinatorClient {
+    pub fn new(coordinators: impl Into<Addresses>, owner: impl Into<OwnerId>) -> CoordinatorClient {
         let coordinators = KnownAddresses::of(coordinators.into());
         CoordinatorClient {
             coordinators,
             first: 0,
-            timer,
+            owner: owner.into(),
             questions: BTreeMap::new(),
             asked: 0,
             strangers: 0,
@@ -122,7 +121,7 @@ impl CoordinatorClient {
             let coordinator = self.first;
             let Some(address) = self.coordinators.list().get(coordinator) else {
                 question.state = State::Due(now + WAIT_MAX);
-                context.set_timer(now + WAIT_MAX, self.timer);
+                context.set_timer(now + WAIT_MAX, self.owner);
                 continue;
             };
             let parts = [question.body.as_slice()];
@@ -172,7 +171,7 @@ impl CoordinatorClient {
         let extra = context.random().below(most.as_nanos() as u64) + 1;
         let at = context.now() + wait + Duration::from_nanos(extra);
         question.state = State::Due(at);
-        context.set_timer(at, self.timer);
+        context.set_timer(at, self.owner);
         // Unless another question has found that out already.
         let count = self.coordinators.list().len();
         if another && coordinator == self.first && count > 0 {
@@ -185,11 +184,8 @@ impl CoordinatorClient {
         CoordinatorReply::Later
     }
 
-    /// A timer has gone off; true if it was this one's.
-    pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        if number == self.timer {
-            self.ask_due_questions(context);
-        }
-        number == self.timer
+    /// Handles its timer: asks the questions that are due again.
+    pub fn on_timer(&mut self, context: &mut Context<'_>) {
+        self.ask_due_questions(context);
     }
 }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply};
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::names::{AddressUpdate, Addresses, Resolve};
 use thunderhead_simulator::{Options, Simulation};
 
@@ -46,8 +48,8 @@ impl Service for Asks {
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        self.coordinator.timer(context, number);
+    fn timer(&mut self, context: &mut Context<'_>, _: OwnerId) {
+        self.coordinator.on_timer(context);
     }
 }
 
@@ -75,8 +77,10 @@ fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
     let noted = Rc::clone(&answer);
     simulation.add_host("server", move |boot| {
         let named = Addresses::resolved(former.into(), Box::new(Moved(now)));
-        let asks =
-            Asks { coordinator: CoordinatorClient::new(named, 1), answer: Rc::clone(&noted) };
+        let asks = Asks {
+            coordinator: CoordinatorClient::new(named, OwnerId::only(Component::Node)),
+            answer: Rc::clone(&noted),
+        };
         Box::new(Node::new(boot.world, boot.transport, asks))
     });
     simulation.run_for(Duration::from_secs(10));

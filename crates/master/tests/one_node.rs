@@ -10,7 +10,9 @@ use thunderhead_log::{
 };
 use thunderhead_master::{Options, Shard};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
-use thunderhead_rpc::{CallError, CallId, Component, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::os;
 use thunderhead_wire::control::{
     self, Owned, OwnedSince, Recover, Recovered, Replicas, ShardStatus, Taken,
@@ -73,9 +75,9 @@ impl Service for All {
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        assert!(!self.shard.timer(context, 2 << 32), "that is another's");
-        assert!(self.shard.timer(context, number));
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        assert_eq!(owner.component(), Component::Shard);
+        self.shard.timer(context, owner);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

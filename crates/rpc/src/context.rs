@@ -1,6 +1,7 @@
 //! A service's view of its node.
 
 use crate::calls::{CallError, CallId, Calls, OutcomeReceiver};
+use crate::component::OwnerId;
 use crate::opcode::Opcode;
 use crate::tasks::TaskCaller;
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ pub(crate) struct State {
     /// The time, if the clock was read since bytes last arrived.
     pub(crate) fresh: Option<Time>,
     pub(crate) calls: Calls,
-    pub(crate) timers: Timers<u64>,
+    pub(crate) timers: Timers<OwnerId>,
     /// Its workers end when the node is dropped.
     pub(crate) world: World,
     pub(crate) tasks: Tasks,
@@ -229,9 +230,10 @@ impl Context<'_> {
         }
     }
 
-    /// Lets [`Service::timer`](crate::Service::timer) be called at a time, with this number.
-    pub fn set_timer(&mut self, at: Time, number: u64) -> TimerId {
-        self.state.timers.set(at, number)
+    /// Sets a timer: [`Service::timer`](crate::Service::timer) is called at this time, with this
+    /// owner.
+    pub fn set_timer(&mut self, at: Time, owner: impl Into<OwnerId>) -> TimerId {
+        self.state.timers.set(at, owner.into())
     }
 
     /// Cancels a timer.

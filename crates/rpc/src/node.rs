@@ -1,6 +1,7 @@
 //! A service on a transport, to which either world gives turns.
 
 use crate::calls::{CallError, CallId, Calls, FailedCall, OutcomeReceiver};
+use crate::component::OwnerId;
 use crate::context::{Context, ReplyTo, Request, State};
 use crate::opcode::Opcode;
 use crate::tasks::{self, TaskCaller};
@@ -34,9 +35,9 @@ pub trait Service {
         let _ = (context, call, outcome);
     }
 
-    /// Handles an expired timer.
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        let _ = (context, number);
+    /// Handles an expired timer of an owner.
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        let _ = (context, owner);
     }
 
     /// Ends a turn: all arrived messages are handled, and messages sent now leave together with the
@@ -165,9 +166,9 @@ impl<S: Service> Node<S> {
     fn go_off(&mut self, now: Time) {
         // All due timers are collected first: a timer that sets another one for this moment must
         // not prolong the turn for ever.
-        let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
-        for number in due {
-            self.with_service(|service, context| service.timer(context, number));
+        let due: Vec<OwnerId> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
+        for owner in due {
+            self.with_service(|service, context| service.timer(context, owner));
         }
     }
 

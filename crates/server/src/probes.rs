@@ -17,7 +17,7 @@
 //! its backup accepts nothing more.
 
 use crate::generation::{GenerationState, Identity};
-use crate::timers::Timer;
+use crate::owner::Owner;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_coordinator::{Probing, Rounds};
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
@@ -69,7 +69,7 @@ impl Probes {
         Probes {
             probing,
             rounds: Rounds::default(),
-            coordinator: CoordinatorClient::new(coordinators, Timer::ProbeAskAgain.number()),
+            coordinator: CoordinatorClient::new(coordinators, Owner::ProbesCoordinator),
             sent: BTreeMap::new(),
             fetching: None,
             reports: BTreeMap::new(),
@@ -120,24 +120,20 @@ impl Probes {
 
     fn set_timer(&mut self, context: &mut Context<'_>) {
         let pause = self.probing.pause(context.random());
-        context.set_timer(context.now() + pause, Timer::Probe.number());
+        context.set_timer(context.now() + pause, Owner::Probes);
     }
 
-    /// Handles a timer. Returns whether it was a timer of the probes.
-    pub(crate) fn timer(
-        &mut self,
-        context: &mut Context<'_>,
-        generation: &GenerationState,
-        number: u64,
-    ) -> bool {
-        if number != Timer::Probe.number() {
-            return self.coordinator.timer(context, number);
-        }
+    /// Handles its timer: the next probe is due.
+    pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, generation: &GenerationState) {
         self.set_timer(context);
         if let Some(identity) = generation.identity() {
             self.probe_next(context, generation, &identity);
         }
-        true
+    }
+
+    /// Handles the timer of its questions to the coordinators.
+    pub(crate) fn on_coordinator_timer(&mut self, context: &mut Context<'_>) {
+        self.coordinator.on_timer(context);
     }
 
     fn probe_next(

@@ -12,8 +12,8 @@ use crate::backup::Backup;
 use crate::followed::{Record, Recorder};
 use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
+use crate::owner::Owner;
 use crate::probes::{self, Probes, ReplyOutcome};
-use crate::timers::Timer;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
@@ -22,7 +22,7 @@ use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
-use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::command::CommandHeader;
@@ -109,10 +109,7 @@ impl Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
         Server {
             probes: (number == 0).then(probes),
-            coordinator: CoordinatorClient::new(
-                options.coordinators.clone(),
-                Timer::AskAgain.number(),
-            ),
+            coordinator: CoordinatorClient::new(options.coordinators.clone(), Owner::Coordinator),
             question: None,
             options,
             generation,
@@ -541,6 +538,17 @@ impl Server {
         }
     }
 
+    /// Handles an expired timer of the server itself.
+    fn membership_timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        match (Owner::of(owner), &mut self.probes) {
+            (Some(Owner::Coordinator), _) => self.coordinator.on_timer(context),
+            (Some(Owner::Probes), Some(probes)) => probes.on_timer(context, &self.generation),
+            (Some(Owner::ProbesCoordinator), Some(probes)) => probes.on_coordinator_timer(context),
+            // The end of the turn looks whether the wait is over.
+            (Some(Owner::Leaving), _) | (_, None) | (None, _) => {}
+        }
+    }
+
     /// Completes the work of this node. The node with the backup leaves last, because the other
     /// shards of the process may need the backup for updates that they have not answered yet. After
     /// the shared memory is released, nothing must be acknowledged that is only there.
@@ -551,8 +559,8 @@ impl Server {
         let by = *self.leaves_by.get_or_insert_with(|| {
             let by = context.now() + LEAVING;
             self.flushed_by = context.now() + FLUSHING;
-            context.set_timer(by, Timer::Leave.number());
-            context.set_timer(self.flushed_by, Timer::Flushed.number());
+            context.set_timer(by, Owner::Leaving);
+            context.set_timer(self.flushed_by, Owner::Leaving);
             by
         });
         let is_late = context.now() >= by || self.is_deposed;
@@ -693,23 +701,13 @@ impl Service for Server {
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        if let Some(shard) = &mut self.shard
-            && shard.timer(context, number)
-        {
-            return;
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        match (owner.component(), &mut self.shard, &mut self.backup) {
+            (Component::Shard, Some(shard), _) => shard.timer(context, owner),
+            (Component::Backup, _, Some(backup)) => backup.service.on_timer(),
+            (Component::Membership, ..) => self.membership_timer(context, owner),
+            _ => {}
         }
-        if let Some(backup) = &mut self.backup
-            && backup.service.timer(context, number)
-        {
-            return;
-        }
-        if let Some(probes) = &mut self.probes
-            && probes.timer(context, &self.generation, number)
-        {
-            return;
-        }
-        self.coordinator.timer(context, number);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

@@ -14,7 +14,7 @@ use thunderhead_log::{
     TableId, TabletRange, Version,
 };
 use thunderhead_master::Shard;
-use thunderhead_rpc::{CallError, CallId, Context, Node, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Node, OwnerId, Request, Service};
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_simulator::linearizability::{self, Action as Judged, Operation as Seen, Outcome};
@@ -111,9 +111,9 @@ pub(crate) struct User {
     ticks: Option<TimerId>,
 }
 
-const THINK: u64 = 1;
-const TICK: u64 = 2;
-const MAP: u64 = 3;
+const THINK: OwnerId = OwnerId::new(Component::Node, 1);
+const TICK: OwnerId = OwnerId::new(Component::Node, 2);
+const MAP: OwnerId = OwnerId::new(Component::Node, 3);
 
 impl User {
     pub(crate) fn new(session: Session, random: Random, seeing: Seeing) -> User {
@@ -287,9 +287,9 @@ impl Service for User {
         self.pump(context);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
         let now = context.now();
-        match number {
+        match owner {
             THINK => self.ask(context),
             MAP => {
                 let wrong = usize::from(self.random.chance(0.3));

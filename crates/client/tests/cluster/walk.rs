@@ -13,7 +13,9 @@ use thunderhead_client::{
 use thunderhead_log::{Recorder, TabletRange};
 use thunderhead_master::Shard;
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::Random;
 use thunderhead_simulator::{Options, Simulation, swarm};
 use thunderhead_wire::Status;
@@ -85,7 +87,8 @@ impl Walker {
             self.begin(now);
         }
         if let Some(at) = self.session.deadline() {
-            context.set_timer(at.max(now + Duration::from_micros(1)), 0);
+            let owner = OwnerId::only(Component::Node);
+            context.set_timer(at.max(now + Duration::from_micros(1)), owner);
         }
     }
 
@@ -115,7 +118,7 @@ impl Service for Walker {
         self.go_on(context);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, _: u64) {
+    fn timer(&mut self, context: &mut Context<'_>, _: OwnerId) {
         self.session.tick(context.now());
         self.go_on(context);
     }

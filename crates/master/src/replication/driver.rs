@@ -5,6 +5,7 @@ use super::messages::Outgoing;
 use super::{AwaitedAnswers, Replication, ReplicationStatus, Request, To};
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT, SENT_KILOBYTE};
+use crate::owner::Owner;
 use crate::parked::Parked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +15,6 @@ use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_wire::{ServerId, Status};
-
-/// The number of the manager's timer.
-const TIMER: u64 = (1 << 32) + 0x100;
 
 /// An unneeded turn is cancelled if it would come this soon. Later ones are rare.
 const SOON: Duration = Duration::from_millis(2);
@@ -132,11 +130,9 @@ impl ReplicationDriver {
         self.own
     }
 
-    pub(crate) fn timer(&mut self, number: u64) -> bool {
-        if number == TIMER {
-            self.timer = None;
-        }
-        number == TIMER
+    /// Handles its timer. The end of the turn does the work.
+    pub(crate) fn on_timer(&mut self) {
+        self.timer = None;
     }
 
     /// Sends the entries of the log's turn, and the messages that follow from immediate answers.
@@ -194,7 +190,7 @@ impl ReplicationDriver {
         if let Some((_, timer)) = self.timer.take() {
             context.cancel_timer(timer);
         }
-        self.timer = wanted.map(|at| (at, context.set_timer(at, TIMER)));
+        self.timer = wanted.map(|at| (at, context.set_timer(at, Owner::Replication)));
     }
 
     /// Sends a request; true if it was answered at once.

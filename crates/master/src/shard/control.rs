@@ -14,6 +14,7 @@
 //! and its remains are cleared away over several turns ([`crate::migration`]).
 
 use crate::migration::{EarlierCopy, Migrations};
+use crate::owner::Owner;
 use crate::parked::Answer;
 use crate::recovery::{AnswerEffect, Recoveries};
 use crate::replication::{AdoptedReplicas, OwnBackup};
@@ -29,12 +30,6 @@ use thunderhead_wire::control::{
     ShardStatus, ShardStatusOf, TabletStatus, Tablets,
 };
 use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRange, migration};
-
-/// Timers of a shard. Those of other components of a node have other numbers.
-pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
-pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
-const TIMER_WORK: u64 = (1 << 32) + 3;
-pub(crate) const TIMER_PARKED: u64 = (1 << 32) + 4;
 
 /// Microseconds that the coordinator waits if something is in the way.
 const IN_PROGRESS_US: u32 = 50_000;
@@ -120,6 +115,11 @@ impl Control {
         while self.remarks.len() > REMARKS_MAX {
             self.remarks.pop_front();
         }
+    }
+
+    /// Handles the timer of its work. The end of the turn does the work.
+    pub(crate) fn on_timer(&mut self) {
+        self.wakes_at = None;
     }
 
     /// Drops remarks about events of long ago.
@@ -448,20 +448,11 @@ impl Shard {
         self.log.release_adopted();
     }
 
-    /// Handles a timer that has gone off. Returns true if it was one of these.
-    pub(crate) fn control_timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        match number {
-            TIMER_LEASES => {
-                self.leases.begin_round();
-                let at = context.now() + self.options.check_leases_every;
-                context.set_timer(at, TIMER_LEASES);
-            }
-            // Turns do the work.
-            TIMER_WORK => self.control.wakes_at = None,
-            TIMER_PARKED => self.on_parked_timer(context),
-            _ => return self.coordinator.timer(context, number),
-        }
-        true
+    /// Begins a check of all leases, and sets the timer for the next one.
+    pub(crate) fn on_leases_timer(&mut self, context: &mut Context<'_>) {
+        self.leases.begin_round();
+        let at = context.now() + self.options.check_leases_every;
+        context.set_timer(at, Owner::Leases);
     }
 
     /// Does a slice of the work that goes on over turns.
@@ -591,7 +582,7 @@ impl Shard {
 fn wake(wakes_at: &mut Option<Time>, context: &mut Context<'_>, at: Time) {
     if wakes_at.is_none_or(|before| at < before) {
         *wakes_at = Some(at);
-        context.set_timer(at, TIMER_WORK);
+        context.set_timer(at, Owner::Work);
     }
 }
 
