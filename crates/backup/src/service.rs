@@ -54,7 +54,7 @@ use pages::Pages;
 use recovery::Recoveries;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, OwnerId, ReplyTo, Request};
+use thunderhead_rpc::{Component, Context, Opcode, OwnerId, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
     BackupStatus, Empty, HeadOf, Inventory, InventoryOf, MastersAfter, MastersHere, OfMaster,
@@ -306,11 +306,6 @@ impl Service {
             }
             Done::Body(body) => context.reply(reply_to, &[&body]),
         }
-    }
-
-    /// Handles no replies: the service makes no calls.
-    pub fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) -> bool {
-        false
     }
 
     /// Handles its timer. The end of the turn does the work.

@@ -26,9 +26,7 @@ pub struct QuestionId(u64);
 /// The effect of the reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoordinatorReply {
-    /// It was not made here.
-    NotOurs,
-    /// The question will be asked again.
+    /// No question is answered by it. Its question will be asked again.
     Later,
     /// A question is answered, or refused for good.
     Answered(QuestionId, Result<Vec<u8>, CallError>),
@@ -124,13 +122,13 @@ impl CoordinatorClient {
                 context.set_timer(now + WAIT_MAX, self.owner);
                 continue;
             };
-            let parts = [question.body.as_slice()];
-            let call = context.call(*address, question.opcode, &parts, Some(question.timeout));
+            let (parts, timeout) = ([question.body.as_slice()], Some(question.timeout));
+            let call = context.call(self.owner, *address, question.opcode, &parts, timeout);
             question.state = State::Asked { call, coordinator };
         }
     }
 
-    /// Takes the reply to a call.
+    /// Takes the outcome of a call of this client.
     pub fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -143,7 +141,7 @@ impl CoordinatorClient {
             }
             _ => None,
         });
-        let Some((id, question, coordinator)) = ours else { return CoordinatorReply::NotOurs };
+        let Some((id, question, coordinator)) = ours else { return CoordinatorReply::Later };
         match &outcome {
             Err(error) if error.is_of_another_cluster() => self.strangers += 1,
             _ => self.strangers = 0,

@@ -644,19 +644,26 @@ impl Shard {
         }
     }
 
-    /// Takes the reply to a call. Returns true if the shard made the call.
+    /// Takes the outcome of a call that an owner of [`Component::Shard`] made.
     pub fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> bool {
-        if let Some(driver) = &mut self.replication
-            && driver.reply(context.now(), call, outcome)
-        {
-            return true;
+    ) {
+        match Owner::of(owner) {
+            Some(Owner::Replication) => {
+                if let Some(driver) = &mut self.replication {
+                    driver.reply(context.now(), call, outcome);
+                }
+            }
+            Some(Owner::Migration) => self.control.migrations.reply(context, call, outcome),
+            Some(Owner::Recovery) => self.control.on_fetch_reply(context, call, outcome),
+            Some(Owner::Coordinator) => self.on_coordinator_reply(context, call, outcome),
+            // They make no calls.
+            Some(Owner::Leases | Owner::Work | Owner::Parked) | None => {}
         }
-        self.control_reply(context, call, outcome)
     }
 
     /// Handles an expired timer of an owner of [`Component::Shard`].
@@ -741,10 +748,11 @@ impl Service for Shard {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        Shard::reply(self, context, call, outcome);
+        Shard::reply(self, context, owner, call, outcome);
     }
 
     fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {

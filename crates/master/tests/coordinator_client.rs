@@ -38,6 +38,7 @@ impl Service for Asks {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        _: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {

@@ -65,13 +65,15 @@ impl Service for All {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
         if self.recover == Some(call) {
             outcome.unwrap();
         } else {
-            assert!(self.shard.reply(context, call, outcome), "only the shard makes calls");
+            assert_eq!(owner.component(), Component::Shard);
+            self.shard.reply(context, owner, call, outcome);
         }
     }
 
@@ -102,7 +104,13 @@ impl Service for All {
                 segments: segments.collect(),
             };
             let body = control::to_body(&recover);
-            self.recover = Some(context.call(self.own, Opcode::Recover, &[&body], None));
+            self.recover = Some(context.call(
+                OwnerId::only(Component::Node),
+                self.own,
+                Opcode::Recover,
+                &[&body],
+                None,
+            ));
         }
         self.shard.turn_over(context);
     }

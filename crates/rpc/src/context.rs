@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub(crate) task_caller: TaskCaller,
     /// Calls that failed before they were sent. Their outcomes are delivered at the end of the
     /// turn.
-    pub(crate) failed: Vec<(CallId, CallError)>,
+    pub(crate) failed: Vec<(OwnerId, CallId, CallError)>,
     pub(crate) failures: u64,
     pub(crate) is_simulated: bool,
     /// The cost of this turn's messages, as far as they were charged.
@@ -200,9 +200,24 @@ impl Context<'_> {
         send(self.transport, to.connection, &head, parts);
     }
 
-    /// Calls a server; [`Service::reply`](crate::Service::reply) receives the outcome.
+    /// Calls a server. [`Service::reply`](crate::Service::reply) receives the outcome, with this
+    /// owner.
+    #[inline]
     pub fn call(
         &mut self,
+        owner: impl Into<OwnerId>,
+        to: SocketAddr,
+        opcode: Opcode,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+    ) -> CallId {
+        self.call_for(owner.into(), to, opcode, parts, timeout)
+    }
+
+    /// The same for all types of owners, so that the program has it once.
+    fn call_for(
+        &mut self,
+        owner: OwnerId,
         to: SocketAddr,
         opcode: Opcode,
         parts: &[&[u8]],
@@ -216,14 +231,14 @@ impl Context<'_> {
             code,
             parts,
             timing,
-            OutcomeReceiver::Service,
+            OutcomeReceiver::Service(owner),
         ) {
             Ok(id) => id,
             Err((error, _)) => {
                 // Ids from the top never belong to real calls.
                 self.state.failures += 1;
                 let id = CallId(u64::MAX - self.state.failures);
-                self.state.failed.push((id, error));
+                self.state.failed.push((owner, id, error));
                 self.state.world.alarm.ring();
                 id
             }

@@ -25,14 +25,15 @@ pub trait Service {
     /// Handles a request. It may be answered now, later, or never.
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>);
 
-    /// Handles the outcome of a call.
+    /// Handles the outcome of a call that an owner made.
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        let _ = (context, call, outcome);
+        let _ = (context, owner, call, outcome);
     }
 
     /// Handles an expired timer of an owner.
@@ -155,8 +156,8 @@ impl<S: Service> Node<S> {
             self.make_calls();
         }
         if !self.state.failed.is_empty() {
-            for (id, error) in std::mem::take(&mut self.state.failed) {
-                self.with_service(|service, context| service.reply(context, id, Err(error)));
+            for (owner, id, error) in std::mem::take(&mut self.state.failed) {
+                self.with_service(|service, context| service.reply(context, owner, id, Err(error)));
             }
         }
         busy
@@ -191,7 +192,7 @@ impl<S: Service> Node<S> {
 fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: FailedCall) {
     let (id, outcome_for, error) = ended;
     match outcome_for {
-        OutcomeReceiver::Service => service.reply(context, id, Err(error)),
+        OutcomeReceiver::Service(owner) => service.reply(context, owner, id, Err(error)),
         OutcomeReceiver::Slot(slot) => tasks::deliver(&slot, Err(error)),
     }
 }
@@ -302,7 +303,9 @@ fn reply<S: Service>(
     let Some(call) = calls.take(head.id()) else { return };
     let outcome = outcome(head, body);
     match call.outcome_for {
-        OutcomeReceiver::Service => service.reply(context, CallId(head.id()), outcome),
+        OutcomeReceiver::Service(owner) => {
+            service.reply(context, owner, CallId(head.id()), outcome)
+        }
         OutcomeReceiver::Slot(slot) => tasks::deliver(&slot, outcome),
     }
 }

@@ -101,10 +101,16 @@ impl Service for Eager {
 
     fn timer(&mut self, context: &mut Context<'_>, _: OwnerId) {
         let parts: [&[u8]; 2] = [&8u32.to_le_bytes(), &BODY];
-        context.call(self.to, Opcode::Echo, &parts, None);
+        context.call(OwnerId::only(Component::Node), self.to, Opcode::Echo, &parts, None);
     }
 
-    fn reply(&mut self, _: &mut Context<'_>, _: CallId, outcome: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        _: &mut Context<'_>,
+        _: OwnerId,
+        _: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
         self.outcomes.push(outcome.map(<[u8]>::len));
     }
 

@@ -23,9 +23,9 @@ use thunderhead_coordinator::{Probing, Rounds};
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::names::Addresses;
+use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
-use thunderhead_wire::{ServerId, Status};
 
 /// The most probes, and reports, that wait for answers at once.
 const PROBES_MAX: usize = 16;
@@ -51,17 +51,6 @@ pub(crate) struct Probes {
     has_warned: bool,
     /// This server ends: its backup accepts nothing more.
     is_leaving: bool,
-}
-
-/// The result of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyOutcome {
-    /// The call was not made by the probes.
-    NotOurs,
-    /// The call was made by the probes.
-    Ours,
-    /// The call was made by the probes, and the cluster has declared this server crashed.
-    Deposed,
 }
 
 impl Probes {
@@ -167,39 +156,45 @@ impl Probes {
             list_version: list.version,
         };
         let timeout = Some(self.probing.timeout);
-        let call = context.call(to, Opcode::Probe, &[&to_body(&probe)], timeout);
+        let call = context.call(Owner::Probes, to, Opcode::Probe, &[&to_body(&probe)], timeout);
         self.sent.insert(call, (next, info.generation));
     }
 
-    /// Handles the reply to a call, or its failure.
-    pub(crate) fn reply(
+    /// Takes the outcome of the call with a probe.
+    pub(crate) fn on_probe_reply(
         &mut self,
         context: &mut Context<'_>,
         generation: &GenerationState,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> ReplyOutcome {
+    ) {
         if let Some(whom) = self.sent.remove(&call) {
             self.probed(context, generation, whom, outcome);
-            return ReplyOutcome::Ours;
         }
-        match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::NotOurs => return ReplyOutcome::NotOurs,
-            CoordinatorReply::Later => {}
-            CoordinatorReply::Answered(question, answer) => {
-                self.reports.remove(&question);
-                if self.fetching == Some(question) {
-                    self.fetching = None;
-                    if let Some(list) = answer.as_ref().ok().and_then(|body| of_body(body)) {
-                        generation.learn(list);
-                    }
-                }
-                if let Err(CallError::Refused { status: Status::Deposed, .. }) = answer {
-                    return ReplyOutcome::Deposed;
-                }
+    }
+
+    /// Takes the outcome of a call to a coordinator. Returns the error of a question that is
+    /// refused.
+    pub(crate) fn on_coordinator_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        generation: &GenerationState,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> Result<(), CallError> {
+        let CoordinatorReply::Answered(question, answer) =
+            self.coordinator.reply(context, call, outcome)
+        else {
+            return Ok(());
+        };
+        self.reports.remove(&question);
+        if self.fetching == Some(question) {
+            self.fetching = None;
+            if let Some(list) = answer.as_ref().ok().and_then(|body| of_body(body)) {
+                generation.learn(list);
             }
         }
-        ReplyOutcome::Ours
+        answer.map(|_| ())
     }
 
     /// Handles the answer to a probe, or its failure.

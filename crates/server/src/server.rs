@@ -13,7 +13,7 @@ use crate::followed::{Record, Recorder};
 use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
 use crate::owner::Owner;
-use crate::probes::{self, Probes, ReplyOutcome};
+use crate::probes::{self, Probes};
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
@@ -538,6 +538,51 @@ impl Server {
         }
     }
 
+    /// Takes the outcome of a call of the server itself.
+    fn membership_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        owner: OwnerId,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        let generation = &self.generation;
+        match (Owner::of(owner), &mut self.probes) {
+            (Some(Owner::Coordinator), _) => self.on_coordinator_reply(context, call, outcome),
+            (Some(Owner::Probes), Some(probes)) => {
+                probes.on_probe_reply(context, generation, call, outcome);
+            }
+            (Some(Owner::ProbesCoordinator), Some(probes)) => {
+                let answer = probes.on_coordinator_reply(context, generation, call, outcome);
+                if let Err(CallError::Refused { status: Status::Deposed, .. }) = answer {
+                    self.deposed();
+                }
+            }
+            (Some(Owner::Leaving) | None, _) | (_, None) => {}
+        }
+    }
+
+    /// Takes the outcome of a call to a coordinator, by which the server registers or enlists.
+    fn on_coordinator_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        match self.coordinator.reply(context, call, outcome) {
+            CoordinatorReply::Answered(question, answer) if Some(question) == self.question => {
+                self.question = None;
+                self.answered(context, answer);
+            }
+            CoordinatorReply::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
+            CoordinatorReply::Later if self.warns_from <= context.now() => {
+                self.warns_from = context.now() + WARN_EVERY;
+                tracing::warn!("no coordinator that leads has answered yet; asking again");
+            }
+            _ => {}
+        }
+    }
+
     /// Handles an expired timer of the server itself.
     fn membership_timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
         match (Owner::of(owner), &mut self.probes) {
@@ -545,7 +590,7 @@ impl Server {
             (Some(Owner::Probes), Some(probes)) => probes.on_timer(context, &self.generation),
             (Some(Owner::ProbesCoordinator), Some(probes)) => probes.on_coordinator_timer(context),
             // The end of the turn looks whether the wait is over.
-            (Some(Owner::Leaving), _) | (_, None) | (None, _) => {}
+            (Some(Owner::Leaving) | None, _) | (_, None) => {}
         }
     }
 
@@ -672,31 +717,13 @@ impl Service for Server {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        if let Some(shard) = &mut self.shard
-            && shard.reply(context, call, outcome)
-        {
-            return;
-        }
-        if let Some(probes) = &mut self.probes {
-            match probes.reply(context, &self.generation, call, outcome) {
-                ReplyOutcome::NotOurs => {}
-                ReplyOutcome::Ours => return,
-                ReplyOutcome::Deposed => return self.deposed(),
-            }
-        }
-        match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::Answered(question, answer) if Some(question) == self.question => {
-                self.question = None;
-                self.answered(context, answer);
-            }
-            CoordinatorReply::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
-            CoordinatorReply::Later if self.warns_from <= context.now() => {
-                self.warns_from = context.now() + WARN_EVERY;
-                tracing::warn!("no coordinator that leads has answered yet; asking again");
-            }
+        match (owner.component(), &mut self.shard) {
+            (Component::Shard, Some(shard)) => shard.reply(context, owner, call, outcome),
+            (Component::Membership, _) => self.membership_reply(context, owner, call, outcome),
             _ => {}
         }
     }

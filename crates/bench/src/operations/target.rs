@@ -199,10 +199,11 @@ impl Service for Both {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        self.shard.reply(context, call, outcome);
+        self.shard.reply(context, owner, call, outcome);
     }
 
     fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {

@@ -317,8 +317,14 @@ impl Service for Minding {
         self.shard.request(context, request);
     }
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, to: Result<&[u8], CallError>) {
-        Service::reply(&mut self.shard, context, call, to);
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        owner: OwnerId,
+        call: CallId,
+        to: Result<&[u8], CallError>,
+    ) {
+        Service::reply(&mut self.shard, context, owner, call, to);
     }
 
     fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {

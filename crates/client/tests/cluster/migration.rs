@@ -138,9 +138,15 @@ impl Service for Enlisting {
         }
     }
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, it: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        owner: OwnerId,
+        call: CallId,
+        it: Result<&[u8], CallError>,
+    ) {
         if let Some(shard) = &mut self.shard {
-            shard.reply(context, call, it);
+            shard.reply(context, owner, call, it);
         }
     }
 

@@ -111,6 +111,8 @@ pub(crate) struct User {
     ticks: Option<TimerId>,
 }
 
+/// The owners of calls and timers.
+const CALLS: OwnerId = OwnerId::only(Component::Node);
 const THINK: OwnerId = OwnerId::new(Component::Node, 1);
 const TICK: OwnerId = OwnerId::new(Component::Node, 2);
 const MAP: OwnerId = OwnerId::new(Component::Node, 3);
@@ -196,7 +198,7 @@ impl User {
         while let Some(output) = self.session.next_output() {
             match output {
                 Output::Call { number, to, opcode, body, timeout } => {
-                    let id = context.call(to, opcode, &[&body], Some(timeout));
+                    let id = context.call(CALLS, to, opcode, &[&body], Some(timeout));
                     self.calls.insert(id, number);
                 }
                 Output::Learn => {
@@ -278,6 +280,7 @@ impl Service for User {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        _: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {

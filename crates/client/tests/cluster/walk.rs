@@ -25,6 +25,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const OBJECTS: u64 = 600;
 
+/// The owner of the walker's calls and timers.
+const OWNER: OwnerId = OwnerId::only(Component::Node);
+
 /// The beginning of each tablet, and which of two shards has it.
 type Layout = Rc<RefCell<BTreeMap<u64, usize>>>;
 
@@ -76,7 +79,7 @@ impl Walker {
         loop {
             while let Some(output) = self.session.next_output() {
                 let Output::Call { number, to, opcode, body, timeout } = output else { panic!() };
-                let id = context.call(to, opcode, &[&body], Some(timeout));
+                let id = context.call(OWNER, to, opcode, &[&body], Some(timeout));
                 self.calls.insert(id, number);
             }
             let Some((_, mut results)) = self.session.next_done() else { break };
@@ -87,8 +90,7 @@ impl Walker {
             self.begin(now);
         }
         if let Some(at) = self.session.deadline() {
-            let owner = OwnerId::only(Component::Node);
-            context.set_timer(at.max(now + Duration::from_micros(1)), owner);
+            context.set_timer(at.max(now + Duration::from_micros(1)), OWNER);
         }
     }
 
@@ -111,7 +113,13 @@ impl Service for Walker {
 
     fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, to: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        _: OwnerId,
+        call: CallId,
+        to: Result<&[u8], CallError>,
+    ) {
         if let Some(number) = self.calls.remove(&call) {
             self.session.answered(context.now(), number, to);
         }

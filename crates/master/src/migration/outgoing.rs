@@ -25,6 +25,7 @@
 //! Before *given* this shard can cancel the migration by itself and serve the tablet again: until
 //! then the other master only hides its copy.
 
+use crate::owner::Owner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use thunderhead_log::{Cursor, Log, Object};
@@ -381,7 +382,13 @@ impl Outgoing {
                 continue;
             }
             let to = self.task.address;
-            let call = context.call(to, Opcode::MigrateIn, &[&message.body], Some(TIMEOUT));
+            let call = context.call(
+                Owner::Migration,
+                to,
+                Opcode::MigrateIn,
+                &[&message.body],
+                Some(TIMEOUT),
+            );
             message.state = State::Asked(call);
         }
         if again {

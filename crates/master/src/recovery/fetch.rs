@@ -9,6 +9,7 @@
 //! If a log is taken back and the backup is in the same process, the backup hands over the memory
 //! that it has read the replica into: no bytes are copied, and no message is sent.
 
+use crate::owner::Owner;
 use crate::replication::{LocalReplica, OwnBackup, ReplicaBytes};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -182,7 +183,8 @@ impl Fetch {
                 LocalReplica::ByMessage => {}
             }
         }
-        let call = context.call(address, Opcode::RecoveryData, &[head.as_bytes()], Some(timeout));
+        let (parts, timeout) = ([head.as_bytes()], Some(timeout));
+        let call = context.call(Owner::Recovery, address, Opcode::RecoveryData, &parts, timeout);
         self.state = State::Asked(call);
         AskResult::Sent
     }

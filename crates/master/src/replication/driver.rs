@@ -99,17 +99,11 @@ impl ReplicationDriver {
         }
     }
 
-    /// Takes the reply to a call. Returns true if this driver made the call.
-    pub(crate) fn reply(
-        &mut self,
-        now: Time,
-        call: CallId,
-        outcome: Result<&[u8], CallError>,
-    ) -> bool {
-        let Some(number) = self.calls.remove(&call) else { return false };
+    /// Takes the outcome of a call.
+    pub(crate) fn reply(&mut self, now: Time, call: CallId, outcome: Result<&[u8], CallError>) {
+        let Some(number) = self.calls.remove(&call) else { return };
         self.replication.answered(now, number, outcome);
         self.status = self.replication.status();
-        true
     }
 
     /// Takes the coordinator's answer to a question. Returns true if it was one of these.
@@ -230,7 +224,7 @@ impl ReplicationDriver {
                 let call = self.replication.send_pieces(outgoing, |pieces| {
                     let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
                     context.count_work(SENT_KILOBYTE * (bytes / 1024) as u32);
-                    context.call(address, opcode, pieces, timeout)
+                    context.call(Owner::Replication, address, opcode, pieces, timeout)
                 });
                 let Some(call) = call else { return true };
                 self.calls.insert(call, number);

@@ -117,6 +117,19 @@ impl Control {
         }
     }
 
+    /// Takes the outcome of a call by which a recovery fetches a piece.
+    pub(crate) fn on_fetch_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        if self.recoveries.reply(context, call, outcome) {
+            let bytes = outcome.map_or(0, <[u8]>::len);
+            context.charge(FETCHED_KILOBYTE * (bytes / 1024) as u32);
+        }
+    }
+
     /// Handles the timer of its work. The end of the turn does the work.
     pub(crate) fn on_timer(&mut self) {
         self.wakes_at = None;
@@ -387,31 +400,23 @@ impl Shard {
         }
     }
 
-    /// Takes the reply to a call. Returns true if a component of the control plane made the call.
-    pub(crate) fn control_reply(
+    /// Takes the outcome of a call to a coordinator, and passes on its answer to a question.
+    pub(crate) fn on_coordinator_reply(
         &mut self,
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> bool {
+    ) {
         use crate::coordinator_client::CoordinatorReply;
-        if self.control.migrations.reply(context, call, outcome) {
-            return true;
-        }
-        if self.control.recoveries.reply(context, call, outcome) {
-            let bytes = outcome.map_or(0, <[u8]>::len);
-            context.charge(FETCHED_KILOBYTE * (bytes / 1024) as u32);
-            return true;
-        }
-        let (question, answer) = match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::NotOurs => return false,
-            CoordinatorReply::Later => return true,
-            CoordinatorReply::Answered(question, answer) => (question, answer),
+        let CoordinatorReply::Answered(question, answer) =
+            self.coordinator.reply(context, call, outcome)
+        else {
+            return;
         };
         if let Some(driver) = &mut self.replication
             && driver.answered(context.now(), question, &answer)
         {
-            return true;
+            return;
         }
         if !self.leases.answered(&mut self.clients, question, &answer) {
             let Shard { control, log, clients, leases, .. } = self;
@@ -426,7 +431,6 @@ impl Shard {
                 context.alarm().ring();
             }
         }
-        true
     }
 
     /// Maintains the replicas of adopted segments, and gives the segments to the cleaners, once the

@@ -95,10 +95,12 @@ impl rpc::Service for Master {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        assert!(self.shard.reply(context, call, outcome), "all calls are the shard's");
+        assert_eq!(owner.component(), Component::Shard, "all calls are the shard's");
+        self.shard.reply(context, owner, call, outcome);
     }
 
     fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
