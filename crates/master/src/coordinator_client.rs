@@ -29,7 +29,14 @@ pub enum CoordinatorReply {
     /// No question is answered by it. Its question will be asked again.
     Later,
     /// A question is answered, or refused for good.
-    Answered(QuestionId, Result<Vec<u8>, CallError>),
+    Answered {
+        /// The owner that asked.
+        asker: OwnerId,
+        /// Its question.
+        question: QuestionId,
+        /// The body of the answer, or the refusal.
+        answer: Result<Vec<u8>, CallError>,
+    },
 }
 
 /// Asks the coordinator that leads.
@@ -46,6 +53,7 @@ pub struct CoordinatorClient {
 }
 
 struct Question {
+    asker: OwnerId,
     opcode: Opcode,
     body: Vec<u8>,
     timeout: Duration,
@@ -85,15 +93,22 @@ impl CoordinatorClient {
         self.strangers >= self.coordinators.list().len() && self.strangers > 0
     }
 
-    /// Asks something.
-    pub fn ask(&mut self, context: &mut Context<'_>, opcode: Opcode, body: Vec<u8>) -> QuestionId {
-        self.ask_within(context, opcode, body, TIMEOUT)
+    /// Asks something for an owner, which [`CoordinatorClient::reply`] names with the answer.
+    pub fn ask(
+        &mut self,
+        context: &mut Context<'_>,
+        asker: impl Into<OwnerId>,
+        opcode: Opcode,
+        body: Vec<u8>,
+    ) -> QuestionId {
+        self.ask_within(context, asker, opcode, body, TIMEOUT)
     }
 
-    /// Asks something, and each coordinator for no longer than this.
+    /// Like [`ask`](Self::ask), but waits for each coordinator for no longer than this.
     pub fn ask_within(
         &mut self,
         context: &mut Context<'_>,
+        asker: impl Into<OwnerId>,
         opcode: Opcode,
         body: Vec<u8>,
         timeout: Duration,
@@ -101,7 +116,8 @@ impl CoordinatorClient {
         self.asked += 1;
         let id = QuestionId(self.asked);
         let state = State::Due(context.now());
-        self.questions.insert(id, Question { opcode, body, timeout, failures: 0, state });
+        let asker = asker.into();
+        self.questions.insert(id, Question { asker, opcode, body, timeout, failures: 0, state });
         self.ask_due_questions(context);
         id
     }
@@ -160,8 +176,10 @@ impl CoordinatorClient {
             Err(CallError::UnknownStatus(_) | CallError::TooLong) => (None, false),
         };
         let Some(wait) = asked else {
+            let asker = question.asker;
             self.questions.remove(&id);
-            return CoordinatorReply::Answered(id, outcome.map(<[u8]>::to_vec));
+            let answer = outcome.map(<[u8]>::to_vec);
+            return CoordinatorReply::Answered { asker, question: id, answer };
         };
         question.failures += 1;
         let failures = question.failures;

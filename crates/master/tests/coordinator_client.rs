@@ -22,6 +22,9 @@ impl Service for Leader {
     }
 }
 
+/// The owner of the question and of its calls.
+const OWNER: OwnerId = OwnerId::only(Component::Node);
+
 /// Asks one question and notes the answer.
 struct Asks {
     coordinator: CoordinatorClient,
@@ -30,7 +33,7 @@ struct Asks {
 
 impl Service for Asks {
     fn start(&mut self, context: &mut Context<'_>) {
-        self.coordinator.ask(context, Opcode::ClusterStatus, b"{}".to_vec());
+        self.coordinator.ask(context, OWNER, Opcode::ClusterStatus, b"{}".to_vec());
     }
 
     fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
@@ -42,7 +45,7 @@ impl Service for Asks {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        if let CoordinatorReply::Answered(_, answer) =
+        if let CoordinatorReply::Answered { answer, .. } =
             self.coordinator.reply(context, call, outcome)
         {
             *self.answer.borrow_mut() = Some(answer.unwrap());
@@ -78,10 +81,8 @@ fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
     let noted = Rc::clone(&answer);
     simulation.add_host("server", move |boot| {
         let named = Addresses::resolved(former.into(), Box::new(Moved(now)));
-        let asks = Asks {
-            coordinator: CoordinatorClient::new(named, OwnerId::only(Component::Node)),
-            answer: Rc::clone(&noted),
-        };
+        let asks =
+            Asks { coordinator: CoordinatorClient::new(named, OWNER), answer: Rc::clone(&noted) };
         Box::new(Node::new(boot.world, boot.transport, asks))
     });
     simulation.run_for(Duration::from_secs(10));

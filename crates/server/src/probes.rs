@@ -182,11 +182,8 @@ impl Probes {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> Result<(), CallError> {
-        let CoordinatorReply::Answered(question, answer) =
-            self.coordinator.reply(context, call, outcome)
-        else {
-            return Ok(());
-        };
+        let reply = self.coordinator.reply(context, call, outcome);
+        let CoordinatorReply::Answered { question, answer, .. } = reply else { return Ok(()) };
         self.reports.remove(&question);
         if self.fetching == Some(question) {
             self.fetching = None;
@@ -259,14 +256,15 @@ impl Probes {
         tracing::debug!(%server, generation, why, "a server does not answer");
         let by = (identity.server, identity.generation);
         let body = to_body(&Suspect { server, generation, by, why });
-        let question = self.coordinator.ask(context, Opcode::Suspect, body);
+        let question = self.coordinator.ask(context, Owner::Probes, Opcode::Suspect, body);
         self.reports.insert(question, whom);
     }
 
     /// Fetches the list of servers, because another program knows a newer one.
     pub(crate) fn fetch_list(&mut self, context: &mut Context<'_>) {
         if self.fetching.is_none() {
-            let question = self.coordinator.ask(context, Opcode::ServerList, to_body(&Empty {}));
+            let (asker, body) = (Owner::Probes, to_body(&Empty {}));
+            let question = self.coordinator.ask(context, asker, Opcode::ServerList, body);
             self.fetching = Some(question);
         }
     }

@@ -217,7 +217,7 @@ impl Server {
                 let followed = known.map_or_else(Default::default, |_| self.generation.followed());
                 let register = Register { known, nonce, place, address, newest_format, followed };
                 let body = to_body(&register);
-                self.question = Some(self.coordinator.ask(context, Opcode::Register, body));
+                self.ask(context, Opcode::Register, body);
             }
             Err(why) => self.fail(why),
         }
@@ -250,7 +250,13 @@ impl Server {
             newest_format: self.options.newest_format,
             followed: self.generation.followed(),
         });
-        self.question = Some(self.coordinator.ask(context, Opcode::Enlist, body));
+        self.ask(context, Opcode::Enlist, body);
+    }
+
+    /// Asks the coordinators the question that the server needs an answer to now.
+    fn ask(&mut self, context: &mut Context<'_>, opcode: Opcode, body: Vec<u8>) {
+        let question = self.coordinator.ask(context, Owner::Coordinator, opcode, body);
+        self.question = Some(question);
     }
 
     /// Handles a coordinator's answer to the present question.
@@ -570,7 +576,9 @@ impl Server {
         outcome: Result<&[u8], CallError>,
     ) {
         match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::Answered(question, answer) if Some(question) == self.question => {
+            CoordinatorReply::Answered { question, answer, .. }
+                if Some(question) == self.question =>
+            {
                 self.question = None;
                 self.answered(context, answer);
             }

@@ -106,17 +106,16 @@ impl ReplicationDriver {
         self.status = self.replication.status();
     }
 
-    /// Takes the coordinator's answer to a question. Returns true if it was one of these.
+    /// Takes the coordinator's answer to a question.
     pub(crate) fn answered(
         &mut self,
         now: Time,
         question: QuestionId,
         answer: &Result<Vec<u8>, CallError>,
-    ) -> bool {
-        let Some(number) = self.questions.remove(&question) else { return false };
+    ) {
+        let Some(number) = self.questions.remove(&question) else { return };
         self.replication.answered(now, number, answer.as_deref().map_err(|error| *error));
         self.status = self.replication.status();
-        true
     }
 
     /// The server that it is part of.
@@ -231,7 +230,8 @@ impl ReplicationDriver {
             }
             (To::Coordinator, _) => {
                 let body = outgoing.request.body;
-                let question = coordinator.ask_within(context, opcode, body, REPLICATE_TIMEOUT);
+                let (asker, timeout) = (Owner::Replication, REPLICATE_TIMEOUT);
+                let question = coordinator.ask_within(context, asker, opcode, body, timeout);
                 self.questions.insert(question, number);
             }
         }

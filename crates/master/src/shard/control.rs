@@ -13,6 +13,7 @@
 //! bad range, before any tablet is dropped. A part of a tablet goes only at the end of a migration,
 //! and its remains are cleared away over several turns ([`crate::migration`]).
 
+use crate::coordinator_client::{CoordinatorReply, QuestionId};
 use crate::migration::{EarlierCopy, Migrations};
 use crate::owner::Owner;
 use crate::parked::Answer;
@@ -400,36 +401,44 @@ impl Shard {
         }
     }
 
-    /// Takes the outcome of a call to a coordinator, and passes on its answer to a question.
+    /// Takes the outcome of a call to a coordinator, and gives an answer to its asker.
     pub(crate) fn on_coordinator_reply(
         &mut self,
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        use crate::coordinator_client::CoordinatorReply;
-        let CoordinatorReply::Answered(question, answer) =
-            self.coordinator.reply(context, call, outcome)
-        else {
-            return;
-        };
-        if let Some(driver) = &mut self.replication
-            && driver.answered(context.now(), question, &answer)
-        {
-            return;
+        let reply = self.coordinator.reply(context, call, outcome);
+        let CoordinatorReply::Answered { asker, question, answer } = reply else { return };
+        match Owner::of(asker) {
+            Some(Owner::Replication) => {
+                if let Some(driver) = &mut self.replication {
+                    driver.answered(context.now(), question, &answer);
+                }
+            }
+            Some(Owner::Leases) => self.leases.answered(&mut self.clients, question, &answer),
+            Some(Owner::Recovery) => self.on_recovery_answered(context, question, &answer),
+            // They ask nothing.
+            Some(Owner::Coordinator | Owner::Migration | Owner::Work | Owner::Parked) | None => {}
         }
-        if !self.leases.answered(&mut self.clients, question, &answer) {
-            let Shard { control, log, clients, leases, .. } = self;
-            let answered =
-                control.recoveries.answered(log, clients, question, &answer, context.now());
-            if answered != AnswerEffect::NotOurs {
-                leases.begin_anew();
-            }
-            self.see_to_adopted();
-            if answered == AnswerEffect::Parted {
-                self.control.sweep = Some(Cursor::default());
-                context.alarm().ring();
-            }
+    }
+
+    /// Handles the coordinator's answer to the report of a recovery.
+    fn on_recovery_answered(
+        &mut self,
+        context: &mut Context<'_>,
+        question: QuestionId,
+        answer: &Result<Vec<u8>, CallError>,
+    ) {
+        let Shard { control, log, clients, leases, .. } = self;
+        let answered = control.recoveries.answered(log, clients, question, answer, context.now());
+        if answered != AnswerEffect::NotOurs {
+            leases.begin_anew();
+        }
+        self.see_to_adopted();
+        if answered == AnswerEffect::Parted {
+            self.control.sweep = Some(Cursor::default());
+            context.alarm().ring();
         }
     }
 
