@@ -34,6 +34,7 @@ use crate::question::{Question, Reply, id_of, is_served, table_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
@@ -41,9 +42,8 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{ClusterId, Next, Status, TableId};
 
-/// The shortest and the longest wait before a question without an answer is sent again.
-const WAIT_MIN: Duration = Duration::from_millis(4);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+/// The limits of the waits before a question without an answer is sent again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(4), Duration::from_millis(500));
 
 /// How long to wait for an answer that concerns the map or the lease.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -721,7 +721,7 @@ impl Session {
 
     /// Returns the next wait: twice as long after every failure, with a random part.
     fn backoff(&mut self, it: &mut Pending) -> Duration {
-        let most = WAIT_MIN.saturating_mul(1 << it.failures.min(16)).min(WAIT_MAX);
+        let most = BACKOFF.limit(it.failures);
         it.failures += 1;
         most / 2 + Duration::from_nanos(self.random.below(most.as_nanos() as u64 / 2))
     }

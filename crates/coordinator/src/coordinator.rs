@@ -1,7 +1,7 @@
 //! The service: the leader answers requests, the other coordinators answer *not leader*.
 
 use crate::formats;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Leadership, RetryPauses};
 use crate::leases;
 use crate::limits::REQUESTS_MAX;
 use crate::migrations;
@@ -103,9 +103,9 @@ impl Handle {
         let Some(leadership) = leadership else { return false };
         let busy = Rc::clone(&leadership);
         leadership.spawn(async move {
-            let mut backoff = Backoff::default();
+            let mut pauses = RetryPauses::default();
             while verdicts::failed(&busy, server, generation).await.is_err() {
-                busy.sleep(backoff.next()).await;
+                busy.sleep(pauses.next()).await;
             }
         });
         true

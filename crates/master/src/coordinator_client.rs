@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_wire::Next;
 
 /// How long one coordinator has for an answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The first wait after a failure, and the longest.
-const WAIT_MIN: Duration = Duration::from_millis(1);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+/// The waits after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
 
 /// Names a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,8 +134,9 @@ impl CoordinatorClient {
             }
             let coordinator = self.first;
             let Some(address) = self.coordinators.list().get(coordinator) else {
-                question.state = State::Due(now + WAIT_MAX);
-                context.set_timer(now + WAIT_MAX, self.owner);
+                let at = now + BACKOFF.longest();
+                question.state = State::Due(at);
+                context.set_timer(at, self.owner);
                 continue;
             };
             let (parts, timeout) = ([question.body.as_slice()], Some(question.timeout));
@@ -183,9 +184,7 @@ impl CoordinatorClient {
         };
         question.failures += 1;
         let failures = question.failures;
-        let most = WAIT_MIN.saturating_mul(1 << failures.min(16)).min(WAIT_MAX);
-        let extra = context.random().below(most.as_nanos() as u64) + 1;
-        let at = context.now() + wait + Duration::from_nanos(extra);
+        let at = context.now() + wait + BACKOFF.random_wait(failures, context.random());
         question.state = State::Due(at);
         context.set_timer(at, self.owner);
         // Unless another question has found that out already.
