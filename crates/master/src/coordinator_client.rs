@@ -1,16 +1,15 @@
 //! Asks the coordinator questions, each until it is answered.
 //!
-//! There may be several coordinators, and one of them leads. A shard does not know which, so it
-//! asks the coordinator that answered last, and the next one if that does not lead or does not
-//! answer. A refusal for good comes back as the answer. Every question may be repeated. When no
-//! coordinator answers, their names are resolved again.
+//! It asks the coordinator that is assumed to lead, and the next one if that does not lead or does
+//! not answer ([`LeaderSearch`]). A refusal for good comes back as the answer. Every question may
+//! be repeated. When no coordinator answers, their names are resolved again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId};
+use thunderhead_rpc::{CallError, CallId, Context, LeaderSearch, Opcode, OwnerId};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::backoff::Backoff;
-use thunderhead_runtime::names::{Addresses, KnownAddresses};
+use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::Next;
 
 /// How long one coordinator has for an answer.
@@ -41,9 +40,7 @@ pub enum CoordinatorReply {
 
 /// Asks the coordinator that leads.
 pub struct CoordinatorClient {
-    coordinators: KnownAddresses,
-    /// The index of the coordinator to ask first.
-    first: usize,
+    coordinators: LeaderSearch,
     /// The owner of its calls, and of the timer for questions that are asked again.
     owner: OwnerId,
     questions: BTreeMap<QuestionId, Question>,
@@ -70,10 +67,8 @@ impl CoordinatorClient {
     /// Returns a client of these coordinators. It alone uses this owner for calls and timers.
     #[must_use]
     pub fn new(coordinators: impl Into<Addresses>, owner: impl Into<OwnerId>) -> CoordinatorClient {
-        let coordinators = KnownAddresses::of(coordinators.into());
         CoordinatorClient {
-            coordinators,
-            first: 0,
+            coordinators: LeaderSearch::new(coordinators),
             owner: owner.into(),
             questions: BTreeMap::new(),
             asked: 0,
@@ -83,14 +78,14 @@ impl CoordinatorClient {
 
     /// Replaces the coordinators. Questions to the former ones stay in flight.
     pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
-        (self.coordinators, self.first) = (KnownAddresses::of(coordinators.into()), 0);
+        self.coordinators = LeaderSearch::new(coordinators);
     }
 
     /// Whether each known coordinator belonged to another cluster when it was asked last. The shard
     /// still asks them again: an address may come back to the right coordinator.
     #[must_use]
     pub fn meets_only_strangers(&self) -> bool {
-        self.strangers >= self.coordinators.list().len() && self.strangers > 0
+        self.strangers >= self.coordinators.count() && self.strangers > 0
     }
 
     /// Asks something for an owner, which [`CoordinatorClient::reply`] names with the answer.
@@ -125,23 +120,23 @@ impl CoordinatorClient {
     fn ask_due_questions(&mut self, context: &mut Context<'_>) {
         let now = context.now();
         if self.coordinators.refresh() {
-            self.first = 0;
+            // The index in the former list says nothing about the new one.
+            self.coordinators.assume(0);
         }
         for question in self.questions.values_mut() {
             let State::Due(at) = question.state else { continue };
             if at > now {
                 continue;
             }
-            let coordinator = self.first;
-            let Some(address) = self.coordinators.list().get(coordinator) else {
+            let Some(address) = self.coordinators.address() else {
                 let at = now + BACKOFF.longest();
                 question.state = State::Due(at);
                 context.set_timer(at, self.owner);
                 continue;
             };
             let (parts, timeout) = ([question.body.as_slice()], Some(question.timeout));
-            let call = context.call(self.owner, *address, question.opcode, &parts, timeout);
-            question.state = State::Asked { call, coordinator };
+            let call = context.call(self.owner, address, question.opcode, &parts, timeout);
+            question.state = State::Asked { call, coordinator: self.coordinators.assumed() };
         }
     }
 
@@ -187,12 +182,10 @@ impl CoordinatorClient {
         let at = context.now() + wait + BACKOFF.random_wait(failures, context.random());
         question.state = State::Due(at);
         context.set_timer(at, self.owner);
-        // Unless another question has found that out already.
-        let count = self.coordinators.list().len();
-        if another && coordinator == self.first && count > 0 {
-            self.first = (self.first + 1) % count;
+        if another {
+            self.coordinators.pass_over(coordinator);
         }
-        if another && (failures as usize).is_multiple_of(count.max(1)) {
+        if another && self.coordinators.is_round(failures as usize) {
             // All of them have failed: they may be elsewhere.
             self.coordinators.resolve_again();
         }

@@ -10,6 +10,7 @@
 //! - [`Caller`]: for a thread that waits for its replies. It does the I/O itself and spins a
 //!   little.
 //! - [`Retry`]: the rules for calls that failed.
+//! - [`LeaderSearch`]: the search for the coordinator that leads.
 //!
 //! # Promises
 //!
@@ -24,6 +25,7 @@ mod calls;
 mod component;
 mod context;
 pub mod echo;
+mod leader;
 mod node;
 mod opcode;
 mod retry;
@@ -33,6 +35,7 @@ pub use caller::{Caller, OutcomeHandler};
 pub use calls::{CallError, CallId};
 pub use component::{Component, OwnerId};
 pub use context::{Context, ReplyTo, Request};
+pub use leader::LeaderSearch;
 pub use node::{Node, Service};
 pub use opcode::{Level, Opcode, Repeat, check_levels};
 pub use retry::{Decision, Retry};
