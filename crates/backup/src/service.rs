@@ -54,7 +54,7 @@ use pages::Pages;
 use recovery::Recoveries;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
+use thunderhead_rpc::{Component, Context, Opcode, OwnerId, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
     BackupStatus, Empty, HeadOf, Inventory, InventoryOf, MastersAfter, MastersHere, OfMaster,
@@ -64,8 +64,8 @@ use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
 use thunderhead_wire::{MasterId, SegmentId, Status};
 use zerocopy::IntoBytes;
 
-/// The number of the service's timer; the shard's are below, the server's above.
-const TIMER: u64 = 2 << 32;
+/// The owner of the service's timer.
+const OWNER: OwnerId = OwnerId::only(Component::Backup);
 
 /// The code of [`Refusal::Interrupted`](crate::Refusal::Interrupted).
 const INTERRUPTED: u16 = 9;
@@ -308,17 +308,9 @@ impl Service {
         }
     }
 
-    /// Handles no replies: the service makes no calls.
-    pub fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) -> bool {
-        false
-    }
-
-    /// Handles a timer; true if it was the service's. The end of the turn does the work.
-    pub fn timer(&mut self, _: &mut Context<'_>, number: u64) -> bool {
-        if number == TIMER {
-            self.timer_at = None;
-        }
-        number == TIMER
+    /// Handles its timer. The end of the turn does the work.
+    pub fn on_timer(&mut self) {
+        self.timer_at = None;
     }
 
     /// Ends a turn: answers durable changes, hands new changes to the disk, and does a slice of
@@ -333,7 +325,7 @@ impl Service {
         if let Some(at) = deadlines.into_iter().flatten().min()
             && self.timer_at.is_none_or(|set| at < set)
         {
-            context.set_timer(at, TIMER);
+            context.set_timer(at, OWNER);
             self.timer_at = Some(at);
         }
     }
@@ -557,8 +549,8 @@ impl thunderhead_rpc::Service for Service {
         Service::request(self, context, request);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        Service::timer(self, context, number);
+    fn timer(&mut self, _: &mut Context<'_>, _: OwnerId) {
+        self.on_timer();
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

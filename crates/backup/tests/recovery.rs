@@ -11,7 +11,7 @@ use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, S
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::{Log, Memory, Options as LogOptions, Recorder};
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{CallError, Context, Node, Opcode, Request, TaskCaller};
+use thunderhead_rpc::{CallError, Component, Context, Node, Opcode, OwnerId, Request, TaskCaller};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Options, Simulation};
 use thunderhead_wire::control::{
@@ -172,8 +172,9 @@ impl thunderhead_rpc::Service for Beside {
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        assert!(self.0.timer(context, number));
+    fn timer(&mut self, _: &mut Context<'_>, owner: OwnerId) {
+        assert_eq!(owner.component(), Component::Backup);
+        self.0.on_timer();
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, Service, Store};
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{self as rpc, CallError, Context, Node, Opcode, Request, TaskCaller};
+use thunderhead_rpc::{
+    self as rpc, CallError, Component, Context, Node, Opcode, OwnerId, Request, TaskCaller,
+};
 use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::workers::{Worker, WorkerBell, Workers};
@@ -43,8 +45,9 @@ impl rpc::Service for Hearing {
         assert!(!is_malformed || format!("{:?}", context.slice()) == whole, "it cost nothing");
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        assert!(self.0.timer(context, number));
+    fn timer(&mut self, _: &mut Context<'_>, owner: OwnerId) {
+        assert_eq!(owner.component(), Component::Backup);
+        self.0.on_timer();
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

@@ -33,17 +33,17 @@ use crate::operation::Operation;
 use crate::question::{Question, Reply, id_of, is_served, table_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_runtime::names::{Addresses, KnownAddresses};
+use thunderhead_rpc::{CallError, LeaderSearch, Opcode};
+use thunderhead_runtime::backoff::Backoff;
+use thunderhead_runtime::names::Addresses;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     self, ChangeSettings, ClusterStatus, DropTable, Empty, LeaseOpened, Map, MapRequest,
 };
 use thunderhead_wire::{ClusterId, Next, Status, TableId};
 
-/// The shortest and the longest wait before a question without an answer is sent again.
-const WAIT_MIN: Duration = Duration::from_millis(4);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+/// The limits of the waits before a question without an answer is sent again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(4), Duration::from_millis(500));
 
 /// How long to wait for an answer that concerns the map or the lease.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -62,9 +62,7 @@ pub struct Session {
     core: Core,
     random: Random,
     now: Time,
-    coordinators: KnownAddresses,
-    /// The index of the assumed leader in `coordinators`.
-    leader: usize,
+    coordinators: LeaderSearch,
     cluster: Option<ClusterId>,
     /// The version of the newest map seen. Older maps are refused.
     version: u64,
@@ -138,11 +136,11 @@ impl Session {
     /// Makes a session with a cluster that has these coordinators.
     #[must_use]
     pub fn new(coordinators: impl Into<Addresses>, mut random: Random) -> Session {
-        let coordinators = KnownAddresses::of(coordinators.into());
+        let mut coordinators = LeaderSearch::new(coordinators);
         let core = Core::without_lease(random.split());
         // A random start spreads the first requests of all clients.
-        let leader = random.below(coordinators.list().len() as u64) as usize;
-        Session { coordinators, leader, ..Session::around(core, random) }
+        coordinators.assume(random.below(coordinators.count() as u64) as usize);
+        Session { coordinators, ..Session::around(core, random) }
     }
 
     /// Makes a session without coordinators, for a core with a lease. It requests the map with
@@ -153,8 +151,7 @@ impl Session {
             core,
             random,
             now: Time(0),
-            coordinators: KnownAddresses::of(Addresses::fixed(Vec::new())),
-            leader: 0,
+            coordinators: LeaderSearch::new([]),
             cluster: None,
             version: 0,
             lease: None,
@@ -207,7 +204,7 @@ impl Session {
         };
         let error = match question.server() {
             Some(_) => Error::TimedOut(Obstacle::NoAnswer),
-            None if self.coordinators.list().is_empty() => {
+            None if self.coordinators.count() == 0 => {
                 self.answers.push_back((ticket, Err(Error::NoCoordinators)));
                 return ticket;
             }
@@ -272,7 +269,7 @@ impl Session {
             }
             let error = Error::TimedOut(Obstacle::NoCoordinator);
             match self.core.next_output() {
-                Some(Output::Learn) if !self.coordinators.list().is_empty() => {
+                Some(Output::Learn) if self.coordinators.count() > 0 => {
                     if !self.has(|it| *it == Purpose::Learn) {
                         self.start(Purpose::Learn, Time::NEVER, error);
                     }
@@ -281,7 +278,7 @@ impl Session {
                 Some(output) => return Some(output),
                 None => {}
             }
-            if self.core.wants_lease() && self.coordinators.list().is_empty() {
+            if self.core.wants_lease() && self.coordinators.count() == 0 {
                 self.core.lease_refused(self.now, Error::NoCoordinators);
             } else if self.core.wants_lease() && !self.has(|it| *it == Purpose::OpenLease) {
                 self.start(Purpose::OpenLease, Time::NEVER, error);
@@ -352,12 +349,11 @@ impl Session {
                 self.pending.insert(number, it);
             }
             NextStep::Elsewhere => {
-                if via == Some(self.leader) && !self.coordinators.list().is_empty() {
-                    self.leader = (self.leader + 1) % self.coordinators.list().len();
+                if let Some(asked) = via {
+                    self.coordinators.pass_over(asked);
                 }
                 it.tried += 1;
-                let is_round =
-                    via.is_none() || it.tried % self.coordinators.list().len().max(1) == 0;
+                let is_round = via.is_none() || self.coordinators.is_round(it.tried);
                 let wait = if is_round { self.backoff(&mut it) } else { Duration::ZERO };
                 if is_round {
                     // No coordinator answers as the leader: their addresses may have changed.
@@ -409,9 +405,7 @@ impl Session {
 
     /// Sends the questions whose time has come.
     fn send_due(&mut self) {
-        if self.coordinators.refresh() {
-            self.leader %= self.coordinators.list().len().max(1);
-        }
+        self.coordinators.refresh();
         let due: Vec<Number> = self
             .pending
             .iter()
@@ -426,11 +420,8 @@ impl Session {
                 Purpose::User(_, question, _) => question.server(),
                 _ => None,
             };
-            let via = server.is_none().then_some(self.leader);
-            let Some(to) = server.or_else(|| self.coordinators.list().get(self.leader).copied())
-            else {
-                continue;
-            };
+            let via = server.is_none().then_some(self.coordinators.assumed());
+            let Some(to) = server.or_else(|| self.coordinators.address()) else { continue };
             it.state = State::Sent { at: self.now, via };
             let left = it.deadline.since(self.now);
             let timeout = patience.min(left - left / 16);
@@ -662,7 +653,7 @@ impl Session {
     fn met_stranger(&mut self, it: &mut Pending) -> NextStep {
         it.strangers += 1;
         let is_user = matches!(it.purpose, Purpose::User(..));
-        if is_user && it.strangers >= self.coordinators.list().len() {
+        if is_user && it.strangers >= self.coordinators.count() {
             // No other coordinator is left to try.
             return self.fail(it, Error::Refused(Status::WrongCluster));
         }
@@ -721,7 +712,7 @@ impl Session {
 
     /// Returns the next wait: twice as long after every failure, with a random part.
     fn backoff(&mut self, it: &mut Pending) -> Duration {
-        let most = WAIT_MIN.saturating_mul(1 << it.failures.min(16)).min(WAIT_MAX);
+        let most = BACKOFF.limit(it.failures);
         it.failures += 1;
         most / 2 + Duration::from_nanos(self.random.below(most.as_nanos() as u64 / 2))
     }

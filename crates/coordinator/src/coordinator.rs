@@ -1,7 +1,7 @@
 //! The service: the leader answers requests, the other coordinators answer *not leader*.
 
 use crate::formats;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Leadership, RetryPauses};
 use crate::leases;
 use crate::limits::REQUESTS_MAX;
 use crate::migrations;
@@ -17,7 +17,7 @@ use crate::verdicts;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use thunderhead_metastore::{Metastore, News};
-use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service, ServiceKind};
+use thunderhead_rpc::{Component, Context, Opcode, OwnerId, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_wire::control::{
@@ -28,8 +28,8 @@ use thunderhead_wire::control::{
 use thunderhead_wire::membership::Suspect;
 use thunderhead_wire::{ServerId, Status};
 
-/// The timer for the turns of the metastore and the leadership.
-const TIMER: u64 = 4 << 32;
+/// The owner of the timer for the turns of the metastore and the leadership.
+const OWNER: OwnerId = OwnerId::only(Component::Coordinator);
 
 /// The state that the service, its handles and pending requests share.
 struct ServiceState {
@@ -103,9 +103,9 @@ impl Handle {
         let Some(leadership) = leadership else { return false };
         let busy = Rc::clone(&leadership);
         leadership.spawn(async move {
-            let mut backoff = Backoff::default();
+            let mut pauses = RetryPauses::default();
             while verdicts::failed(&busy, server, generation).await.is_err() {
-                busy.sleep(backoff.next()).await;
+                busy.sleep(pauses.next()).await;
             }
         });
         true
@@ -365,7 +365,7 @@ impl Service for Coordinator {
 
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
-        if opcode.service() != ServiceKind::Coordinator {
+        if opcode.component() != Component::Coordinator {
             return answer(context, reply_to, &Err(Status::UnknownOpcode.into()));
         }
         // Decide by a time that was read after the request arrived. Otherwise a process that was
@@ -424,13 +424,11 @@ impl Service for Coordinator {
         if let Some((_, timer)) = self.timer.take() {
             context.cancel_timer(timer);
         }
-        self.timer = deadline.map(|at| (at, context.set_timer(at, TIMER)));
+        self.timer = deadline.map(|at| (at, context.set_timer(at, OWNER)));
     }
 
-    fn timer(&mut self, _context: &mut Context<'_>, number: u64) {
-        if number == TIMER {
-            // The end of the turn looks for work.
-            self.timer = None;
-        }
+    fn timer(&mut self, _: &mut Context<'_>, _: OwnerId) {
+        // The end of the turn looks for work.
+        self.timer = None;
     }
 }

@@ -4,7 +4,7 @@
 //! were given out. If the recorded state is older, the metastore was restored from a copy, or a
 //! later leader writes into it.
 
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Leadership, RetryPauses};
 use crate::leases;
 use crate::limits::{BUSY_HINT, IDS_PASSED_OVER};
 use crate::refusal::Refusal;
@@ -18,7 +18,7 @@ use thunderhead_wire::{ServerId, Status};
 /// write that. Otherwise the metastore was restored from a copy: its next tokens were granted
 /// before, and servers that have seen them refuse all commands.
 pub(crate) async fn lead_above_all(leadership: &Rc<Leadership>) {
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     loop {
         let seen = leadership.later.is_refused.seen();
         let Some(later) = later_state(leadership) else {
@@ -27,7 +27,7 @@ pub(crate) async fn lead_above_all(leadership: &Rc<Leadership>) {
         };
         let own = leadership.number(&leadership.cluster().record);
         if lead_above(leadership, leadership.later.followed.get().max(own)).await.is_err() {
-            leadership.sleep(backoff.next()).await;
+            leadership.sleep(pauses.next()).await;
             continue;
         }
         let text = format!(

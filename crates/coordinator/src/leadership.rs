@@ -27,8 +27,7 @@ use crate::knowledge::later_state::LaterState;
 use crate::knowledge::leases::Leases;
 use crate::knowledge::watch::Watch;
 use crate::limits::{
-    LEADERSHIP_MAX, METASTORE_TRIED, RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS,
-    WRITES_AT_ONCE,
+    LEADERSHIP_MAX, METASTORE_TRIED, RETRY, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
 };
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -109,20 +108,18 @@ impl From<Error> for Unread {
     }
 }
 
-/// The pause before a repetition.
-pub(crate) struct Backoff(Duration);
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Backoff(RETRY_MIN)
-    }
+/// The pauses between the repetitions of a task's step.
+#[derive(Default)]
+pub(crate) struct RetryPauses {
+    count: u32,
 }
 
-impl Backoff {
+impl RetryPauses {
+    /// Returns the next pause, up to twice as long as the last one.
     pub(crate) fn next(&mut self) -> Duration {
-        let wait = self.0;
-        self.0 = (wait * 2).min(RETRY_MAX);
-        wait
+        let pause = RETRY.limit(self.count);
+        self.count = self.count.saturating_add(1);
+        pause
     }
 }
 
@@ -421,7 +418,7 @@ impl Leadership {
     /// Makes a key hold a value, or none. An error means that the write was certainly not done.
     pub(crate) async fn write(&self, key: &Key, value: Option<Vec<u8>>) -> Result<(), Refusal> {
         let mut unsure = false;
-        let mut backoff = Backoff::default();
+        let mut pauses = RetryPauses::default();
         loop {
             let known = self.versions.borrow().get(key).copied();
             let change = match (known, value.clone()) {
@@ -462,7 +459,7 @@ impl Leadership {
                     if !unsure {
                         return Err(error.into());
                     }
-                    self.sleep(backoff.next()).await;
+                    self.sleep(pauses.next()).await;
                 }
             }
         }
@@ -483,7 +480,7 @@ impl Leadership {
         let (Some(version), Some(value)) = (found, value) else {
             return found.is_none() && value.is_none();
         };
-        let mut backoff = Backoff::default();
+        let mut pauses = RetryPauses::default();
         loop {
             let request = Request::Get { key: key.clone() };
             match self.shared.metastore.ask(self.now(), request).await {
@@ -493,7 +490,7 @@ impl Leadership {
                 Ok(_) => return false,
                 Err(error) => {
                     self.shared.remark("metastore", &error.to_string());
-                    self.sleep(backoff.next()).await;
+                    self.sleep(pauses.next()).await;
                 }
             }
         }
@@ -507,12 +504,12 @@ impl Leadership {
     }
 
     async fn load_until_it_is_done(self: &Rc<Self>) {
-        let mut backoff = Backoff::default();
+        let mut pauses = RetryPauses::default();
         while let Err(why) = self.load().await {
             match why {
                 Unread::Unavailable(why) => {
                     self.shared.remark("loading", &why);
-                    self.sleep(backoff.next()).await;
+                    self.sleep(pauses.next()).await;
                 }
                 Unread::Incomprehensible(why) => {
                     self.shared

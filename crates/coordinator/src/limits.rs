@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_wire::control::READ_LEASE;
 
 /// Bytes of a table's name.
@@ -118,11 +119,11 @@ const _: () = {
     assert!(SHARDS_MAX * shard_bytes < VALUE_BYTES_MAX);
 };
 
-/// The first pause before a repetition. Each further pause is twice as long.
-pub const RETRY_MIN: Duration = Duration::from_millis(50);
+/// The pauses before repetitions.
+pub const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
-/// The longest such pause.
-pub const RETRY_MAX: Duration = Duration::from_secs(2);
+/// The pauses before a recovery master is told again about its part.
+pub const TELL_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(800));
 
 /// The bits of a list's or map's version that count the changes under one leader.
 pub const VERSION_BITS: u32 = 20;

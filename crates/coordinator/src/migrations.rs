@@ -21,7 +21,7 @@
 //! a delayed message of this kind never meets a source whose tablet belongs to another master by
 //! then.
 
-use crate::leadership::{Backoff, Leadership, Task};
+use crate::leadership::{Leadership, RetryPauses, Task};
 use crate::refusal::Outcome;
 use crate::stored::{Migrating, TableRecord, TabletRecord};
 use crate::tables::wait_until_settled;
@@ -125,7 +125,7 @@ struct Progress {
 /// Task: brings a migration to its end.
 pub(crate) async fn finish(leadership: &Rc<Leadership>, table: TableId, number: u64) {
     let mut progress = Progress::default();
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     loop {
         let done = match next_step(leadership, table, number, &progress) {
             Step::Done => return,
@@ -165,9 +165,9 @@ pub(crate) async fn finish(leadership: &Rc<Leadership>, table: TableId, number: 
             Step::Forget => forget(leadership, table, number).await,
         };
         if done {
-            backoff = Backoff::default();
+            pauses = RetryPauses::default();
         } else {
-            leadership.sleep(backoff.next()).await;
+            leadership.sleep(pauses.next()).await;
         }
     }
 }

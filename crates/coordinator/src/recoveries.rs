@@ -48,7 +48,7 @@ mod running_survey;
 mod taking_back;
 
 use crate::knowledge::attempts::{Completeness, Need, RunningSurvey, Stage, shortened};
-use crate::leadership::{Backoff, Leadership, Task};
+use crate::leadership::{Leadership, RetryPauses, Task};
 use crate::stored::Former;
 use crate::survey::FoundLog;
 use crate::waiting::within;
@@ -136,7 +136,7 @@ enum Step {
 
 /// Task: finishes a former master.
 pub(crate) async fn finish(leadership: &Rc<Leadership>, crashed: MasterId) {
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     loop {
         let seen = leadership.changed.seen();
         let done = match next_step(leadership, crashed) {
@@ -167,9 +167,9 @@ pub(crate) async fn finish(leadership: &Rc<Leadership>, crashed: MasterId) {
             Step::Forget => forget(leadership, crashed).await,
         };
         if done {
-            backoff = Backoff::default();
+            pauses = RetryPauses::default();
         } else {
-            leadership.sleep(backoff.next()).await;
+            leadership.sleep(pauses.next()).await;
         }
     }
     leadership.attempts.borrow_mut().remove(&crashed);

@@ -4,7 +4,7 @@ use crate::cluster::{ended, gone, raise_epoch};
 use crate::formats;
 use crate::knowledge::attempts::Need;
 use crate::later_state;
-use crate::leadership::{Backoff, Leadership, Task};
+use crate::leadership::{Leadership, RetryPauses, Task};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
@@ -334,7 +334,7 @@ pub(crate) fn confirm(leadership: &Leadership, master: MasterId) -> Outcome {
 /// Task: tells a server every new server list, as long as its generation is up.
 pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
     let mut told = None;
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     loop {
         let seen = leadership.changed.seen();
         let Some(record) = leadership.record_of(server, generation) else { return };
@@ -346,8 +346,8 @@ pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generati
         }
         let list = leadership.cluster().list();
         match leadership.call(to, Opcode::ServersChanged, &list).await {
-            Ok(_) => (told, backoff) = (Some(version), Backoff::default()),
-            Err(_) => leadership.sleep(backoff.next()).await,
+            Ok(_) => (told, pauses) = (Some(version), RetryPauses::default()),
+            Err(_) => leadership.sleep(pauses.next()).await,
         }
     }
 }

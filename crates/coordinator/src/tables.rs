@@ -9,7 +9,7 @@
 //! A dropped table is gone for all clients at once, and its name is free. Its record is deleted
 //! when all masters have dropped their tablets or have crashed.
 
-use crate::leadership::{Backoff, Leadership, Task};
+use crate::leadership::{Leadership, RetryPauses, Task};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
 use crate::placement::rooms;
 use crate::refusal::Outcome;
@@ -154,7 +154,7 @@ enum Step {
 pub(crate) async fn settle(leadership: &Rc<Leadership>, table: TableId) {
     let mut dropped = BTreeSet::new();
     let mut answers = Answers::default();
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     loop {
         let seen = leadership.changed.seen();
         let done = match next_step(leadership, table, &dropped, &answers.full) {
@@ -188,9 +188,9 @@ pub(crate) async fn settle(leadership: &Rc<Leadership>, table: TableId) {
             }
         };
         if done {
-            backoff = Backoff::default();
+            pauses = RetryPauses::default();
         } else {
-            leadership.sleep(backoff.next()).await;
+            leadership.sleep(pauses.next()).await;
         }
     }
 }

@@ -1,23 +1,22 @@
 //! Asks the coordinator questions, each until it is answered.
 //!
-//! There may be several coordinators, and one of them leads. A shard does not know which, so it
-//! asks the coordinator that answered last, and the next one if that does not lead or does not
-//! answer. A refusal for good comes back as the answer. Every question may be repeated. When no
-//! coordinator answers, their names are resolved again.
+//! It asks the coordinator that is assumed to lead, and the next one if that does not lead or does
+//! not answer ([`LeaderSearch`]). A refusal for good comes back as the answer. Every question may
+//! be repeated. When no coordinator answers, their names are resolved again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode};
+use thunderhead_rpc::{CallError, CallId, Context, LeaderSearch, Opcode, OwnerId};
 use thunderhead_runtime::Time;
-use thunderhead_runtime::names::{Addresses, KnownAddresses};
+use thunderhead_runtime::backoff::Backoff;
+use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::Next;
 
 /// How long one coordinator has for an answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The first wait after a failure, and the longest.
-const WAIT_MIN: Duration = Duration::from_millis(1);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+/// The waits after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
 
 /// Names a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,21 +25,24 @@ pub struct QuestionId(u64);
 /// The effect of the reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoordinatorReply {
-    /// It was not made here.
-    NotOurs,
-    /// The question will be asked again.
+    /// No question is answered by it. Its question will be asked again.
     Later,
     /// A question is answered, or refused for good.
-    Answered(QuestionId, Result<Vec<u8>, CallError>),
+    Answered {
+        /// The owner that asked.
+        asker: OwnerId,
+        /// Its question.
+        question: QuestionId,
+        /// The body of the answer, or the refusal.
+        answer: Result<Vec<u8>, CallError>,
+    },
 }
 
 /// Asks the coordinator that leads.
 pub struct CoordinatorClient {
-    coordinators: KnownAddresses,
-    /// The index of the coordinator to ask first.
-    first: usize,
-    /// The timer that is used to ask again.
-    timer: u64,
+    coordinators: LeaderSearch,
+    /// The owner of its calls, and of the timer for questions that are asked again.
+    owner: OwnerId,
     questions: BTreeMap<QuestionId, Question>,
     asked: u64,
     /// Coordinators of another cluster that were met, one after the other.
@@ -48,6 +50,7 @@ pub struct CoordinatorClient {
 }
 
 struct Question {
+    asker: OwnerId,
     opcode: Opcode,
     body: Vec<u8>,
     timeout: Duration,
@@ -61,15 +64,12 @@ enum State {
 }
 
 impl CoordinatorClient {
-    /// Returns a client of these coordinators. `timer` is the number of a timer that no
-    /// other component uses.
+    /// Returns a client of these coordinators. It alone uses this owner for calls and timers.
     #[must_use]
-    pub fn new(coordinators: impl Into<Addresses>, timer: u64) -> CoordinatorClient {
-        let coordinators = KnownAddresses::of(coordinators.into());
+    pub fn new(coordinators: impl Into<Addresses>, owner: impl Into<OwnerId>) -> CoordinatorClient {
         CoordinatorClient {
-            coordinators,
-            first: 0,
-            timer,
+            coordinators: LeaderSearch::new(coordinators),
+            owner: owner.into(),
             questions: BTreeMap::new(),
             asked: 0,
             strangers: 0,
@@ -78,25 +78,32 @@ impl CoordinatorClient {
 
     /// Replaces the coordinators. Questions to the former ones stay in flight.
     pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
-        (self.coordinators, self.first) = (KnownAddresses::of(coordinators.into()), 0);
+        self.coordinators = LeaderSearch::new(coordinators);
     }
 
     /// Whether each known coordinator belonged to another cluster when it was asked last. The shard
     /// still asks them again: an address may come back to the right coordinator.
     #[must_use]
     pub fn meets_only_strangers(&self) -> bool {
-        self.strangers >= self.coordinators.list().len() && self.strangers > 0
+        self.strangers >= self.coordinators.count() && self.strangers > 0
     }
 
-    /// Asks something.
-    pub fn ask(&mut self, context: &mut Context<'_>, opcode: Opcode, body: Vec<u8>) -> QuestionId {
-        self.ask_within(context, opcode, body, TIMEOUT)
+    /// Asks something for an owner, which [`CoordinatorClient::reply`] names with the answer.
+    pub fn ask(
+        &mut self,
+        context: &mut Context<'_>,
+        asker: impl Into<OwnerId>,
+        opcode: Opcode,
+        body: Vec<u8>,
+    ) -> QuestionId {
+        self.ask_within(context, asker, opcode, body, TIMEOUT)
     }
 
-    /// Asks something, and each coordinator for no longer than this.
+    /// Like [`ask`](Self::ask), but waits for each coordinator for no longer than this.
     pub fn ask_within(
         &mut self,
         context: &mut Context<'_>,
+        asker: impl Into<OwnerId>,
         opcode: Opcode,
         body: Vec<u8>,
         timeout: Duration,
@@ -104,7 +111,8 @@ impl CoordinatorClient {
         self.asked += 1;
         let id = QuestionId(self.asked);
         let state = State::Due(context.now());
-        self.questions.insert(id, Question { opcode, body, timeout, failures: 0, state });
+        let asker = asker.into();
+        self.questions.insert(id, Question { asker, opcode, body, timeout, failures: 0, state });
         self.ask_due_questions(context);
         id
     }
@@ -112,26 +120,27 @@ impl CoordinatorClient {
     fn ask_due_questions(&mut self, context: &mut Context<'_>) {
         let now = context.now();
         if self.coordinators.refresh() {
-            self.first = 0;
+            // The index in the former list says nothing about the new one.
+            self.coordinators.assume(0);
         }
         for question in self.questions.values_mut() {
             let State::Due(at) = question.state else { continue };
             if at > now {
                 continue;
             }
-            let coordinator = self.first;
-            let Some(address) = self.coordinators.list().get(coordinator) else {
-                question.state = State::Due(now + WAIT_MAX);
-                context.set_timer(now + WAIT_MAX, self.timer);
+            let Some(address) = self.coordinators.address() else {
+                let at = now + BACKOFF.longest();
+                question.state = State::Due(at);
+                context.set_timer(at, self.owner);
                 continue;
             };
-            let parts = [question.body.as_slice()];
-            let call = context.call(*address, question.opcode, &parts, Some(question.timeout));
-            question.state = State::Asked { call, coordinator };
+            let (parts, timeout) = ([question.body.as_slice()], Some(question.timeout));
+            let call = context.call(self.owner, address, question.opcode, &parts, timeout);
+            question.state = State::Asked { call, coordinator: self.coordinators.assumed() };
         }
     }
 
-    /// Takes the reply to a call.
+    /// Takes the outcome of a call of this client.
     pub fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -144,7 +153,7 @@ impl CoordinatorClient {
             }
             _ => None,
         });
-        let Some((id, question, coordinator)) = ours else { return CoordinatorReply::NotOurs };
+        let Some((id, question, coordinator)) = ours else { return CoordinatorReply::Later };
         match &outcome {
             Err(error) if error.is_of_another_cluster() => self.strangers += 1,
             _ => self.strangers = 0,
@@ -163,33 +172,28 @@ impl CoordinatorClient {
             Err(CallError::UnknownStatus(_) | CallError::TooLong) => (None, false),
         };
         let Some(wait) = asked else {
+            let asker = question.asker;
             self.questions.remove(&id);
-            return CoordinatorReply::Answered(id, outcome.map(<[u8]>::to_vec));
+            let answer = outcome.map(<[u8]>::to_vec);
+            return CoordinatorReply::Answered { asker, question: id, answer };
         };
         question.failures += 1;
         let failures = question.failures;
-        let most = WAIT_MIN.saturating_mul(1 << failures.min(16)).min(WAIT_MAX);
-        let extra = context.random().below(most.as_nanos() as u64) + 1;
-        let at = context.now() + wait + Duration::from_nanos(extra);
+        let at = context.now() + wait + BACKOFF.random_wait(failures, context.random());
         question.state = State::Due(at);
-        context.set_timer(at, self.timer);
-        // Unless another question has found that out already.
-        let count = self.coordinators.list().len();
-        if another && coordinator == self.first && count > 0 {
-            self.first = (self.first + 1) % count;
+        context.set_timer(at, self.owner);
+        if another {
+            self.coordinators.pass_over(coordinator);
         }
-        if another && (failures as usize).is_multiple_of(count.max(1)) {
+        if another && self.coordinators.is_round(failures as usize) {
             // All of them have failed: they may be elsewhere.
             self.coordinators.resolve_again();
         }
         CoordinatorReply::Later
     }
 
-    /// A timer has gone off; true if it was this one's.
-    pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        if number == self.timer {
-            self.ask_due_questions(context);
-        }
-        number == self.timer
+    /// Handles its timer: asks the questions that are due again.
+    pub fn on_timer(&mut self, context: &mut Context<'_>) {
+        self.ask_due_questions(context);
     }
 }

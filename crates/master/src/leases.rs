@@ -4,6 +4,7 @@
 
 use crate::clients::Clients;
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
+use crate::owner::Owner;
 use std::collections::BTreeSet;
 use thunderhead_rpc::{CallError, Context, Opcode};
 use thunderhead_wire::control::{self, CheckLeases, LeasesChecked};
@@ -56,7 +57,7 @@ impl Leases {
         }
         let Some((leases, wanted)) = self.next(clients) else { return };
         let body = control::to_body(&CheckLeases { leases: leases.clone() });
-        let question = coordinator.ask(context, Opcode::CheckLeases, body);
+        let question = coordinator.ask(context, Owner::Leases, Opcode::CheckLeases, body);
         self.asked = Some(LeaseQuestion { question, leases, wanted });
     }
 
@@ -80,23 +81,20 @@ impl Leases {
         (!leases.is_empty()).then_some((leases, true))
     }
 
-    /// A question was answered; true if it was this one's.
+    /// Handles the coordinator's answer to a question about leases.
     pub(crate) fn answered(
         &mut self,
         clients: &mut Clients,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
-    ) -> bool {
-        let Some(asked) = self.asked.take_if(|asked| asked.question == question) else {
-            return false;
-        };
+    ) {
+        let Some(asked) = self.asked.take_if(|asked| asked.question == question) else { return };
         // An unreadable answer changes nothing: a client that waits asks again.
         let answer = outcome.as_ref().ok().and_then(|body| control::of_body(body));
         if let Some(LeasesChecked { ended, map_version }) = answer {
             let ended: BTreeSet<u64> = ended.into_iter().collect();
             clients.checked(&asked.leases, (&ended, map_version), asked.wanted);
         }
-        true
     }
 }
 

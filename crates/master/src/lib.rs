@@ -65,6 +65,7 @@ mod migration;
 mod objects;
 mod options;
 mod outcome;
+mod owner;
 mod parked;
 mod recovery;
 pub mod replication;

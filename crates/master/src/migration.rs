@@ -207,14 +207,14 @@ impl Migrations {
         }
     }
 
-    /// Takes the reply to a call. Returns true if the call was one of these.
+    /// Takes the outcome of a call that a migration made. The migration may have ended since.
     pub(crate) fn reply(
         &mut self,
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> bool {
-        self.outgoing.values_mut().any(|it| it.reply(context, call, outcome))
+    ) {
+        let _ = self.outgoing.values_mut().any(|it| it.reply(context, call, outcome));
     }
 
     /// Handles a message from a tablet's former master. The answer may have to wait for the log.

@@ -48,6 +48,7 @@ pub(crate) use recoveries::Recoveries;
 use crate::clients::Clients;
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::options::Options;
+use crate::owner::Owner;
 use crate::replication::{AdoptedReplicas, OwnBackup};
 use buffers::Buffers;
 use fetch::FetchEvent;
@@ -439,7 +440,9 @@ impl Recovery {
         let by = master;
         let recovered = Recovered { crashed, recovery, partition, by, outcome, keeps };
         let body = control::to_body(&recovered);
-        self.stage = Stage::Telling(resources.coordinator.ask(context, Opcode::Recovered, body));
+        let asker = Owner::Recovery;
+        let question = resources.coordinator.ask(context, asker, Opcode::Recovered, body);
+        self.stage = Stage::Telling(question);
     }
 
     /// Gives up if no message came for too long.

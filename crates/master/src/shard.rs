@@ -9,12 +9,14 @@ use crate::leases::Leases;
 use crate::objects;
 use crate::options::Options;
 use crate::outcome::Outcome;
+use crate::owner::Owner;
 use crate::parked::{Answer, Parked};
 use crate::replication::{LocalBackup, Replication, ReplicationDriver};
-use control::{Control, TIMER_ASK, TIMER_LEASES, TIMER_PARKED};
+use control::Control;
 use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
-use thunderhead_rpc::ServiceKind;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Opcode, OwnerId, ReplyTo, Request, Service,
+};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::names::Addresses;
 use thunderhead_runtime::workers::Workers;
@@ -66,9 +68,9 @@ pub struct Statistics {
 
 /// A shard of a server: the service that answers for the objects of its tablets.
 ///
-/// It is a component of a node, which may carry others. The node hands requests on, and asks each
-/// component whether a reply or a timer was its own. Its requests are those of `Shard` and
-/// `ShardControl` (`Opcode::service`). Its timers have numbers from 2³² to 2³³.
+/// It is a component of a node, which may have others. It serves the operations of
+/// [`Component::Shard`] and [`Component::ShardControl`]. The owners of its calls and timers belong
+/// to [`Component::Shard`].
 pub struct Shard {
     pub(crate) log: Log,
     pub(crate) clients: Clients,
@@ -129,7 +131,7 @@ impl Shard {
             options,
             master,
             trusts,
-            coordinator: CoordinatorClient::new(coordinators, TIMER_ASK),
+            coordinator: CoordinatorClient::new(coordinators, Owner::Coordinator),
             leases: Leases::default(),
             control: Control::default(),
             cleaning: Cleaning::default(),
@@ -613,7 +615,7 @@ fn even_batches(count: usize) -> usize {
 
 /// The interface for a node that composes components.
 impl Shard {
-    /// A request for [`ServiceKind::Shard`] or [`ServiceKind::ShardControl`].
+    /// A request for [`Component::Shard`] or [`Component::ShardControl`].
     #[inline]
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
@@ -622,7 +624,7 @@ impl Shard {
         if opcode == Opcode::Read && !is_full {
             return self.read(context, body, reply_to);
         }
-        if opcode.service() == ServiceKind::ShardControl {
+        if opcode.component() == Component::ShardControl {
             return self.control(context, request);
         }
         if is_full {
@@ -642,25 +644,43 @@ impl Shard {
         }
     }
 
-    /// Takes the reply to a call. Returns true if the shard made the call.
+    /// Takes the outcome of a call that an owner of [`Component::Shard`] made.
     pub fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> bool {
-        if let Some(driver) = &mut self.replication
-            && driver.reply(context.now(), call, outcome)
-        {
-            return true;
+    ) {
+        match Owner::of(owner) {
+            Some(Owner::Replication) => {
+                if let Some(driver) = &mut self.replication {
+                    driver.reply(context.now(), call, outcome);
+                }
+            }
+            Some(Owner::Migration) => self.control.migrations.reply(context, call, outcome),
+            Some(Owner::Recovery) => self.control.on_fetch_reply(context, call, outcome),
+            Some(Owner::Coordinator) => self.on_coordinator_reply(context, call, outcome),
+            // They make no calls.
+            Some(Owner::Leases | Owner::Work | Owner::Parked) | None => {}
         }
-        self.control_reply(context, call, outcome)
     }
 
-    /// Handles a timer that has gone off. Returns true if it was this shard's.
-    pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        self.replication.as_mut().is_some_and(|driver| driver.timer(number))
-            || self.control_timer(context, number)
+    /// Handles an expired timer of an owner of [`Component::Shard`].
+    pub fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        match Owner::of(owner) {
+            Some(Owner::Replication) => {
+                if let Some(driver) = &mut self.replication {
+                    driver.on_timer();
+                }
+            }
+            Some(Owner::Coordinator) => self.coordinator.on_timer(context),
+            Some(Owner::Leases) => self.on_leases_timer(context),
+            Some(Owner::Work) => self.control.on_timer(),
+            Some(Owner::Parked) => self.on_parked_timer(context),
+            // They set no timers of their own.
+            Some(Owner::Recovery | Owner::Migration) | None => {}
+        }
     }
 
     /// Ends a turn: all requests that had arrived are handled.
@@ -678,7 +698,7 @@ impl Shard {
         if !self.has_begun {
             self.has_begun = true;
             if !self.trusts {
-                context.set_timer(context.now() + self.options.check_leases_every, TIMER_LEASES);
+                context.set_timer(context.now() + self.options.check_leases_every, Owner::Leases);
             }
         }
         let own = self.replication.as_ref().map(ReplicationDriver::own);
@@ -703,7 +723,7 @@ impl Shard {
     fn watch_parked(&mut self, context: &mut Context<'_>) {
         if !self.watches_parked && self.replication.is_some() {
             self.watches_parked = true;
-            context.set_timer(context.now() + self.options.parked_patience, TIMER_PARKED);
+            context.set_timer(context.now() + self.options.parked_patience, Owner::Parked);
         }
     }
 
@@ -712,7 +732,7 @@ impl Shard {
     pub(crate) fn on_parked_timer(&mut self, context: &mut Context<'_>) {
         self.watches_parked = self.parked.refuse_overdue(context);
         if self.watches_parked {
-            context.set_timer(context.now(), TIMER_PARKED);
+            context.set_timer(context.now(), Owner::Parked);
             context.alarm().ring();
         }
     }
@@ -728,14 +748,15 @@ impl Service for Shard {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        Shard::reply(self, context, call, outcome);
+        Shard::reply(self, context, owner, call, outcome);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        Shard::timer(self, context, number);
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        Shard::timer(self, context, owner);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

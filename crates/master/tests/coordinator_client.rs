@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply};
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::names::{AddressUpdate, Addresses, Resolve};
 use thunderhead_simulator::{Options, Simulation};
 
@@ -20,6 +22,9 @@ impl Service for Leader {
     }
 }
 
+/// The owner of the question and of its calls.
+const OWNER: OwnerId = OwnerId::only(Component::Node);
+
 /// Asks one question and notes the answer.
 struct Asks {
     coordinator: CoordinatorClient,
@@ -28,7 +33,7 @@ struct Asks {
 
 impl Service for Asks {
     fn start(&mut self, context: &mut Context<'_>) {
-        self.coordinator.ask(context, Opcode::ClusterStatus, b"{}".to_vec());
+        self.coordinator.ask(context, OWNER, Opcode::ClusterStatus, b"{}".to_vec());
     }
 
     fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
@@ -36,18 +41,19 @@ impl Service for Asks {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        _: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        if let CoordinatorReply::Answered(_, answer) =
+        if let CoordinatorReply::Answered { answer, .. } =
             self.coordinator.reply(context, call, outcome)
         {
             *self.answer.borrow_mut() = Some(answer.unwrap());
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        self.coordinator.timer(context, number);
+    fn timer(&mut self, context: &mut Context<'_>, _: OwnerId) {
+        self.coordinator.on_timer(context);
     }
 }
 
@@ -76,7 +82,7 @@ fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
     simulation.add_host("server", move |boot| {
         let named = Addresses::resolved(former.into(), Box::new(Moved(now)));
         let asks =
-            Asks { coordinator: CoordinatorClient::new(named, 1), answer: Rc::clone(&noted) };
+            Asks { coordinator: CoordinatorClient::new(named, OWNER), answer: Rc::clone(&noted) };
         Box::new(Node::new(boot.world, boot.transport, asks))
     });
     simulation.run_for(Duration::from_secs(10));

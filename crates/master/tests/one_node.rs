@@ -10,7 +10,9 @@ use thunderhead_log::{
 };
 use thunderhead_master::{Options, Shard};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service, ServiceKind};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::os;
 use thunderhead_wire::control::{
     self, Owned, OwnedSince, Recover, Recovered, Replicas, ShardStatus, Taken,
@@ -48,9 +50,9 @@ impl All {
 
 impl Service for All {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
-        match request.opcode.service() {
-            ServiceKind::Shard | ServiceKind::ShardControl => self.shard.request(context, request),
-            ServiceKind::Backup => self.backup(context, request),
+        match request.opcode.component() {
+            Component::Shard | Component::ShardControl => self.shard.request(context, request),
+            Component::Backup => self.backup(context, request),
             _ if request.opcode == Opcode::Recovered => {
                 self.told = control::of_body(request.body);
                 let owned = Owned { since: OwnedSince::default(), not_yours: Vec::new() };
@@ -63,19 +65,21 @@ impl Service for All {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
         if self.recover == Some(call) {
             outcome.unwrap();
         } else {
-            assert!(self.shard.reply(context, call, outcome), "only the shard makes calls");
+            assert_eq!(owner.component(), Component::Shard);
+            self.shard.reply(context, owner, call, outcome);
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        assert!(!self.shard.timer(context, 2 << 32), "that is another's");
-        assert!(self.shard.timer(context, number));
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        assert_eq!(owner.component(), Component::Shard);
+        self.shard.timer(context, owner);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
@@ -100,7 +104,13 @@ impl Service for All {
                 segments: segments.collect(),
             };
             let body = control::to_body(&recover);
-            self.recover = Some(context.call(self.own, Opcode::Recover, &[&body], None));
+            self.recover = Some(context.call(
+                OwnerId::only(Component::Node),
+                self.own,
+                Opcode::Recover,
+                &[&body],
+                None,
+            ));
         }
         self.shard.turn_over(context);
     }

@@ -20,7 +20,7 @@ mod tests;
 use crate::driven::{Answers, Driven, Driver, Lane, Lanes};
 use crate::error::{Error, OpenError};
 use crate::key::{LeaseName, Prefix};
-use crate::limits::{LEADS_UNOPENED, REOPEN_MAX, REOPEN_MIN};
+use crate::limits::{LEADS_UNOPENED, REOPENING};
 use crate::request::{Answer, Change, Fence, Held, Holder, Request, Token};
 use database::Database;
 use file::LockedFile;
@@ -201,7 +201,7 @@ impl Core {
         self.failures = self.failures.saturating_add(1);
         let pause = match self.failures {
             0 | 1 => Duration::ZERO,
-            more => REOPEN_MIN.saturating_mul(1 << (more - 2).min(16)).min(REOPEN_MAX),
+            more => REOPENING.limit(more - 2),
         };
         self.began.elapsed() + pause
     }

@@ -2,6 +2,7 @@
 //! coordinator that works with one store works with each.
 
 use std::time::Duration;
+use thunderhead_runtime::backoff::Backoff;
 
 /// Bytes of a key. Short enough for every message and log line.
 pub const KEY_BYTES_MAX: usize = 512;
@@ -34,12 +35,9 @@ pub const REQUESTS_MAX: usize = 1024;
 /// as much.
 pub const LEASE_MARGIN: u32 = 8;
 
-/// The first pause before the embedded store's file is opened again, if an attempt without a pause
-/// failed. Each further pause is twice as long.
-pub const REOPEN_MIN: Duration = Duration::from_millis(50);
-
-/// The longest such pause. Opening reads the whole file.
-pub const REOPEN_MAX: Duration = Duration::from_secs(5);
+/// The pauses before the embedded store's file is opened again, if an attempt without a pause
+/// failed. Opening reads the whole file.
+pub const REOPENING: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 /// How long leases in the embedded store outlast a file that cannot be opened again.
 pub const LEADS_UNOPENED: Duration = Duration::from_secs(15);

@@ -2,6 +2,7 @@
 //! between threads, and no wake-up on the way.
 
 use crate::calls::{CallError, CallId, Calls, FailedCall, OutcomeReceiver};
+use crate::component::{Component, OwnerId};
 use crate::node::outcome;
 use crate::opcode::Opcode;
 use std::net::SocketAddr;
@@ -11,6 +12,9 @@ use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::polling::{Pacer, Polling};
 use thunderhead_runtime::{Time, World};
 use thunderhead_wire::message::MessageHead;
+
+/// The receiver of all calls of a [`Caller`], which gives every outcome to its [`OutcomeHandler`].
+const RECEIVER: OutcomeReceiver = OutcomeReceiver::Service(OwnerId::only(Component::Node));
 
 /// Receives each call that has ended, with its outcome.
 pub type OutcomeHandler<'d> = dyn FnMut(CallId, Result<&[u8], CallError>) + 'd;
@@ -82,8 +86,7 @@ impl Caller {
             self.transport.tell_time(self.now);
         }
         let (timing, transport) = ((self.now, timeout), self.transport.as_mut());
-        let begun =
-            self.calls.call(transport, to, opcode.code(), parts, timing, OutcomeReceiver::Service);
+        let begun = self.calls.call(transport, to, opcode.code(), parts, timing, RECEIVER);
         begun.map_err(|(error, _)| error)
     }
 

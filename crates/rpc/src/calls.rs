@@ -3,6 +3,7 @@
 //! There is one connection for each address, made by the first call to it; calls wait until it is
 //! open. When it breaks, its calls fail at once, and the next call makes a new one.
 
+use crate::component::OwnerId;
 use crate::context;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -77,8 +78,8 @@ impl CallError {
 
 /// The receiver of a call's outcome.
 pub(crate) enum OutcomeReceiver {
-    /// The service.
-    Service,
+    /// The service, for one of its owners.
+    Service(OwnerId),
     /// A task, or another holder of the slot's other end.
     Slot(crate::tasks::Slot),
 }

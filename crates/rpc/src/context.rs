@@ -1,6 +1,7 @@
 //! A service's view of its node.
 
 use crate::calls::{CallError, CallId, Calls, OutcomeReceiver};
+use crate::component::OwnerId;
 use crate::opcode::Opcode;
 use crate::tasks::TaskCaller;
 use std::net::SocketAddr;
@@ -41,14 +42,14 @@ pub(crate) struct State {
     /// The time, if the clock was read since bytes last arrived.
     pub(crate) fresh: Option<Time>,
     pub(crate) calls: Calls,
-    pub(crate) timers: Timers<u64>,
+    pub(crate) timers: Timers<OwnerId>,
     /// Its workers end when the node is dropped.
     pub(crate) world: World,
     pub(crate) tasks: Tasks,
     pub(crate) task_caller: TaskCaller,
     /// Calls that failed before they were sent. Their outcomes are delivered at the end of the
     /// turn.
-    pub(crate) failed: Vec<(CallId, CallError)>,
+    pub(crate) failed: Vec<(OwnerId, CallId, CallError)>,
     pub(crate) failures: u64,
     pub(crate) is_simulated: bool,
     /// The cost of this turn's messages, as far as they were charged.
@@ -205,9 +206,24 @@ impl Context<'_> {
         send(self.transport, to.connection, &head, parts);
     }
 
-    /// Calls a server; [`Service::reply`](crate::Service::reply) receives the outcome.
+    /// Calls a server. [`Service::reply`](crate::Service::reply) receives the outcome, with this
+    /// owner.
+    #[inline]
     pub fn call(
         &mut self,
+        owner: impl Into<OwnerId>,
+        to: SocketAddr,
+        opcode: Opcode,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+    ) -> CallId {
+        self.call_for(owner.into(), to, opcode, parts, timeout)
+    }
+
+    /// The same for all types of owners, so that the program has it once.
+    fn call_for(
+        &mut self,
+        owner: OwnerId,
         to: SocketAddr,
         opcode: Opcode,
         parts: &[&[u8]],
@@ -221,23 +237,24 @@ impl Context<'_> {
             code,
             parts,
             timing,
-            OutcomeReceiver::Service,
+            OutcomeReceiver::Service(owner),
         ) {
             Ok(id) => id,
             Err((error, _)) => {
                 // Ids from the top never belong to real calls.
                 self.state.failures += 1;
                 let id = CallId(u64::MAX - self.state.failures);
-                self.state.failed.push((id, error));
+                self.state.failed.push((owner, id, error));
                 self.state.world.alarm.ring();
                 id
             }
         }
     }
 
-    /// Lets [`Service::timer`](crate::Service::timer) be called at a time, with this number.
-    pub fn set_timer(&mut self, at: Time, number: u64) -> TimerId {
-        self.state.timers.set(at, number)
+    /// Sets a timer: [`Service::timer`](crate::Service::timer) is called at this time, with this
+    /// owner.
+    pub fn set_timer(&mut self, at: Time, owner: impl Into<OwnerId>) -> TimerId {
+        self.state.timers.set(at, owner.into())
     }
 
     /// Cancels a timer.

@@ -1,6 +1,7 @@
 //! A service on a transport, to which either world gives turns.
 
 use crate::calls::{CallError, CallId, Calls, FailedCall, OutcomeReceiver};
+use crate::component::OwnerId;
 use crate::context::{Context, ReplyTo, Request, State};
 use crate::opcode::Opcode;
 use crate::tasks::{self, TaskCaller};
@@ -24,19 +25,20 @@ pub trait Service {
     /// Handles a request. It may be answered now, later, or never.
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>);
 
-    /// Handles the outcome of a call.
+    /// Handles the outcome of a call that an owner made.
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        let _ = (context, call, outcome);
+        let _ = (context, owner, call, outcome);
     }
 
-    /// Handles an expired timer.
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        let _ = (context, number);
+    /// Handles an expired timer of an owner.
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        let _ = (context, owner);
     }
 
     /// Ends a turn: all arrived messages are handled, and messages sent now leave together with the
@@ -154,8 +156,8 @@ impl<S: Service> Node<S> {
             self.make_calls();
         }
         if !self.state.failed.is_empty() {
-            for (id, error) in std::mem::take(&mut self.state.failed) {
-                self.with_service(|service, context| service.reply(context, id, Err(error)));
+            for (owner, id, error) in std::mem::take(&mut self.state.failed) {
+                self.with_service(|service, context| service.reply(context, owner, id, Err(error)));
             }
         }
         busy
@@ -165,9 +167,9 @@ impl<S: Service> Node<S> {
     fn go_off(&mut self, now: Time) {
         // All due timers are collected first: a timer that sets another one for this moment must
         // not prolong the turn for ever.
-        let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
-        for number in due {
-            self.with_service(|service, context| service.timer(context, number));
+        let due: Vec<OwnerId> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
+        for owner in due {
+            self.with_service(|service, context| service.timer(context, owner));
         }
     }
 
@@ -190,7 +192,7 @@ impl<S: Service> Node<S> {
 fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: FailedCall) {
     let (id, outcome_for, error) = ended;
     match outcome_for {
-        OutcomeReceiver::Service => service.reply(context, id, Err(error)),
+        OutcomeReceiver::Service(owner) => service.reply(context, owner, id, Err(error)),
         OutcomeReceiver::Slot(slot) => tasks::deliver(&slot, Err(error)),
     }
 }
@@ -301,7 +303,9 @@ fn reply<S: Service>(
     let Some(call) = calls.take(head.id()) else { return };
     let outcome = outcome(head, body);
     match call.outcome_for {
-        OutcomeReceiver::Service => service.reply(context, CallId(head.id()), outcome),
+        OutcomeReceiver::Service(owner) => {
+            service.reply(context, owner, CallId(head.id()), outcome)
+        }
         OutcomeReceiver::Slot(slot) => tasks::deliver(&slot, outcome),
     }
 }

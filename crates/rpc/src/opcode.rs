@@ -9,26 +9,7 @@
 //! that it calls; each of these must have a lower level. [`check_levels`] finds a table that
 //! violates this.
 
-/// The part of a program that answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceKind {
-    /// Every node.
-    Node,
-    /// The echo service, for measuring.
-    Echo,
-    /// The toy register, for testing the stack.
-    Register,
-    /// A shard: tables' objects.
-    Shard,
-    /// The coordinator: servers, tables, tablets, leases.
-    Coordinator,
-    /// A shard, instructed by the coordinator or by another shard.
-    ShardControl,
-    /// Every process of the cluster: the list of servers.
-    Membership,
-    /// A backup: replicas of segments.
-    Backup,
-}
+use crate::component::Component;
 
 /// The rule for a request that may or may not have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +27,7 @@ pub enum Repeat {
 pub struct Level(pub u8);
 
 macro_rules! opcodes {
-    ($($(#[$doc:meta])* $id:ident = $code:literal, $name:literal, $service:ident, level $level:literal, $repeat:ident, calls [$($calls:ident),*];)*) => {
+    ($($(#[$doc:meta])* $id:ident = $code:literal, $name:literal, $component:ident, level $level:literal, $repeat:ident, calls [$($calls:ident),*];)*) => {
         /// An operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
@@ -75,10 +56,10 @@ macro_rules! opcodes {
                 match self { $(Opcode::$id => $name,)* }
             }
 
-            /// Returns the service that answers it.
+            /// Returns the component that serves it.
             #[must_use]
-            pub fn service(self) -> ServiceKind {
-                match self { $(Opcode::$id => ServiceKind::$service,)* }
+            pub fn component(self) -> Component {
+                match self { $(Opcode::$id => Component::$component,)* }
             }
 
             /// Returns its level.

@@ -14,6 +14,7 @@
 use crate::calls::CallError;
 use crate::opcode::Repeat;
 use std::time::Duration;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::{Next, Status};
 
@@ -39,11 +40,8 @@ pub struct Retry {
     failures: u32,
 }
 
-/// The first wait after a broken connection.
-const WAIT_MIN: Duration = Duration::from_millis(1);
-
-/// The longest wait.
-const WAIT_MAX: Duration = Duration::from_millis(500);
+/// The waits after failures.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
 
 impl Retry {
     /// Returns the history of an operation that has not been tried yet.
@@ -83,9 +81,7 @@ impl Retry {
 
     /// Returns a random wait whose limit doubles with every failure.
     fn backoff(&self, random: &mut Random) -> Duration {
-        let doublings = (self.failures - 1).min(16);
-        let most = WAIT_MIN.saturating_mul(1 << doublings).min(WAIT_MAX);
-        Duration::from_nanos(random.below(most.as_nanos() as u64) + 1)
+        BACKOFF.random_wait(self.failures - 1, random)
     }
 }
 
@@ -135,7 +131,7 @@ mod tests {
     fn waits_grow_but_never_beyond_a_limit_or_the_deadline() {
         let errors = [CallError::Broken; 40];
         let Decision::Again { at, .. } = decide(Repeat::Safe, &errors) else { panic!() };
-        assert!(at.since(NOW) <= WAIT_MAX);
+        assert!(at.since(NOW) <= BACKOFF.longest());
         let mut retry = Retry::new(Repeat::Safe, NOW + Duration::from_micros(1));
         let busy = CallError::Refused { status: Status::Busy, hint: 5, detail: 0 };
         assert_eq!(retry.decide(busy, NOW, &mut Random::from_seed(1)), Decision::GiveUp);

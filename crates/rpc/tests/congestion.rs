@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::{Cause, Limits};
 use thunderhead_rpc::echo::Echo;
-use thunderhead_rpc::{CallError, CallId, Caller, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Caller, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 
@@ -97,18 +99,24 @@ struct Eager {
 impl Service for Eager {
     fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
 
-    fn timer(&mut self, context: &mut Context<'_>, _: u64) {
+    fn timer(&mut self, context: &mut Context<'_>, _: OwnerId) {
         let parts: [&[u8]; 2] = [&8u32.to_le_bytes(), &BODY];
-        context.call(self.to, Opcode::Echo, &parts, None);
+        context.call(OwnerId::only(Component::Node), self.to, Opcode::Echo, &parts, None);
     }
 
-    fn reply(&mut self, _: &mut Context<'_>, _: CallId, outcome: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        _: &mut Context<'_>,
+        _: OwnerId,
+        _: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
         self.outcomes.push(outcome.map(<[u8]>::len));
     }
 
     fn start(&mut self, context: &mut Context<'_>) {
-        for number in 0..100 {
-            context.set_timer(context.now(), number);
+        for _ in 0..100 {
+            context.set_timer(context.now(), OwnerId::only(Component::Node));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
-use thunderhead_rpc::{CallError, CallId, Caller, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{Caller, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 
@@ -25,8 +25,6 @@ impl Service for Costly {
         context.reply(request.reply_to, &[]);
         self.turns.borrow_mut().last_mut().unwrap().0 += 1;
     }
-
-    fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) {}
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
         context.count_work(self.worked);

@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 pub mod alarm;
+pub mod backoff;
 pub mod buffer_pool;
 pub mod clock;
 pub mod files;

@@ -25,10 +25,10 @@ mod followed;
 mod generation;
 mod local;
 mod options;
+mod owner;
 mod probes;
 mod process;
 mod server;
-mod timers;
 
 pub use coordinator::{MetastoreLocation, RunningCoordinator};
 pub use generation::{Ended, GenerationState, Identity};

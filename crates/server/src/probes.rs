@@ -17,15 +17,15 @@
 //! its backup accepts nothing more.
 
 use crate::generation::{GenerationState, Identity};
-use crate::timers::Timer;
+use crate::owner::Owner;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_coordinator::{Probing, Rounds};
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::names::Addresses;
+use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
-use thunderhead_wire::{ServerId, Status};
 
 /// The most probes, and reports, that wait for answers at once.
 const PROBES_MAX: usize = 16;
@@ -53,23 +53,12 @@ pub(crate) struct Probes {
     is_leaving: bool,
 }
 
-/// The result of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyOutcome {
-    /// The call was not made by the probes.
-    NotOurs,
-    /// The call was made by the probes.
-    Ours,
-    /// The call was made by the probes, and the cluster has declared this server crashed.
-    Deposed,
-}
-
 impl Probes {
     pub(crate) fn new(probing: Probing, coordinators: Addresses) -> Probes {
         Probes {
             probing,
             rounds: Rounds::default(),
-            coordinator: CoordinatorClient::new(coordinators, Timer::ProbeAskAgain.number()),
+            coordinator: CoordinatorClient::new(coordinators, Owner::ProbesCoordinator),
             sent: BTreeMap::new(),
             fetching: None,
             reports: BTreeMap::new(),
@@ -120,24 +109,20 @@ impl Probes {
 
     fn set_timer(&mut self, context: &mut Context<'_>) {
         let pause = self.probing.pause(context.random());
-        context.set_timer(context.now() + pause, Timer::Probe.number());
+        context.set_timer(context.now() + pause, Owner::Probes);
     }
 
-    /// Handles a timer. Returns whether it was a timer of the probes.
-    pub(crate) fn timer(
-        &mut self,
-        context: &mut Context<'_>,
-        generation: &GenerationState,
-        number: u64,
-    ) -> bool {
-        if number != Timer::Probe.number() {
-            return self.coordinator.timer(context, number);
-        }
+    /// Handles its timer: the next probe is due.
+    pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, generation: &GenerationState) {
         self.set_timer(context);
         if let Some(identity) = generation.identity() {
             self.probe_next(context, generation, &identity);
         }
-        true
+    }
+
+    /// Handles the timer of its questions to the coordinators.
+    pub(crate) fn on_coordinator_timer(&mut self, context: &mut Context<'_>) {
+        self.coordinator.on_timer(context);
     }
 
     fn probe_next(
@@ -171,39 +156,42 @@ impl Probes {
             list_version: list.version,
         };
         let timeout = Some(self.probing.timeout);
-        let call = context.call(to, Opcode::Probe, &[&to_body(&probe)], timeout);
+        let call = context.call(Owner::Probes, to, Opcode::Probe, &[&to_body(&probe)], timeout);
         self.sent.insert(call, (next, info.generation));
     }
 
-    /// Handles the reply to a call, or its failure.
-    pub(crate) fn reply(
+    /// Takes the outcome of the call with a probe.
+    pub(crate) fn on_probe_reply(
         &mut self,
         context: &mut Context<'_>,
         generation: &GenerationState,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> ReplyOutcome {
+    ) {
         if let Some(whom) = self.sent.remove(&call) {
             self.probed(context, generation, whom, outcome);
-            return ReplyOutcome::Ours;
         }
-        match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::NotOurs => return ReplyOutcome::NotOurs,
-            CoordinatorReply::Later => {}
-            CoordinatorReply::Answered(question, answer) => {
-                self.reports.remove(&question);
-                if self.fetching == Some(question) {
-                    self.fetching = None;
-                    if let Some(list) = answer.as_ref().ok().and_then(|body| of_body(body)) {
-                        generation.learn(list);
-                    }
-                }
-                if let Err(CallError::Refused { status: Status::Deposed, .. }) = answer {
-                    return ReplyOutcome::Deposed;
-                }
+    }
+
+    /// Takes the outcome of a call to a coordinator. Returns the error of a question that is
+    /// refused.
+    pub(crate) fn on_coordinator_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        generation: &GenerationState,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> Result<(), CallError> {
+        let reply = self.coordinator.reply(context, call, outcome);
+        let CoordinatorReply::Answered { question, answer, .. } = reply else { return Ok(()) };
+        self.reports.remove(&question);
+        if self.fetching == Some(question) {
+            self.fetching = None;
+            if let Some(list) = answer.as_ref().ok().and_then(|body| of_body(body)) {
+                generation.learn(list);
             }
         }
-        ReplyOutcome::Ours
+        answer.map(|_| ())
     }
 
     /// Handles the answer to a probe, or its failure.
@@ -268,14 +256,15 @@ impl Probes {
         tracing::debug!(%server, generation, why, "a server does not answer");
         let by = (identity.server, identity.generation);
         let body = to_body(&Suspect { server, generation, by, why });
-        let question = self.coordinator.ask(context, Opcode::Suspect, body);
+        let question = self.coordinator.ask(context, Owner::Probes, Opcode::Suspect, body);
         self.reports.insert(question, whom);
     }
 
     /// Fetches the list of servers, because another program knows a newer one.
     pub(crate) fn fetch_list(&mut self, context: &mut Context<'_>) {
         if self.fetching.is_none() {
-            let question = self.coordinator.ask(context, Opcode::ServerList, to_body(&Empty {}));
+            let (asker, body) = (Owner::Probes, to_body(&Empty {}));
+            let question = self.coordinator.ask(context, asker, Opcode::ServerList, body);
             self.fetching = Some(question);
         }
     }

@@ -8,28 +8,29 @@
 //! Until it serves, a node answers that it is busy. The steps that may block (opening the storage,
 //! mapping the memory) happen before that, in turns in which no client is served.
 
+mod membership;
+
 use crate::backup::Backup;
 use crate::followed::{Record, Recorder};
 use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
-use crate::probes::{self, Probes, ReplyOutcome};
-use crate::timers::Timer;
+use crate::owner::Owner;
+use crate::probes::{self, Probes};
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
-use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
+use thunderhead_master::coordinator_client::{CoordinatorClient, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
-    BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
+    BackupInfo, Enlist, Enlisted, Known, Register, Registered, to_body,
 };
-use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
 /// The bytes of memory that are touched between two log lines about that.
@@ -109,10 +110,7 @@ impl Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
         Server {
             probes: (number == 0).then(probes),
-            coordinator: CoordinatorClient::new(
-                options.coordinators.clone(),
-                Timer::AskAgain.number(),
-            ),
+            coordinator: CoordinatorClient::new(options.coordinators.clone(), Owner::Coordinator),
             question: None,
             options,
             generation,
@@ -220,7 +218,7 @@ impl Server {
                 let followed = known.map_or_else(Default::default, |_| self.generation.followed());
                 let register = Register { known, nonce, place, address, newest_format, followed };
                 let body = to_body(&register);
-                self.question = Some(self.coordinator.ask(context, Opcode::Register, body));
+                self.ask(context, Opcode::Register, body);
             }
             Err(why) => self.fail(why),
         }
@@ -253,43 +251,7 @@ impl Server {
             newest_format: self.options.newest_format,
             followed: self.generation.followed(),
         });
-        self.question = Some(self.coordinator.ask(context, Opcode::Enlist, body));
-    }
-
-    /// Handles a coordinator's answer to the present question.
-    fn answered(&mut self, context: &mut Context<'_>, answer: Result<Vec<u8>, CallError>) {
-        let body = match answer {
-            Ok(body) => body,
-            // The answer to an earlier attempt was lost, and the cluster has declared this
-            // generation crashed since.
-            Err(CallError::Refused { status: Status::Deposed, .. }) => {
-                return self.end(Ended::Deposed);
-            }
-            Err(CallError::Refused { status: Status::NoSuchServer, .. }) => {
-                return self.fail(FORGOTTEN);
-            }
-            Err(CallError::Refused { status: Status::UnknownServer, .. }) => {
-                return self.fail(NEVER_KNOWN);
-            }
-            Err(CallError::Refused { status: Status::OldProgram, .. }) => {
-                let newest = self.options.newest_format;
-                return self.fail(format!("{}: this one knows {newest}", Status::OldProgram));
-            }
-            Err(error) => {
-                return self.fail(format!("the coordinator refuses this server: {error}"));
-            }
-        };
-        match self.phase {
-            Phase::Registering => match of_body(&body) {
-                Some(registered) => self.registered(context, registered),
-                None => self.fail(INCOMPREHENSIBLE),
-            },
-            Phase::Enlisting => match of_body(&body) {
-                Some(enlisted) => self.enlisted(context, enlisted),
-                None => self.fail(INCOMPREHENSIBLE),
-            },
-            _ => {}
-        }
+        self.ask(context, Opcode::Enlist, body);
     }
 
     /// Opens the storage, now that the server's identity is known.
@@ -524,23 +486,6 @@ impl Server {
         Ok(Request { body, ..request })
     }
 
-    /// Answers a probe, which asks whether a generation of this server is up.
-    fn probed(&mut self, context: &mut Context<'_>, request: Request<'_>) {
-        let Some(probe) = of_body::<Probe>(request.body) else {
-            return context.refuse(request.reply_to, Status::Malformed, 0, &[]);
-        };
-        let Some(probes) = &mut self.probes else {
-            // Before the server has enlisted, only the first node knows its identity.
-            return context.refuse(request.reply_to, Status::Busy, NOT_YET_US, &[]);
-        };
-        let probed = probes.answer(&self.generation, self.nonce, &probe);
-        context.reply(request.reply_to, &[&to_body(&probed)]);
-        let knows_more = probe.list_version > probed.list_version;
-        if knows_more && self.generation.identity().is_some() {
-            probes.fetch_list(context);
-        }
-    }
-
     /// Completes the work of this node. The node with the backup leaves last, because the other
     /// shards of the process may need the backup for updates that they have not answered yet. After
     /// the shared memory is released, nothing must be acknowledged that is only there.
@@ -551,8 +496,8 @@ impl Server {
         let by = *self.leaves_by.get_or_insert_with(|| {
             let by = context.now() + LEAVING;
             self.flushed_by = context.now() + FLUSHING;
-            context.set_timer(by, Timer::Leave.number());
-            context.set_timer(self.flushed_by, Timer::Flushed.number());
+            context.set_timer(by, Owner::Leaving);
+            context.set_timer(self.flushed_by, Owner::Leaving);
             by
         });
         let is_late = context.now() >= by || self.is_deposed;
@@ -628,33 +573,24 @@ impl Service for Server {
                 }
             }
         }
-        match (request.opcode.service(), &mut self.shard, &mut self.backup) {
-            (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
+        match (request.opcode.component(), &mut self.shard, &mut self.backup) {
+            (Component::Shard | Component::ShardControl, Some(shard), _)
                 if self.phase == Phase::Serving && self.leaves_by.is_none() =>
             {
                 shard.request(context, request);
             }
-            (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
+            (Component::Backup, _, Some(backup)) => backup.service.request(context, request),
             // The backup's storage is not open yet.
-            (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
+            (Component::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
-            (ServiceKind::Membership, ..) if request.opcode == Opcode::Probe => {
-                self.probed(context, request);
-            }
-            (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
-                Some(list) => {
-                    self.generation.learn(list);
-                    context.reply(reply_to, &[&to_body(&Empty {})]);
-                }
-                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
-            },
+            (Component::Membership, ..) => self.membership_request(context, request),
             // Another server is about to take over the tablets. A caller that were told to wait
             // would wait for this server.
-            (ServiceKind::Shard, ..) if self.leaves_by.is_some() => {
+            (Component::Shard, ..) if self.leaves_by.is_some() => {
                 context.refuse(reply_to, Status::Moved, 0, &[]);
             }
-            (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
+            (Component::Shard | Component::ShardControl, ..) => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
@@ -664,52 +600,24 @@ impl Service for Server {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        if let Some(shard) = &mut self.shard
-            && shard.reply(context, call, outcome)
-        {
-            return;
-        }
-        if let Some(probes) = &mut self.probes {
-            match probes.reply(context, &self.generation, call, outcome) {
-                ReplyOutcome::NotOurs => {}
-                ReplyOutcome::Ours => return,
-                ReplyOutcome::Deposed => return self.deposed(),
-            }
-        }
-        match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::Answered(question, answer) if Some(question) == self.question => {
-                self.question = None;
-                self.answered(context, answer);
-            }
-            CoordinatorReply::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
-            CoordinatorReply::Later if self.warns_from <= context.now() => {
-                self.warns_from = context.now() + WARN_EVERY;
-                tracing::warn!("no coordinator that leads has answered yet; asking again");
-            }
+        match (owner.component(), &mut self.shard) {
+            (Component::Shard, Some(shard)) => shard.reply(context, owner, call, outcome),
+            (Component::Membership, _) => self.membership_reply(context, owner, call, outcome),
             _ => {}
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        if let Some(shard) = &mut self.shard
-            && shard.timer(context, number)
-        {
-            return;
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        match (owner.component(), &mut self.shard, &mut self.backup) {
+            (Component::Shard, Some(shard), _) => shard.timer(context, owner),
+            (Component::Backup, _, Some(backup)) => backup.service.on_timer(),
+            (Component::Membership, ..) => self.membership_timer(context, owner),
+            _ => {}
         }
-        if let Some(backup) = &mut self.backup
-            && backup.service.timer(context, number)
-        {
-            return;
-        }
-        if let Some(probes) = &mut self.probes
-            && probes.timer(context, &self.generation, number)
-        {
-            return;
-        }
-        self.coordinator.timer(context, number);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
@@ -747,18 +655,3 @@ impl Service for Server {
         }
     }
 }
-
-/// The error of a server that the cluster has forgotten.
-const FORGOTTEN: &str = "the cluster has forgotten this server, so nothing in its storage is needed; to begin as a \
-                         new server, give it an empty data directory";
-/// The error of a server whose id the metastore has never given out.
-const NEVER_KNOWN: &str = "the coordinator has never given out the id of this server, so its metastore may be an older \
-                           copy; keep this storage, which may have the only replicas of some data, and give the \
-                           coordinator its latest metastore";
-/// The error of a server whose coordinators all belong to another cluster than its storage.
-const OTHER_CLUSTER: &str = "the configured coordinators belong to another cluster than the server's \
-     storage; check their addresses, or give the server the data directory of this cluster";
-
-/// The error of a server that cannot read the coordinator's answer.
-const INCOMPREHENSIBLE: &str = "this program cannot read the coordinator's answer; check that both \
-     programs have the same version";

@@ -6,7 +6,7 @@ use thunderhead_client::{Client, Condition, Options, TableId};
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_net::{Cause, OwnCluster};
-use thunderhead_rpc::{CallError, Caller, Opcode};
+use thunderhead_rpc::{CallError, Caller, Component, Opcode};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
@@ -158,6 +158,50 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let refused = caller(OwnCluster::Known(other)).call(to, Opcode::Ping, &[], timeout, |_| ());
     assert_eq!(refused, Err(CallError::Unreachable(Cause::WrongCluster)));
     assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"1");
+    drop(client);
+    local.leave();
+    assert_eq!(local.join(), Ended::Asked);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_program_answers_the_operations_of_its_components_and_no_others() {
+    let directory = directory("components");
+    let local = LocalCluster::start(&options(&directory)).unwrap();
+    let mut client = client(&local);
+    // Now a tablet is served.
+    client.create_table("t", 1).unwrap();
+    let status = client.status().unwrap();
+    let server = status.servers.servers[0].shards[0].address;
+    let mut caller = caller(OwnCluster::Unknown);
+    let mut refusal = |to, opcode, body: &[u8]| match caller.call(
+        to,
+        opcode,
+        &[body],
+        Some(Duration::from_secs(10)),
+        |_| (),
+    ) {
+        Ok(()) => None,
+        Err(CallError::Refused { status, detail, .. }) => Some((status, detail)),
+        Err(error) => panic!("{opcode}: {error}"),
+    };
+    // A command must come from the present leadership. The refusal of an older one has its token.
+    let old = CommandHeader::new(status.cluster, 0).command(b"");
+    let token = refusal(server, Opcode::TakeTablets, &old).unwrap().1;
+    let components = [Component::Shard, Component::ShardControl, Component::Membership];
+    let of_server = [&components[..], &[Component::Backup, Component::Node]].concat();
+    let of_coordinator = vec![Component::Coordinator, Component::Node];
+    for (to, components) in [(server, of_server), (local.coordinator(), of_coordinator)] {
+        for opcode in Opcode::ALL {
+            let body = match opcode.is_command() {
+                true => CommandHeader::new(status.cluster, token).command(b"malformed"),
+                false => b"malformed".to_vec(),
+            };
+            let refused = refusal(to, *opcode, &body).map(|(status, _)| status);
+            let is_known = refused != Some(Status::UnknownOpcode);
+            assert_eq!(is_known, components.contains(&opcode.component()), "{opcode}: {refused:?}");
+        }
+    }
     drop(client);
     local.leave();
     assert_eq!(local.join(), Ended::Asked);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::echo::Echo;
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{CallError, Context, Node, Opcode, Request, Service};
 use thunderhead_simulator::{Options, Simulation};
 
 /// Returns the outcomes of 200 calls of one client, each with a timeout of 100 ms, and the longest
@@ -66,8 +66,6 @@ impl Service for Costly {
         context.charge(Duration::from_micros(50));
         self.0.request(context, request);
     }
-
-    fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) {}
 }
 
 #[test]

@@ -21,7 +21,7 @@ use thunderhead_log::{
 use thunderhead_master::Shard;
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::echo::Echo;
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, OwnerId, Request, Service};
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 
@@ -199,14 +199,15 @@ impl Service for Both {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        self.shard.reply(context, call, outcome);
+        self.shard.reply(context, owner, call, outcome);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        self.shard.timer(context, number);
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        self.shard.timer(context, owner);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use thunderhead_master::Shard;
-use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_wire::control::{
     self, ChangeSettings, ClusterStatus, CreateTable, DropTable, Lease, LeaseOpened, Map,
     MapRequest, MigrateTablet, ServerList, Settings, SettingsChanged, SplitTablet, TableInfo,
@@ -317,12 +317,18 @@ impl Service for Minding {
         self.shard.request(context, request);
     }
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, to: Result<&[u8], CallError>) {
-        Service::reply(&mut self.shard, context, call, to);
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        owner: OwnerId,
+        call: CallId,
+        to: Result<&[u8], CallError>,
+    ) {
+        Service::reply(&mut self.shard, context, owner, call, to);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        Service::timer(&mut self.shard, context, number);
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        Service::timer(&mut self.shard, context, owner);
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

@@ -14,7 +14,9 @@ use thunderhead_coordinator::{Coordinator, Options as CoordinatorOptions, Probin
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, Recorder};
 use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_metastore::sim::{Faults, SimStore};
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service, TaskCaller};
+use thunderhead_rpc::{
+    CallError, CallId, Context, Node, Opcode, OwnerId, Request, Service, TaskCaller,
+};
 use thunderhead_runtime::Random;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{HostId, Options, Simulation, swarm};
@@ -136,15 +138,21 @@ impl Service for Enlisting {
         }
     }
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, it: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        owner: OwnerId,
+        call: CallId,
+        it: Result<&[u8], CallError>,
+    ) {
         if let Some(shard) = &mut self.shard {
-            shard.reply(context, call, it);
+            shard.reply(context, owner, call, it);
         }
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
         if let Some(shard) = &mut self.shard {
-            shard.timer(context, number);
+            shard.timer(context, owner);
         }
     }
 

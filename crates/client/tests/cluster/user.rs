@@ -14,7 +14,7 @@ use thunderhead_log::{
     TableId, TabletRange, Version,
 };
 use thunderhead_master::Shard;
-use thunderhead_rpc::{CallError, CallId, Context, Node, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Component, Context, Node, OwnerId, Request, Service};
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_simulator::linearizability::{self, Action as Judged, Operation as Seen, Outcome};
@@ -111,9 +111,11 @@ pub(crate) struct User {
     ticks: Option<TimerId>,
 }
 
-const THINK: u64 = 1;
-const TICK: u64 = 2;
-const MAP: u64 = 3;
+/// The owners of calls and timers.
+const CALLS: OwnerId = OwnerId::only(Component::Node);
+const THINK: OwnerId = OwnerId::new(Component::Node, 1);
+const TICK: OwnerId = OwnerId::new(Component::Node, 2);
+const MAP: OwnerId = OwnerId::new(Component::Node, 3);
 
 impl User {
     pub(crate) fn new(session: Session, random: Random, seeing: Seeing) -> User {
@@ -196,7 +198,7 @@ impl User {
         while let Some(output) = self.session.next_output() {
             match output {
                 Output::Call { number, to, opcode, body, timeout } => {
-                    let id = context.call(to, opcode, &[&body], Some(timeout));
+                    let id = context.call(CALLS, to, opcode, &[&body], Some(timeout));
                     self.calls.insert(id, number);
                 }
                 Output::Learn => {
@@ -278,6 +280,7 @@ impl Service for User {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        _: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
@@ -287,9 +290,9 @@ impl Service for User {
         self.pump(context);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
         let now = context.now();
-        match number {
+        match owner {
             THINK => self.ask(context),
             MAP => {
                 let wrong = usize::from(self.random.chance(0.3));

@@ -13,7 +13,9 @@ use thunderhead_client::{
 use thunderhead_log::{Recorder, TabletRange};
 use thunderhead_master::Shard;
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_rpc::{
+    CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
+};
 use thunderhead_runtime::Random;
 use thunderhead_simulator::{Options, Simulation, swarm};
 use thunderhead_wire::Status;
@@ -22,6 +24,9 @@ use thunderhead_wire::operations::EnumerateHead;
 use zerocopy::{FromBytes, IntoBytes};
 
 const OBJECTS: u64 = 600;
+
+/// The owner of the walker's calls and timers.
+const OWNER: OwnerId = OwnerId::only(Component::Node);
 
 /// The beginning of each tablet, and which of two shards has it.
 type Layout = Rc<RefCell<BTreeMap<u64, usize>>>;
@@ -74,7 +79,7 @@ impl Walker {
         loop {
             while let Some(output) = self.session.next_output() {
                 let Output::Call { number, to, opcode, body, timeout } = output else { panic!() };
-                let id = context.call(to, opcode, &[&body], Some(timeout));
+                let id = context.call(OWNER, to, opcode, &[&body], Some(timeout));
                 self.calls.insert(id, number);
             }
             let Some((_, mut results)) = self.session.next_done() else { break };
@@ -85,7 +90,7 @@ impl Walker {
             self.begin(now);
         }
         if let Some(at) = self.session.deadline() {
-            context.set_timer(at.max(now + Duration::from_micros(1)), 0);
+            context.set_timer(at.max(now + Duration::from_micros(1)), OWNER);
         }
     }
 
@@ -108,14 +113,20 @@ impl Service for Walker {
 
     fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, to: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        _: OwnerId,
+        call: CallId,
+        to: Result<&[u8], CallError>,
+    ) {
         if let Some(number) = self.calls.remove(&call) {
             self.session.answered(context.now(), number, to);
         }
         self.go_on(context);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, _: u64) {
+    fn timer(&mut self, context: &mut Context<'_>, _: OwnerId) {
         self.session.tick(context.now());
         self.go_on(context);
     }

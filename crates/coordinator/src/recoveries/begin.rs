@@ -20,8 +20,8 @@ use super::running_survey::is_for_good;
 use super::taking_back;
 use crate::cluster::{Cluster, shards_of, split};
 use crate::knowledge::attempts::{Attempt, PartState, Round, Stage};
-use crate::leadership::{Backoff, Leadership};
-use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
+use crate::leadership::{Leadership, RetryPauses};
+use crate::limits::{SHARD_BYTES_MAX, TELL_AGAIN};
 use crate::placement::order::{Order, order};
 use crate::placement::partitions::{cuts, expected, loads, pack, target};
 use crate::placement::recovery_masters::{Masters, choose};
@@ -271,7 +271,7 @@ async fn tell_backup(
     told: Rc<RefCell<BTreeSet<ServerId>>>,
 ) {
     let (mut fenced_in, mut told_in) = (surveyed.generation, None);
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     let is_going_on = || {
         let attempts = leadership.attempts.borrow();
         attempts.get(&message.crashed).is_some_and(|it| it.is_at(message.recovery))
@@ -290,7 +290,7 @@ async fn tell_backup(
             let answer = leadership.call(backup.address, Opcode::Inventory, &fence).await;
             let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
             let Some(Inventory { replicas }) = inventory else {
-                leadership.sleep(backoff.next()).await;
+                leadership.sleep(pauses.next()).await;
                 continue;
             };
             fenced_in = Some(backup.generation);
@@ -314,12 +314,12 @@ async fn tell_backup(
             Ok(_) => None,
             Err(error) if is_for_good(&error) => Some(format!("{server} says: {error}")),
             Err(_) => {
-                leadership.sleep(backoff.next()).await;
+                leadership.sleep(pauses.next()).await;
                 continue;
             }
         };
         // Within a generation it is told only once.
-        (told_in, backoff) = (Some(backup.generation), Backoff::default());
+        (told_in, pauses) = (Some(backup.generation), RetryPauses::default());
         if useless.is_none() {
             told.borrow_mut().insert(server);
         }
@@ -451,7 +451,7 @@ pub(super) async fn tell_masters(leadership: &Rc<Leadership>, messages: Vec<Mess
                 attempt.on_part_over((recovery, partition), master, Some(trouble));
             }
             Err(_) => {
-                let wait = RETRY_MIN.saturating_mul(1 << count.min(4));
+                let wait = TELL_AGAIN.limit(count);
                 *told = PartState::Due(leadership.now() + wait, count + 1);
             }
         }

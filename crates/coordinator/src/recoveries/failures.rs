@@ -3,6 +3,7 @@
 use crate::knowledge::attempts::{Attempt, Stage, shortened};
 use crate::leadership::Leadership;
 use crate::limits::RECOVERY_PAUSE_MAX;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_wire::MasterId;
 
 impl Attempt {
@@ -10,8 +11,8 @@ impl Attempt {
     pub(super) fn on_failure(&mut self, leadership: &Leadership, trouble: String) {
         self.trouble = Some(shortened(trouble));
         self.failures += 1;
-        let pause = leadership.shared.options.recovery_pause;
-        let pause = pause.saturating_mul(1 << (self.failures - 1).min(10)).min(RECOVERY_PAUSE_MAX);
+        let pauses = Backoff::new(leadership.shared.options.recovery_pause, RECOVERY_PAUSE_MAX);
+        let pause = pauses.limit(self.failures - 1);
         self.enter(Stage::Resting(leadership.now() + pause, leadership.cluster().list_version()));
     }
 

@@ -1,7 +1,7 @@
 //! Frees the replicas of former masters that are no longer needed.
 
 use super::inherited;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Leadership, RetryPauses};
 use std::rc::Rc;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{MastersAfter, MastersHere, OfMaster, RestLeft, of_body};
@@ -11,7 +11,7 @@ use thunderhead_wire::{MasterId, ServerId, Status};
 /// up.
 pub(crate) async fn free_replicas(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
     free_unknown(leadership, server, generation).await;
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     loop {
         let seen = leadership.changed.seen();
         let Some(record) = leadership.record_of(server, generation) else { return };
@@ -25,9 +25,9 @@ pub(crate) async fn free_replicas(leadership: &Rc<Leadership>, server: ServerId,
                             let left =
                                 of_body::<RestLeft>(&answer).map_or(u64::MAX, |it| it.replicas);
                             inherited::on_rest_freed(leadership, server, &rest, left);
-                            backoff = Backoff::default();
+                            pauses = RetryPauses::default();
                         }
-                        Err(_) => leadership.sleep(backoff.next()).await,
+                        Err(_) => leadership.sleep(pauses.next()).await,
                     }
                 }
             }
@@ -37,9 +37,9 @@ pub(crate) async fn free_replicas(leadership: &Rc<Leadership>, server: ServerId,
             Ok(_) => {
                 leadership.freed.borrow_mut().entry(master).or_default().insert(server);
                 leadership.changed.raise();
-                backoff = Backoff::default();
+                pauses = RetryPauses::default();
             }
-            Err(_) => leadership.sleep(backoff.next()).await,
+            Err(_) => leadership.sleep(pauses.next()).await,
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) async fn free_replicas(leadership: &Rc<Leadership>, server: ServerId,
 /// freed while it was down, and replicas that it freed in a former generation that ended before the
 /// disk recorded it.
 async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
-    let mut backoff = Backoff::default();
+    let mut pauses = RetryPauses::default();
     let mut after = MasterId(0);
     while let Some(to) = leadership.record_of(server, generation).and_then(|record| record.backup) {
         let asked = leadership.call(to.address, Opcode::MastersHere, &MastersAfter { after }).await;
@@ -59,7 +59,7 @@ async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation:
             Err(_) => None,
         };
         let Some(MastersHere { masters, more }) = page else {
-            leadership.sleep(backoff.next()).await;
+            leadership.sleep(pauses.next()).await;
             continue;
         };
         let mut all_freed = true;
@@ -76,8 +76,10 @@ async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation:
             }
         }
         match masters.last() {
-            _ if !all_freed => leadership.sleep(backoff.next()).await,
-            Some(last) if more && *last > after => (after, backoff) = (*last, Backoff::default()),
+            _ if !all_freed => leadership.sleep(pauses.next()).await,
+            Some(last) if more && *last > after => {
+                (after, pauses) = (*last, RetryPauses::default())
+            }
             _ => return,
         }
     }

@@ -11,7 +11,7 @@
 
 use crate::cluster::Storage;
 use crate::knowledge::attempts::RunningSurvey;
-use crate::leadership::{Backoff, Leadership};
+use crate::leadership::{Leadership, RetryPauses};
 use crate::limits::SURVEY_GRACE;
 use crate::survey::{BackupReport, Conclusion, FoundLog, HeadAnswer, Question};
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,14 +105,14 @@ impl RunningSurvey {
 
     async fn take_inventory(self: Rc<Self>, leadership: Rc<Leadership>, backup: Storage) {
         let Storage { server, generation, address, .. } = backup;
-        let mut backoff = Backoff::default();
+        let mut pauses = RetryPauses::default();
         while self.matters(&leadership, server, generation) {
             let lineage = leadership.cluster().lineage(self.crashed);
             let message = InventoryOf { master: self.crashed, deposed: true, lineage };
             let answer = leadership.call(address, Opcode::Inventory, &message).await;
             let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
             let Some(Inventory { replicas }) = inventory else {
-                leadership.sleep(backoff.next()).await;
+                leadership.sleep(pauses.next()).await;
                 continue;
             };
             let at = leadership.now_in_next_turn().await;
@@ -156,7 +156,7 @@ impl RunningSurvey {
         generation: u64,
     ) {
         let Question { segment, server, address } = question;
-        let mut backoff = Backoff::default();
+        let mut pauses = RetryPauses::default();
         let mut until = leadership.now() + SURVEY_GRACE;
         while self.matters(&leadership, server, generation) {
             let message = HeadOf { master: self.crashed, segment };
@@ -171,7 +171,7 @@ impl RunningSurvey {
                     HeadAnswer::Waits { long: true }
                 }
                 Err(_) => {
-                    leadership.sleep(backoff.next()).await;
+                    leadership.sleep(pauses.next()).await;
                     continue;
                 }
             };
@@ -185,7 +185,7 @@ impl RunningSurvey {
             if !waits {
                 return;
             }
-            leadership.sleep(backoff.next()).await;
+            leadership.sleep(pauses.next()).await;
         }
     }
 }

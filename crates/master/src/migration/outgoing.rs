@@ -25,11 +25,13 @@
 //! Before *given* this shard can cancel the migration by itself and serve the tablet again: until
 //! then the other master only hides its copy.
 
+use crate::owner::Owner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use thunderhead_log::{Cursor, Log, Object};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_wire::control::{self, MigrateOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
@@ -58,10 +60,9 @@ const NOTED_RECORD_BYTES: usize = 48;
 /// A bucket with more bytes than this is sent one object a step.
 const BUCKET_BYTES_MAX: usize = 16 << 10;
 
-/// How long the other master has for an answer, and the wait before the message is repeated.
+/// How long the other master has for an answer, and the waits before the message is repeated.
 const TIMEOUT: Duration = Duration::from_millis(200);
-const WAIT_MIN: Duration = Duration::from_millis(1);
-const WAIT_MAX: Duration = Duration::from_millis(50);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
 const DURABLE_WAIT: Duration = Duration::from_millis(1);
 
 /// The time for a bucket, for an entry and for a kilobyte.
@@ -251,10 +252,8 @@ impl Outgoing {
         };
         if let Some(message) = self.sending.get_mut(number) {
             message.failures += 1;
-            let most = WAIT_MIN.saturating_mul(1 << message.failures.min(10)).min(WAIT_MAX);
-            let extra = context.random().below(most.as_nanos() as u64) + 1;
-            let at = context.now() + wait + Duration::from_nanos(extra);
-            message.state = State::Due(at);
+            let extra = BACKOFF.random_wait(message.failures, context.random());
+            message.state = State::Due(context.now() + wait + extra);
         }
         true
     }
@@ -381,7 +380,13 @@ impl Outgoing {
                 continue;
             }
             let to = self.task.address;
-            let call = context.call(to, Opcode::MigrateIn, &[&message.body], Some(TIMEOUT));
+            let call = context.call(
+                Owner::Migration,
+                to,
+                Opcode::MigrateIn,
+                &[&message.body],
+                Some(TIMEOUT),
+            );
             message.state = State::Asked(call);
         }
         if again {

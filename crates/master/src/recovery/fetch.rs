@@ -9,11 +9,13 @@
 //! If a log is taken back and the backup is in the same process, the backup hands over the memory
 //! that it has read the replica into: no bytes are copied, and no message is sent.
 
+use crate::owner::Owner;
 use crate::replication::{LocalReplica, OwnBackup, ReplicaBytes};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_wire::control::{Recover, Replicas};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{Next, SegmentId, ServerId};
@@ -29,9 +31,8 @@ const SEGMENT_BYTES_MAX: u32 = 1 << 30;
 /// The most memory that is allocated because of a backup's claim alone.
 const TRUSTED_BYTES: usize = 16 << 20;
 
-/// The first wait before a backup that did not answer is asked again, and the longest.
-const WAIT_MIN: Duration = Duration::from_millis(2);
-const WAIT_MAX: Duration = Duration::from_millis(500);
+/// The waits before a backup that did not answer is asked again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(500));
 
 /// Added to the wait that a busy backup asks for, so that the shards do not all retry at once.
 const BUSY_EXTRA: Duration = Duration::from_millis(1);
@@ -182,7 +183,8 @@ impl Fetch {
                 LocalReplica::ByMessage => {}
             }
         }
-        let call = context.call(address, Opcode::RecoveryData, &[head.as_bytes()], Some(timeout));
+        let (parts, timeout) = ([head.as_bytes()], Some(timeout));
+        let call = context.call(Owner::Recovery, address, Opcode::RecoveryData, &parts, timeout);
         self.state = State::Asked(call);
         AskResult::Sent
     }
@@ -237,7 +239,7 @@ impl Fetch {
             CallError::Refused { status, hint, .. } if status.next() == Next::Wait => {
                 let extra = context.random().below(BUSY_EXTRA.as_nanos() as u64) + 1;
                 let wait = Duration::from_micros(u64::from(hint)) + Duration::from_nanos(extra);
-                self.state = State::Due(context.now() + wait.min(WAIT_MAX));
+                self.state = State::Due(context.now() + wait.min(BACKOFF.longest()));
                 FetchEvent::Busy
             }
             // This node has too many messages in flight to that backup.
@@ -265,8 +267,7 @@ impl Fetch {
     /// Waits before it asks again, longer each time.
     fn wait(&mut self, context: &mut Context<'_>) {
         self.failures += 1;
-        let most = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
-        let wait = Duration::from_nanos(context.random().below(most.as_nanos() as u64) + 1);
+        let wait = BACKOFF.random_wait(self.failures, context.random());
         self.state = State::Due(context.now() + wait);
     }
 

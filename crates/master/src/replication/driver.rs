@@ -5,6 +5,7 @@ use super::messages::Outgoing;
 use super::{AwaitedAnswers, Replication, ReplicationStatus, Request, To};
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT, SENT_KILOBYTE};
+use crate::owner::Owner;
 use crate::parked::Parked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +15,6 @@ use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_wire::{ServerId, Status};
-
-/// The number of the manager's timer.
-const TIMER: u64 = (1 << 32) + 0x100;
 
 /// An unneeded turn is cancelled if it would come this soon. Later ones are rare.
 const SOON: Duration = Duration::from_millis(2);
@@ -101,30 +99,23 @@ impl ReplicationDriver {
         }
     }
 
-    /// Takes the reply to a call. Returns true if this driver made the call.
-    pub(crate) fn reply(
-        &mut self,
-        now: Time,
-        call: CallId,
-        outcome: Result<&[u8], CallError>,
-    ) -> bool {
-        let Some(number) = self.calls.remove(&call) else { return false };
+    /// Takes the outcome of a call.
+    pub(crate) fn reply(&mut self, now: Time, call: CallId, outcome: Result<&[u8], CallError>) {
+        let Some(number) = self.calls.remove(&call) else { return };
         self.replication.answered(now, number, outcome);
         self.status = self.replication.status();
-        true
     }
 
-    /// Takes the coordinator's answer to a question. Returns true if it was one of these.
+    /// Takes the coordinator's answer to a question.
     pub(crate) fn answered(
         &mut self,
         now: Time,
         question: QuestionId,
         answer: &Result<Vec<u8>, CallError>,
-    ) -> bool {
-        let Some(number) = self.questions.remove(&question) else { return false };
+    ) {
+        let Some(number) = self.questions.remove(&question) else { return };
         self.replication.answered(now, number, answer.as_deref().map_err(|error| *error));
         self.status = self.replication.status();
-        true
     }
 
     /// The server that it is part of.
@@ -132,11 +123,9 @@ impl ReplicationDriver {
         self.own
     }
 
-    pub(crate) fn timer(&mut self, number: u64) -> bool {
-        if number == TIMER {
-            self.timer = None;
-        }
-        number == TIMER
+    /// Handles its timer. The end of the turn does the work.
+    pub(crate) fn on_timer(&mut self) {
+        self.timer = None;
     }
 
     /// Sends the entries of the log's turn, and the messages that follow from immediate answers.
@@ -194,7 +183,7 @@ impl ReplicationDriver {
         if let Some((_, timer)) = self.timer.take() {
             context.cancel_timer(timer);
         }
-        self.timer = wanted.map(|at| (at, context.set_timer(at, TIMER)));
+        self.timer = wanted.map(|at| (at, context.set_timer(at, Owner::Replication)));
     }
 
     /// Sends a request; true if it was answered at once.
@@ -234,14 +223,15 @@ impl ReplicationDriver {
                 let call = self.replication.send_pieces(outgoing, |pieces| {
                     let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
                     context.count_work(SENT_KILOBYTE * (bytes / 1024) as u32);
-                    context.call(address, opcode, pieces, timeout)
+                    context.call(Owner::Replication, address, opcode, pieces, timeout)
                 });
                 let Some(call) = call else { return true };
                 self.calls.insert(call, number);
             }
             (To::Coordinator, _) => {
                 let body = outgoing.request.body;
-                let question = coordinator.ask_within(context, opcode, body, REPLICATE_TIMEOUT);
+                let (asker, timeout) = (Owner::Replication, REPLICATE_TIMEOUT);
+                let question = coordinator.ask_within(context, asker, opcode, body, timeout);
                 self.questions.insert(question, number);
             }
         }

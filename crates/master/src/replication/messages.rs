@@ -9,6 +9,7 @@ use super::{MESSAGE_BYTES, Request, State, To};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::backoff::Backoff;
 use thunderhead_wire::control::{RaiseEpoch, to_body};
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, ReplicaPart, ReplicateHead,
@@ -19,9 +20,9 @@ use zerocopy::IntoBytes;
 /// The maximum number of parts in a message.
 pub(super) const PARTS_MAX: usize = 256;
 
-/// The first wait after a failure, and the longest.
-const WAIT_MIN: Duration = Duration::from_millis(1);
-const WAIT_MAX: Duration = Duration::from_millis(100);
+/// The waits after failures.
+pub(super) const BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(1), Duration::from_millis(100));
 
 /// At least this many bytes of a segment are sent from their place. Copying fewer takes less time
 /// than finding them again.
@@ -83,10 +84,6 @@ impl SentPart {
     pub(super) fn free(segment: SegmentId, epoch: Epoch) -> SentPart {
         SentPart { segment, slot: 0, token: 0, epoch, end: 0, flags: FREE }
     }
-}
-
-pub(super) fn wait(failures: u32) -> Duration {
-    (WAIT_MIN * (1 << failures.min(8))).min(WAIT_MAX)
 }
 
 /// Bytes of a segment that belong to a body at a position, and were not copied there. The segment
@@ -395,7 +392,7 @@ impl State {
                 self.renew_lease();
             }
             Err(CallError::Refused { status: Status::Deposed, .. }) => self.depose(),
-            Err(_) => segment.raise_at = now + WAIT_MAX,
+            Err(_) => segment.raise_at = now + BACKOFF.longest(),
         }
     }
 
@@ -438,11 +435,11 @@ impl State {
                     slot.failures += 1;
                     let asked = match outcome {
                         Err(CallError::Refused { hint, .. }) => {
-                            Duration::from_micros(u64::from(*hint)).min(WAIT_MAX)
+                            Duration::from_micros(u64::from(*hint)).min(BACKOFF.longest())
                         }
                         _ => Duration::ZERO,
                     };
-                    slot.retry_at = now + wait(slot.failures).max(asked);
+                    slot.retry_at = now + BACKOFF.limit(slot.failures).max(asked);
                 }
             }
             if segment.is_whole && segment.is_short() {

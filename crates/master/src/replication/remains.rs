@@ -14,7 +14,7 @@
 //!   closed replica (`backup/src/lineage.rs`).
 
 use super::State;
-use super::messages::{Draft, PARTS_MAX, SentPart, refusal, wait};
+use super::messages::{BACKOFF, Draft, PARTS_MAX, SentPart, refusal};
 use super::segment::{Segment, Slot};
 use std::collections::BTreeMap;
 use thunderhead_runtime::Time;
@@ -78,7 +78,7 @@ impl PendingFrees {
     pub(super) fn on_answer(&mut self, now: Time, freed: bool) {
         self.is_in_flight = false;
         self.failures = if freed { 0 } else { self.failures + 1 };
-        self.retry_at = if freed { now } else { now + wait(self.failures) };
+        self.retry_at = if freed { now } else { now + BACKOFF.limit(self.failures) };
     }
 }
 

@@ -13,7 +13,9 @@
 //! bad range, before any tablet is dropped. A part of a tablet goes only at the end of a migration,
 //! and its remains are cleared away over several turns ([`crate::migration`]).
 
+use crate::coordinator_client::{CoordinatorReply, QuestionId};
 use crate::migration::{EarlierCopy, Migrations};
+use crate::owner::Owner;
 use crate::parked::Answer;
 use crate::recovery::{AnswerEffect, Recoveries};
 use crate::replication::{AdoptedReplicas, OwnBackup};
@@ -29,12 +31,6 @@ use thunderhead_wire::control::{
     ShardStatus, ShardStatusOf, TabletStatus, Tablets,
 };
 use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRange, migration};
-
-/// Timers of a shard. Those of other components of a node have other numbers.
-pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
-pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
-const TIMER_WORK: u64 = (1 << 32) + 3;
-pub(crate) const TIMER_PARKED: u64 = (1 << 32) + 4;
 
 /// Microseconds that the coordinator waits if something is in the way.
 const IN_PROGRESS_US: u32 = 50_000;
@@ -120,6 +116,24 @@ impl Control {
         while self.remarks.len() > REMARKS_MAX {
             self.remarks.pop_front();
         }
+    }
+
+    /// Takes the outcome of a call by which a recovery fetches a piece.
+    pub(crate) fn on_fetch_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        if self.recoveries.reply(context, call, outcome) {
+            let bytes = outcome.map_or(0, <[u8]>::len);
+            context.charge(FETCHED_KILOBYTE * (bytes / 1024) as u32);
+        }
+    }
+
+    /// Handles the timer of its work. The end of the turn does the work.
+    pub(crate) fn on_timer(&mut self) {
+        self.wakes_at = None;
     }
 
     /// Drops remarks about events of long ago.
@@ -387,46 +401,45 @@ impl Shard {
         }
     }
 
-    /// Takes the reply to a call. Returns true if a component of the control plane made the call.
-    pub(crate) fn control_reply(
+    /// Takes the outcome of a call to a coordinator, and gives an answer to its asker.
+    pub(crate) fn on_coordinator_reply(
         &mut self,
         context: &mut Context<'_>,
         call: CallId,
         outcome: Result<&[u8], CallError>,
-    ) -> bool {
-        use crate::coordinator_client::CoordinatorReply;
-        if self.control.migrations.reply(context, call, outcome) {
-            return true;
-        }
-        if self.control.recoveries.reply(context, call, outcome) {
-            let bytes = outcome.map_or(0, <[u8]>::len);
-            context.charge(FETCHED_KILOBYTE * (bytes / 1024) as u32);
-            return true;
-        }
-        let (question, answer) = match self.coordinator.reply(context, call, outcome) {
-            CoordinatorReply::NotOurs => return false,
-            CoordinatorReply::Later => return true,
-            CoordinatorReply::Answered(question, answer) => (question, answer),
-        };
-        if let Some(driver) = &mut self.replication
-            && driver.answered(context.now(), question, &answer)
-        {
-            return true;
-        }
-        if !self.leases.answered(&mut self.clients, question, &answer) {
-            let Shard { control, log, clients, leases, .. } = self;
-            let answered =
-                control.recoveries.answered(log, clients, question, &answer, context.now());
-            if answered != AnswerEffect::NotOurs {
-                leases.begin_anew();
+    ) {
+        let reply = self.coordinator.reply(context, call, outcome);
+        let CoordinatorReply::Answered { asker, question, answer } = reply else { return };
+        match Owner::of(asker) {
+            Some(Owner::Replication) => {
+                if let Some(driver) = &mut self.replication {
+                    driver.answered(context.now(), question, &answer);
+                }
             }
-            self.see_to_adopted();
-            if answered == AnswerEffect::Parted {
-                self.control.sweep = Some(Cursor::default());
-                context.alarm().ring();
-            }
+            Some(Owner::Leases) => self.leases.answered(&mut self.clients, question, &answer),
+            Some(Owner::Recovery) => self.on_recovery_answered(context, question, &answer),
+            // They ask nothing.
+            Some(Owner::Coordinator | Owner::Migration | Owner::Work | Owner::Parked) | None => {}
         }
-        true
+    }
+
+    /// Handles the coordinator's answer to the report of a recovery.
+    fn on_recovery_answered(
+        &mut self,
+        context: &mut Context<'_>,
+        question: QuestionId,
+        answer: &Result<Vec<u8>, CallError>,
+    ) {
+        let Shard { control, log, clients, leases, .. } = self;
+        let answered = control.recoveries.answered(log, clients, question, answer, context.now());
+        if answered != AnswerEffect::NotOurs {
+            leases.begin_anew();
+        }
+        self.see_to_adopted();
+        if answered == AnswerEffect::Parted {
+            self.control.sweep = Some(Cursor::default());
+            context.alarm().ring();
+        }
     }
 
     /// Maintains the replicas of adopted segments, and gives the segments to the cleaners, once the
@@ -448,20 +461,11 @@ impl Shard {
         self.log.release_adopted();
     }
 
-    /// Handles a timer that has gone off. Returns true if it was one of these.
-    pub(crate) fn control_timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        match number {
-            TIMER_LEASES => {
-                self.leases.begin_round();
-                let at = context.now() + self.options.check_leases_every;
-                context.set_timer(at, TIMER_LEASES);
-            }
-            // Turns do the work.
-            TIMER_WORK => self.control.wakes_at = None,
-            TIMER_PARKED => self.on_parked_timer(context),
-            _ => return self.coordinator.timer(context, number),
-        }
-        true
+    /// Begins a check of all leases, and sets the timer for the next one.
+    pub(crate) fn on_leases_timer(&mut self, context: &mut Context<'_>) {
+        self.leases.begin_round();
+        let at = context.now() + self.options.check_leases_every;
+        context.set_timer(at, Owner::Leases);
     }
 
     /// Does a slice of the work that goes on over turns.
@@ -591,7 +595,7 @@ impl Shard {
 fn wake(wakes_at: &mut Option<Time>, context: &mut Context<'_>, at: Time) {
     if wakes_at.is_none_or(|before| at < before) {
         *wakes_at = Some(at);
-        context.set_timer(at, TIMER_WORK);
+        context.set_timer(at, Owner::Work);
     }
 }
 

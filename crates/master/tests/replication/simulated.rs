@@ -17,7 +17,8 @@ use thunderhead_master::replication::{MESSAGE_BYTES, Settings};
 use thunderhead_master::{LocalAnswer, LocalBackup, Replication, Shard};
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{
-    self as rpc, CallError, CallId, Context, Decision, Node, Opcode, Request, Retry, TaskCaller,
+    self as rpc, CallError, CallId, Component, Context, Decision, Node, Opcode, OwnerId, Request,
+    Retry, TaskCaller,
 };
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
@@ -72,6 +73,9 @@ impl rpc::Service for Coordinator {
     }
 }
 
+/// The owner of the timer for turns in which the shard looks for a new list.
+const NEXT_TURN: OwnerId = OwnerId::only(Component::Node);
+
 /// A shard that receives lists of servers.
 struct Master {
     shard: Shard,
@@ -81,7 +85,7 @@ struct Master {
 
 impl rpc::Service for Master {
     fn start(&mut self, context: &mut Context<'_>) {
-        context.set_timer(context.now(), 1);
+        context.set_timer(context.now(), NEXT_TURN);
     }
 
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
@@ -91,15 +95,20 @@ impl rpc::Service for Master {
     fn reply(
         &mut self,
         context: &mut Context<'_>,
+        owner: OwnerId,
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        assert!(self.shard.reply(context, call, outcome), "all calls are the shard's");
+        assert_eq!(owner.component(), Component::Shard, "all calls are the shard's");
+        self.shard.reply(context, owner, call, outcome);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        if !self.shard.timer(context, number) {
-            context.set_timer(context.now() + Duration::from_millis(20), 1);
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        match owner {
+            NEXT_TURN => {
+                context.set_timer(context.now() + Duration::from_millis(20), NEXT_TURN);
+            }
+            owner => self.shard.timer(context, owner),
         }
     }
 
@@ -530,8 +539,14 @@ impl rpc::Service for Both {
         rpc::Service::request(&mut self.shard, context, request);
     }
 
-    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
-        assert!(self.shard.timer(context, number) || self.backup.0.timer(context, number));
+    fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
+        match owner.component() {
+            Component::Backup => self.backup.0.on_timer(),
+            component => {
+                assert_eq!(component, Component::Shard);
+                self.shard.timer(context, owner);
+            }
+        }
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {

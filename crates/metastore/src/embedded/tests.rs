@@ -151,7 +151,7 @@ fn leases_end_when_the_file_cannot_be_opened_for_long() {
     let held = ask(&store, &Request::Holder { lease: lease() });
     assert_eq!(held, Ok(Answer::Holder(None)));
     faults.broken.store(false, Ordering::Relaxed);
-    later(REOPEN_MAX);
+    later(REOPENING.longest());
     assert!(acquire(&store).token > fence.token);
 }
 
@@ -174,7 +174,7 @@ fn a_file_that_replaces_it_ends_its_leases() {
     let refused = ask(&store, &create("a", &fence)).expect_err("there is no file");
     assert!(refused.to_string().contains("No such file"), "{refused}");
     std::fs::rename(&copy, scrap.file()).expect("it takes the place");
-    store.core().began -= REOPEN_MAX;
+    store.core().began -= REOPENING.longest();
     assert_eq!(until_done(&store, &create("a", &fence)), Answer::Deposed);
     assert!(acquire(&store).token > fence.token, "a server may have heard of that one");
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
-use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_rpc::{Component, Context, Opcode, OwnerId, ReplyTo, Request, Service};
 use thunderhead_runtime::World;
 use thunderhead_runtime::workers::WorkerBell;
 use thunderhead_wire::Status;
@@ -284,7 +284,7 @@ impl Service for Register {
         }
     }
 
-    fn timer(&mut self, _: &mut Context<'_>, _: u64) {
+    fn timer(&mut self, _: &mut Context<'_>, _: OwnerId) {
         self.bell.ring();
     }
 
@@ -295,7 +295,7 @@ impl Service for Register {
             (shared.durable, shared.recovered.take(), shared.failed, stuck)
         };
         if stuck {
-            context.set_timer(context.now() + JOURNAL_AGAIN, 0);
+            context.set_timer(context.now() + JOURNAL_AGAIN, OwnerId::only(Component::Register));
         }
         if let Some(records) = recovered {
             self.begin_recovery(records);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::sim::SimStore;
-use thunderhead_rpc::{Context, Node, Opcode, Request, Service, ServiceKind};
+use thunderhead_rpc::{Component, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::Process;
 use thunderhead_simulator::Boot;
 use thunderhead_wire::command::CommandHeader;
@@ -363,7 +363,7 @@ impl Service for FakeServer {
             }
             other => panic!("{other}"),
         };
-        assert_ne!(request.opcode.service(), ServiceKind::Coordinator);
+        assert_ne!(request.opcode.component(), Component::Coordinator);
         if done {
             context.reply(request.reply_to, &[&to_body(&Empty {})]);
         } else {
