@@ -74,6 +74,8 @@ struct IncomingTablet {
 #[derive(Default)]
 pub(crate) struct Migrations {
     outgoing: BTreeMap<u64, Outgoing>,
+    /// The outgoing migration whose slice is next, and those after it.
+    next: u64,
     /// The reasons of failed migrations.
     failed: BTreeMap<u64, String>,
     incoming: BTreeMap<u64, IncomingTablet>,
@@ -395,13 +397,19 @@ impl Migrations {
         let patience =
             Patience { serving: options.migration_patience, pausing: options.migration_pause };
         let mut failed = Vec::new();
-        for (number, outgoing) in &mut self.outgoing {
+        let mut first_without_time = None;
+        for number in from_next(&self.outgoing, self.next) {
+            if !budget.has_time() {
+                first_without_time.get_or_insert(number);
+            }
+            let Some(outgoing) = self.outgoing.get_mut(&number) else { continue };
             match outgoing.work(context, log, budget, patience) {
                 Work::Again => worked.again = true,
                 Work::At(at) => worked.wake = worked.wake.min(at),
-                Work::Failed(why) => failed.push((*number, why)),
+                Work::Failed(why) => failed.push((number, why)),
             }
         }
+        self.next = first_without_time.unwrap_or(0);
         for (number, why) in failed {
             if let Some(outgoing) = self.outgoing.remove(&number) {
                 let (range, to) = (outgoing.task.range, outgoing.task.to);
@@ -461,4 +469,22 @@ fn decode(mut body: &[u8]) -> Option<Vec<Incoming<'_>>> {
         });
     }
     Some(entries)
+}
+
+/// Returns the numbers of all migrations, beginning with the one whose slice is next.
+fn from_next<T>(all: &BTreeMap<u64, T>, next: u64) -> Vec<u64> {
+    all.range(next..).chain(all.range(..next)).map(|(number, _)| *number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_migration_whose_slice_is_next_comes_first_and_all_others_follow() {
+        let all = BTreeMap::from([(2, ()), (5, ()), (7, ())]);
+        for (next, order) in [(0, [2, 5, 7]), (5, [5, 7, 2]), (6, [7, 2, 5]), (8, [2, 5, 7])] {
+            assert_eq!(from_next(&all, next), order, "from {next}");
+        }
+    }
 }

@@ -51,6 +51,12 @@ impl Budget {
         Duration::from_nanos(u64::try_from(self.first_ns - self.left_ns).unwrap_or(0))
     }
 
+    /// Whether the slice has time left.
+    #[must_use]
+    pub fn has_time(&self) -> bool {
+        self.left_ns > 0
+    }
+
     /// Counts finished work. Returns whether more may follow in this slice.
     ///
     /// # Panics
@@ -64,7 +70,7 @@ impl Budget {
             self.slice_ns,
             -self.left_ns
         );
-        self.left_ns > 0
+        self.has_time()
     }
 }
 

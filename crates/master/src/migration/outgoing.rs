@@ -400,13 +400,17 @@ impl Outgoing {
 
     /// Makes messages. Returns whether more can be made at once.
     fn fill(&mut self, log: &mut Log, budget: &mut Budget, now: Time) -> bool {
-        let mut spend = |entries: usize, bytes: usize| {
+        let cost = |entries: usize, bytes: usize| {
             let took = BUCKET_NS + entries as u64 * ENTRY_NS + bytes as u64 * KILOBYTE_NS / 1024;
             // The largest object alone takes longer, but it cannot be cut.
-            budget.spend(Duration::from_nanos(took).min(SLICE))
+            Duration::from_nanos(took).min(SLICE)
         };
         let range = self.task.range;
         while self.sending.len() < WINDOW {
+            if !budget.has_time() {
+                // Another migration has used the slice.
+                return true;
+            }
             let (mut entries, mut bytes) = (1, 0);
             let sends_noted = self.alternate_with_noted();
             match &mut self.stage {
@@ -494,7 +498,7 @@ impl Outgoing {
                 }
                 Stage::Ending | Stage::Given(_) => return false,
             }
-            if !spend(entries, bytes) {
+            if !budget.spend(cost(entries, bytes)) {
                 return self.sending.len() < WINDOW;
             }
         }
@@ -578,6 +582,26 @@ mod tests {
             all += sent;
         }
         assert!((100 * BYTES..101 * BYTES).contains(&all), "{all}: each was sent once");
+    }
+
+    #[test]
+    fn a_slice_that_one_migration_has_used_is_not_overdrawn_by_others() {
+        const BYTES: usize = 900 << 10;
+        let mut log = log();
+        log.write(TABLE, b"key", &vec![1; BYTES]).unwrap();
+        let all = [(); 5].map(|()| outgoing(Stage::Objects(Cursor::default())));
+        let mut all = Vec::from(all);
+        let mut slices = 0;
+        while !all.is_empty() {
+            // A strict budget panics if it is overdrawn by much.
+            let mut budget = Budget::new(SLICE, true);
+            for outgoing in &mut all {
+                outgoing.fill(&mut log, &mut budget, Time(1));
+            }
+            all.retain(|it| it.sending.iter().all(|message| message.body.len() < BYTES));
+            slices += 1;
+        }
+        assert!((5..100).contains(&slices), "{slices}");
     }
 
     #[test]

@@ -242,9 +242,14 @@ impl State {
                 let place = drafts.iter().position(|draft| draft.server == server);
                 let draft = place.and_then(|at| drafts.get(at));
                 let room = draft.map_or(message_bytes, |draft| draft.room(message_bytes));
-                // The replicas of a segment advance together, because it needs all of them.
-                let share = left.div_ceil(segment.slots.len() - number);
-                let room = if segment.is_head() { room } else { room.min(share) };
+                let room = if segment.is_head() {
+                    room
+                } else {
+                    // The replicas of a segment advance together, because it is durable only when
+                    // all of them have its bytes.
+                    let takers = segment.slots.iter().skip(number).filter(|it| it.takes_bytes());
+                    room.min(left.div_ceil(takers.count().max(1)))
+                };
                 if room == 0 {
                     first_without_room.get_or_insert(*id);
                     wake = Some(*now);

@@ -103,6 +103,11 @@ impl Slot {
         self.is_closed && !self.is_doubtful && !self.is_in_flight
     }
 
+    /// Whether it can get a message with bytes now.
+    pub(super) fn takes_bytes(&self) -> bool {
+        self.server.is_some() && !self.is_closed && !self.is_in_flight
+    }
+
     pub(super) fn chunk_end(&self) -> u32 {
         self.chunk.0 + self.chunk.1.len() as u32
     }

@@ -144,6 +144,38 @@ fn a_turn_sends_few_bytes_of_many_survivors() {
     assert!((100..100 + SURVIVORS).all(is_whole));
 }
 
+/// Replicas that wait for an answer take no share of a turn's room.
+#[test]
+fn parts_stay_long_while_a_slow_backup_has_not_answered() {
+    const SURVIVORS: u64 = 12;
+    const BYTES: u32 = 256 << 10;
+    let (mut log, _) = much_written();
+    let (mut replication, mut replicator) = Replication::new(settings(2), Random::from_seed(2));
+    // Each survivor has a replica on the fast one and one on the slow one.
+    let fast = ServerId(1);
+    tell(&mut replication, 1, 2);
+    let bytes_of = log.appended().segment;
+    for survivor in (100..).map(SegmentId).take(SURVIVORS as usize) {
+        replicator.opened(survivor, SegmentKind::Survivor);
+        replicator.appended(survivor, 0, log.segment_bytes(bytes_of, 0, BYTES).unwrap());
+        replicator.closed(survivor, BYTES);
+    }
+    let mut lengths = Vec::new();
+    for time in (1..200).map(Time) {
+        replication.turn(time, &mut log, |_| AwaitedAnswers::default());
+        while let Some(request) = replication.next_request() {
+            if matches!(request.to, To::Backup(server, _) if server == fast) {
+                let parts = parts(&request.body);
+                lengths.extend(parts.iter().map(ReplicaPart::bytes).filter(|bytes| *bytes > 0));
+                done(&mut replication, time, &request);
+            }
+        }
+    }
+    assert_eq!(lengths.iter().sum::<usize>(), SURVIVORS as usize * BYTES as usize);
+    let shortest = lengths.iter().min();
+    assert!(shortest >= Some(&(32 << 10)), "{lengths:?}");
+}
+
 /// A waiting message to a server that is gone may have lost its bytes: they are not kept for it.
 #[test]
 fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
