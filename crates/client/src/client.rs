@@ -219,6 +219,14 @@ impl Client {
         }
     }
 
+    /// Sends a question to the coordinator or a server, and waits for the reply.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn ask(&mut self, question: Question) -> Result<Reply, Error> {
+        self.inner()?.ask(question)
+    }
+
     /// Creates a table, spread over `server_span` shards, and returns its id.
     ///
     /// # Errors
