@@ -5,16 +5,20 @@
 //! requests, and one for many results. [`request`] and [`result`] describe the bytes.
 //!
 //! A [`ByteQueue`] is a [`CompletionQueue`](thunderhead_client::CompletionQueue) behind such
-//! buffers. It also keeps the state of scans.
+//! buffers, and a [`BytePool`] a [`ClientPool`](thunderhead_client::ClientPool). Both also keep the
+//! state of scans.
 //!
 //! Both ends of a buffer are in the same process and of the same release, so the layouts have no
 //! version. A buffer that is malformed is refused as a whole, without a panic.
 #![forbid(unsafe_code)]
 
+mod pool;
 mod queue;
 mod reader;
 pub mod request;
 pub mod result;
+mod scans;
 
+pub use pool::BytePool;
 pub use queue::{ByteQueue, SubmitError};
 pub use reader::Malformed;

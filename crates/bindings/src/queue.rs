@@ -3,11 +3,12 @@
 use crate::reader::Malformed;
 use crate::request::{self, Submitted, Work};
 use crate::result;
-use std::collections::HashMap;
+use crate::scans::Scans;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thunderhead_client::{
-    Completion, CompletionQueue, Enumeration, Error, Options, Outcome, Request, Submission, TableId,
+    Completion, CompletionQueue, Error, Options, Outcome, Request, Submission, TableId,
 };
 
 /// The error of a submission.
@@ -27,10 +28,11 @@ pub struct ByteQueue {
 
 #[derive(Default)]
 struct State {
-    scans: HashMap<u64, Enumeration>,
-    scan_count: u64,
+    scans: Scans,
     /// The scan of each submission that requests a page.
     pages: HashMap<u64, u64>,
+    /// Completions that were taken from the queue and are still to be encoded.
+    ready: VecDeque<Completion>,
 }
 
 impl ByteQueue {
@@ -50,16 +52,12 @@ impl ByteQueue {
     /// Begins a scan of a table and returns its number. The caller requests its pages one by one,
     /// and ends it with [`ByteQueue::close_scan`].
     pub fn open_scan(&self, table: u64) -> u64 {
-        let mut state = self.lock();
-        state.scan_count += 1;
-        let scan = state.scan_count;
-        state.scans.insert(scan, Enumeration::new(TableId(table)));
-        scan
+        self.lock().scans.open(TableId(table))
     }
 
     /// Ends a scan.
     pub fn close_scan(&self, scan: u64) {
-        self.lock().scans.remove(&scan);
+        self.lock().scans.close(scan);
     }
 
     /// Begins the submissions of a buffer: see [`request`]. Returns the number of the first one;
@@ -82,8 +80,7 @@ impl ByteQueue {
                         tags.push(tag);
                         // A scan that has ended or is unknown has no operation, so it completes
                         // at once.
-                        let operation = state.scans.get(&scan).and_then(Enumeration::next);
-                        Request::Operations(operation.into_iter().collect())
+                        Request::Operations(state.scans.next(scan).into_iter().collect())
                     }
                 };
                 Submission { tag, request, deadline }
@@ -105,26 +102,27 @@ impl ByteQueue {
     pub fn take(&self, most: usize, into: &mut Vec<u8>) -> usize {
         let completions = self.queue.take(most);
         let count = completions.len();
-        for Completion { tag, outcome } in completions {
-            match outcome {
-                Outcome::Operations(results) => {
-                    let mut state = self.lock();
-                    match state.pages.remove(&tag) {
-                        Some(scan) => put_page(&mut state, tag, scan, results, into),
-                        None => {
-                            drop(state);
-                            result::put_head(tag, results.len(), into);
-                            results.iter().for_each(|it| result::put_answer(it, into));
-                        }
-                    }
-                }
-                Outcome::Question(reply) => {
-                    let mut body = Vec::new();
-                    let results = result::put_reply(&reply, &mut body);
-                    result::put_head(tag, results, into);
-                    into.append(&mut body);
-                }
-            }
+        completions.into_iter().for_each(|it| put(&mut self.lock(), it, into));
+        count
+    }
+
+    /// Takes completions and appends their bytes until there are at least this many bytes, or no
+    /// completion is left. Returns how many completions there were. For users with a buffer of a
+    /// fixed size.
+    ///
+    /// The completions that are not encoded yet are kept here, and the descriptor is not readable
+    /// for them. So the user calls this until it returns 0, before it waits for the descriptor.
+    pub fn take_bytes(&self, bytes: usize, into: &mut Vec<u8>) -> usize {
+        let mut state = self.lock();
+        if state.ready.is_empty() {
+            state.ready = self.queue.take(usize::MAX).into();
+        }
+        let mut count = 0;
+        while into.len() < bytes
+            && let Some(completion) = state.ready.pop_front()
+        {
+            put(&mut state, completion, into);
+            count += 1;
         }
         count
     }
@@ -141,28 +139,38 @@ impl ByteQueue {
     }
 }
 
-/// Appends a page of a scan.
-fn put_page(
-    state: &mut State,
-    tag: u64,
-    scan: u64,
-    mut results: thunderhead_client::Results,
-    into: &mut Vec<u8>,
-) {
-    let objects = match (results.pop(), state.scans.get_mut(&scan)) {
-        (None, _) | (_, None) => Ok(Vec::new()),
-        (Some(Ok(answer)), Some(it)) => it.answered(answer).ok_or(Error::Incomprehensible),
-        (Some(Err(error)), Some(_)) => Err(error),
-    };
-    match objects {
-        Ok(objects) => {
-            let is_last = state.scans.get(&scan).is_none_or(|it| it.next().is_none());
-            result::put_head(tag, objects.len() + 1, into);
-            result::put_page(&objects, is_last, into);
-        }
-        Err(error) => {
-            result::put_head(tag, 1, into);
-            result::put_error(&error, into);
-        }
+/// Appends a completion.
+fn put(state: &mut State, completion: Completion, into: &mut Vec<u8>) {
+    let Completion { tag, outcome } = completion;
+    match outcome {
+        Outcome::Operations(results) => match state.pages.remove(&tag) {
+            Some(scan) => state.scans.put_page((tag, scan), results, into),
+            None => {
+                result::put_head(tag, results.len(), into);
+                results.iter().for_each(|it| result::put_answer(it, into));
+            }
+        },
+        Outcome::Question(reply) => result::put_reply_to(tag, &reply, into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_client::{Answer, Reply, Version};
+
+    #[test]
+    fn completions_are_encoded_with_their_tags() {
+        let mut into = Vec::new();
+        let written = Ok(Answer::Written(Version(5)));
+        let outcome = Outcome::Operations(vec![written, Err(Error::Closed)]);
+        put(&mut State::default(), Completion { tag: 7, outcome }, &mut into);
+        let outcome = Outcome::Question(Ok(Reply::Done));
+        put(&mut State::default(), Completion { tag: 8, outcome }, &mut into);
+        let number = |at: usize| u64::from_le_bytes(into[at..at + 8].try_into().unwrap());
+        assert_eq!((number(0), into[8], into[12], number(24)), (7, 2, 3, 5));
+        let end = 12 + 20 + 20 + Error::Closed.to_string().len();
+        assert_eq!((number(end), into[end + 8], into[end + 12]), (8, 1, 6));
+        assert_eq!(into.len(), end + 12 + 20);
     }
 }

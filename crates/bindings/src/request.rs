@@ -101,6 +101,33 @@ pub fn decode(buffer: &[u8]) -> Result<Vec<Submitted>, Malformed> {
     Ok(all)
 }
 
+/// A submission of one unconditional read, in the buffer that it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoneRead<'a> {
+    pub(crate) tag: u64,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) table: TableId,
+    pub(crate) key: &'a [u8],
+}
+
+/// Returns the read if the buffer holds one read and nothing else. It is the most frequent request,
+/// and this takes no memory for it.
+pub(crate) fn lone_read(buffer: &[u8]) -> Option<LoneRead<'_>> {
+    let mut reader = Reader::new(buffer);
+    let tag = reader.u64().ok()?;
+    let deadline = Some(reader.u64().ok()?).filter(|it| *it > 0).map(Duration::from_nanos);
+    // The class, three zeroes, the count, and then the kind and the condition.
+    if reader.bytes(10).ok()? != [0, 0, 0, 0, 1, 0, 0, 0, 0, 0] {
+        return None;
+    }
+    reader.u16().ok()?;
+    let (key, value) = (reader.u32().ok()? as usize, reader.u32().ok()?);
+    let table = TableId(reader.u64().ok()?);
+    reader.u64().ok()?;
+    let key = reader.bytes(key).ok()?;
+    (value == 0 && reader.is_at_end()).then_some(LoneRead { tag, deadline, table, key })
+}
+
 fn operation(reader: &mut Reader<'_>) -> Result<Operation, Malformed> {
     let (kind, condition, is_float) = (reader.u8()?, reader.u8()?, reader.u8()?);
     reader.u8()?;
@@ -217,6 +244,28 @@ mod tests {
             Submitted { tag: 3, deadline: None, work: Work::Page { scan: 77 } },
         ];
         assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn only_one_unconditional_read_is_a_lone_read() {
+        let single = [head(7, 1_000, 0, 1), operation(0, 0, 0, b"ada", b"")].concat();
+        let deadline = Some(Duration::from_micros(1));
+        let expected = LoneRead { tag: 7, deadline, table: TableId(5), key: b"ada" };
+        assert_eq!(lone_read(&single), Some(expected));
+        for end in 0..single.len() {
+            assert_eq!(lone_read(&single[..end]), None, "cut to {end}");
+        }
+        let others = [
+            [head(7, 0, 0, 1), operation(2, 0, 0, b"ada", b"")].concat(),
+            [head(7, 0, 0, 1), operation(0, 3, 0, b"ada", b"")].concat(),
+            [head(7, 0, 0, 2), operation(0, 0, 0, b"ada", b"")].concat(),
+            [head(7, 0, 0, 1), operation(0, 0, 0, b"ada", b"x")].concat(),
+            [single.clone(), single].concat(),
+            [head(3, 0, 2, 1), 77u64.to_le_bytes().to_vec()].concat(),
+        ];
+        for other in others {
+            assert_eq!(lone_read(&other), None);
+        }
     }
 
     #[test]

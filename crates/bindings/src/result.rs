@@ -77,13 +77,19 @@ pub fn put_error(error: &Error, into: &mut Vec<u8>) {
     put(head, version, (&[], error.to_string().as_bytes()), into);
 }
 
+/// Appends an error that is not the core's own, with its code and a sentence. `is_unknown`: whether
+/// a change may have been done.
+pub fn put_failure((code, is_unknown): (u16, bool), text: &str, into: &mut Vec<u8>) {
+    put((Kind::Error, u8::from(is_unknown), code), 0, (&[], text.as_bytes()), into);
+}
+
 /// Appends the result of an operation.
 pub fn put_answer(result: &Result<Answer, Error>, into: &mut Vec<u8>) {
     let plain = |kind| (kind, 0, 0);
     match result {
         Err(error) => put_error(error, into),
         Ok(Answer::Found { version, value }) => {
-            put(plain(Kind::Value), version.0, (&[], value), into);
+            put_value(*version, value, into);
         }
         Ok(Answer::Absent) => put(plain(Kind::Absent), 0, (&[], &[]), into),
         Ok(Answer::Written(version) | Answer::Deleted(version)) => {
@@ -92,6 +98,11 @@ pub fn put_answer(result: &Result<Answer, Error>, into: &mut Vec<u8>) {
         Ok(Answer::Sum { version, number }) => put_sum(*version, *number, into),
         Ok(Answer::Page { .. }) => put_error(&Error::Incomprehensible, into),
     }
+}
+
+/// Appends the value of an object.
+pub fn put_value(version: Version, value: &[u8], into: &mut Vec<u8>) {
+    put((Kind::Value, 0, 0), version.0, (&[], value), into);
 }
 
 fn put_sum(version: Version, number: Number, into: &mut Vec<u8>) {
@@ -113,6 +124,14 @@ pub fn put_page(objects: &[Object], is_last: bool, into: &mut Vec<u8>) {
         put((Kind::Value, mark, 0), version.0, (key, value), into);
     }
     put((Kind::PageEnd, u8::from(is_last), 0), 0, (&[], &[]), into);
+}
+
+/// Appends the completion of a question.
+pub fn put_reply_to(tag: u64, reply: &Result<Reply, Error>, into: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    let results = put_reply(reply, &mut body);
+    put_head(tag, results, into);
+    into.append(&mut body);
 }
 
 /// Appends the reply to a question, and returns how many results it is.
