@@ -2,6 +2,7 @@
 
 use crate::{book, instructions, release, tidy, ycsb};
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -535,7 +536,18 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
 
 /// Runs cargo with variables set.
 fn run_with(arguments: &[&str], variables: &[(&str, &str)]) -> Result<()> {
-    let mut command = Command::new("cargo");
+    let variables: Vec<_> =
+        variables.iter().map(|(name, value)| (*name, OsStr::new(*value))).collect();
+    run_program_with("cargo", arguments, &variables)
+}
+
+/// Runs a program with variables set.
+pub(crate) fn run_program_with(
+    program: &str,
+    arguments: &[&str],
+    variables: &[(&str, &OsStr)],
+) -> Result<()> {
+    let mut command = Command::new(program);
     command.args(arguments).envs(variables.iter().copied());
     execute(command)
 }

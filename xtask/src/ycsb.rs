@@ -1,20 +1,20 @@
 //! `cargo xtask ycsb`: YCSB itself, on Thunderhead and on Redis, as in the papers' Figures 12 and
 //! 18.
 //!
-//! Builds `bindings/ycsb` with Maven, starts both stores on this machine, and loads each with as
-//! many records as fill a share of Thunderhead's memory. Checks that each store returns the written
-//! data (by YCSB's own check). Then it runs workloads A, B, C, D and F on the stores in turn, so
-//! that other load of the machine hits both. Each store and all its threads have one core, YCSB has
-//! the others.
+//! Builds `bindings/ycsb` and the client for Java with Maven, starts both stores on this machine,
+//! and loads each with as many records as fill a share of Thunderhead's memory. Checks that each
+//! store returns the written data (by YCSB's own check). Then it runs workloads A, B, C, D and F on
+//! the stores in turn, so that other load of the machine hits both. Each store and all its threads
+//! have one core, YCSB has the others.
 //!
-//! YCSB calls both stores in Java, with one blocking connection for each thread. A thread of YCSB
+//! YCSB calls both stores in Java, with connections of its own for each thread. A thread of YCSB
 //! itself takes a large part of each operation: the figures compare the stores as such a user sees
 //! them, and do not show their limits.
 
 mod report;
 mod stores;
 
-use crate::steps::{build_programs, install, program, run};
+use crate::steps::{build_programs, install, program, run, run_program_with, target};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -231,17 +231,24 @@ impl Plan {
     }
 }
 
-/// Builds the bindings, which runs their tests, and the programs.
-fn build() -> Result<()> {
+/// Builds the programs, the client for Java and the bindings. Runs the tests of the latter two if
+/// they are wanted.
+fn build(with_tests: bool) -> Result<()> {
     install_tools()?;
-    run("mvn", &["--quiet", "--batch-mode", "--file", "bindings/ycsb", "package"])?;
-    build_programs()
+    build_programs()?;
+    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead-java"])?;
+    let release = std::path::absolute(target().join("release")).context("find the builds")?;
+    let native = format!("-Dthunderhead.native={}", release.display());
+    let tests = format!("-DskipTests={}", !with_tests);
+    let arguments = ["--quiet", "--batch-mode", "--file", "bindings", &native, &tests, "package"];
+    // The tests of the client start this program.
+    run_program_with("mvn", &arguments, &[("THUNDERHEAD", release.join("thunderhead").as_os_str())])
 }
 
 /// Whether the bindings work, as a step of the full test: their tests, then every workload for a
 /// second on a few records, of which each answer must be right.
 pub(crate) fn check() -> Result<()> {
-    build()?;
+    build(true)?;
     let plan = Plan {
         memory_bytes: 32 << 20,
         shares: vec![25],
@@ -259,7 +266,7 @@ pub(crate) fn check() -> Result<()> {
 /// Builds, measures, prints, and records the results of a full run.
 pub(crate) fn ycsb(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
-    build()?;
+    build(false)?;
     let (mut loaded, mut measured) = (Vec::new(), Vec::new());
     for share in &plan.shares {
         case(&plan, *share, &mut loaded, &mut measured)?;

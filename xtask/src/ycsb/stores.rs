@@ -85,7 +85,7 @@ impl Store {
         let store = Store {
             name: "Thunderhead",
             binding: "thunderhead.ycsb.ThunderheadDB",
-            properties: vec![format!("thunderhead.coordinators={address}")],
+            properties: vec![format!("thunderhead.url=thunderhead://{address}")],
             address,
             child,
         };

@@ -1,10 +1,10 @@
 package thunderhead.ycsb;
 
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import thunderhead.wire.Wire;
 
 /**
  * The fields of a YCSB record as one value.
@@ -22,7 +22,8 @@ public final class Record {
     for (Map.Entry<String, byte[]> field : fields.entrySet()) {
       length += 2 + name(field.getKey()).length + 4 + field.getValue().length;
     }
-    ByteBuffer bytes = Wire.buffer(length).putShort((short) fields.size());
+    ByteBuffer bytes = ByteBuffer.allocate(length).order(ByteOrder.LITTLE_ENDIAN);
+    bytes.putShort((short) fields.size());
     for (Map.Entry<String, byte[]> field : fields.entrySet()) {
       byte[] name = name(field.getKey());
       bytes.putShort((short) name.length).put(name);
@@ -33,7 +34,7 @@ public final class Record {
 
   /** The fields in a value; null where it is no record. */
   public static Map<String, byte[]> decode(byte[] value) {
-    ByteBuffer bytes = Wire.view(value);
+    ByteBuffer bytes = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN);
     if (bytes.remaining() < 2) {
       return null;
     }

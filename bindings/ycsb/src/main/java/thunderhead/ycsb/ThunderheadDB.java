@@ -1,46 +1,67 @@
 package thunderhead.ycsb;
 
-import java.io.IOException;
-import java.util.Arrays;
+import dev.thunderhead.Condition;
+import dev.thunderhead.ConditionFailedException;
+import dev.thunderhead.OutcomeUnknownException;
+import dev.thunderhead.Table;
+import dev.thunderhead.TableExistsException;
+import dev.thunderhead.Thunderhead;
+import dev.thunderhead.ThunderheadException;
+import dev.thunderhead.TimedOutException;
+import dev.thunderhead.Value;
+import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import site.ycsb.ByteIterator;
 import site.ycsb.DBException;
 import site.ycsb.Status;
-import thunderhead.client.Client;
-import thunderhead.client.Client.Outcome;
-import thunderhead.wire.Wire.Condition;
 
 /**
- * Thunderhead for YCSB. Each thread has a client, and so connections, of its own.
+ * Thunderhead for YCSB. All threads share a client, which gives each of them connections of its
+ * own.
  *
- * <p>A record is one object, whose value has all fields. An update of all fields is one write; one
- * of some is a read and a write on the condition that nobody has written in between, again until it
- * holds. Tables have no order of keys, so nothing answers the scans of workload E.
+ * <p>A record is one object, whose value has all fields. An update of all fields is one write. An
+ * update of some fields is a read and a conditional write, repeated until no other update came in
+ * between. Tables have no order of keys, so the scans of workload E are not implemented.
  *
- * <p>Properties: {@code thunderhead.coordinators} (HOST:PORT, with commas between; 127.0.0.1:7070),
- * {@code thunderhead.span} (shards of a table that is made, 1), {@code thunderhead.deadline_ms} (of
- * an operation with everything in its way, 10000); {@code table} and {@code fieldcount} are YCSB's.
+ * <p>Properties: {@code thunderhead.url} (thunderhead://127.0.0.1:7070), {@code thunderhead.span}
+ * (shards of a table that is created, 1); {@code table} and {@code fieldcount} are YCSB's.
  */
 public final class ThunderheadDB extends KeyValueDB {
-  private String table;
+  private static final Duration DEADLINE = Duration.ofSeconds(10);
+
+  private static Thunderhead shared;
+
+  /** The number of threads that use the shared client. */
+  private static int users;
+
+  private String name;
   private int fieldCount;
-  private Client client;
+  private Table table;
 
   @Override
   public void init() throws DBException {
-    String coordinators = getProperties().getProperty("thunderhead.coordinators", "127.0.0.1:7070");
-    table = getProperties().getProperty("table", "usertable");
+    name = getProperties().getProperty("table", "usertable");
     fieldCount = number("fieldcount", 10);
+    int span = number("thunderhead.span", 1);
+    String url = getProperties().getProperty("thunderhead.url", "thunderhead://127.0.0.1:7070");
     try {
-      client =
-          new Client(
-              Arrays.asList(coordinators.split(",")),
-              table,
-              number("thunderhead.span", 1),
-              number("thunderhead.deadline_ms", 10_000));
-    } catch (IOException error) {
-      throw new DBException("no cluster at " + coordinators + ": " + error.getMessage(), error);
+      table = open(url, name, span);
+    } catch (IllegalArgumentException | ThunderheadException error) {
+      throw new DBException("no table at " + url + ": " + error.getMessage(), error);
+    }
+  }
+
+  private static synchronized Table open(String url, String name, int span) {
+    if (users == 0) {
+      shared = Thunderhead.builder(url).deadline(DEADLINE).connect();
+    }
+    users++;
+    try {
+      return shared.createTable(name, span);
+    } catch (TableExistsException exists) {
+      return shared.table(name);
     }
   }
 
@@ -52,100 +73,118 @@ public final class ThunderheadDB extends KeyValueDB {
         return number;
       }
     } catch (NumberFormatException ignored) {
-      // Told below.
+      // The exception below says so.
     }
     throw new DBException(property + " is " + text + "; it must be a number above 0");
   }
 
   @Override
   public void cleanup() {
-    client.close();
+    release();
+  }
+
+  private static synchronized void release() {
+    users--;
+    if (users == 0) {
+      shared.close();
+      shared = null;
+    }
   }
 
   @Override
   public Status read(
       String table, String key, Set<String> fields, Map<String, ByteIterator> result) {
-    if (!table.equals(this.table)) {
+    if (!table.equals(name)) {
       return Status.BAD_REQUEST;
     }
-    Outcome outcome = client.read(bytes(key));
-    if (outcome.status != thunderhead.wire.Status.OK) {
-      return status(outcome);
+    try {
+      Optional<Value> value = this.table.get(key);
+      if (value.isEmpty()) {
+        return Status.NOT_FOUND;
+      }
+      Map<String, byte[]> record = Record.decode(value.get().bytes());
+      if (record == null) {
+        return Status.UNEXPECTED_STATE;
+      }
+      Fields.give(record, fields, result);
+      return Status.OK;
+    } catch (ThunderheadException error) {
+      return status(error);
     }
-    Map<String, byte[]> record = Record.decode(outcome.value);
-    if (record == null) {
-      return Status.UNEXPECTED_STATE;
-    }
-    Fields.give(record, fields, result);
-    return Status.OK;
   }
 
   @Override
   public Status insert(String table, String key, Map<String, ByteIterator> values) {
-    if (!table.equals(this.table)) {
+    if (!table.equals(name)) {
       return Status.BAD_REQUEST;
     }
-    byte[] value = Record.encode(Fields.bytes(values));
-    return status(client.write(bytes(key), Condition.ALWAYS, 0, value));
+    try {
+      this.table.put(key, Record.encode(Fields.bytes(values)));
+      return Status.OK;
+    } catch (ThunderheadException error) {
+      return status(error);
+    }
   }
 
   @Override
   public Status update(String table, String key, Map<String, ByteIterator> values) {
-    if (!table.equals(this.table)) {
+    if (!table.equals(name)) {
       return Status.BAD_REQUEST;
     }
-    Map<String, byte[]> fields = Fields.bytes(values);
-    byte[] name = bytes(key);
+    try {
+      return update(bytes(key), Fields.bytes(values));
+    } catch (ThunderheadException error) {
+      return status(error);
+    }
+  }
+
+  private Status update(byte[] key, Map<String, byte[]> fields) {
     if (fields.size() >= fieldCount) {
-      return status(client.write(name, Condition.PRESENT, 0, Record.encode(fields)));
+      table.putIf(key, Record.encode(fields), Condition.present());
+      return Status.OK;
     }
     while (true) {
-      Outcome read = client.read(name);
-      if (read.status != thunderhead.wire.Status.OK) {
-        return status(read);
+      Optional<Value> value = table.get(key);
+      if (value.isEmpty()) {
+        return Status.NOT_FOUND;
       }
-      Map<String, byte[]> record = Record.decode(read.value);
+      Map<String, byte[]> record = Record.decode(value.get().bytes());
       if (record == null) {
         return Status.UNEXPECTED_STATE;
       }
       record.putAll(fields);
-      Outcome written =
-          client.write(name, Condition.VERSION_IS, read.version, Record.encode(record));
-      // A failed condition means that another client has made progress.
-      if (written.status != thunderhead.wire.Status.CONDITION_FAILED || written.isUnknown) {
-        return status(written);
+      Condition unchanged = Condition.versionIs(value.get().version());
+      try {
+        table.putIf(key, Record.encode(record), unchanged);
+        return Status.OK;
+      } catch (ConditionFailedException changed) {
+        // Another client has made progress.
       }
     }
   }
 
   @Override
   public Status delete(String table, String key) {
-    if (!table.equals(this.table)) {
+    if (!table.equals(name)) {
       return Status.BAD_REQUEST;
     }
-    return status(client.delete(bytes(key), Condition.ALWAYS, 0));
+    try {
+      return this.table.delete(key) ? Status.OK : Status.NOT_FOUND;
+    } catch (ThunderheadException error) {
+      return status(error);
+    }
   }
 
-  private static Status status(Outcome outcome) {
-    if (outcome.isUnknown) {
+  private static Status status(ThunderheadException error) {
+    if (error instanceof OutcomeUnknownException) {
       return Status.UNEXPECTED_STATE;
     }
-    switch (outcome.status) {
-      case OK:
-        return Status.OK;
-      case NOT_FOUND:
-      case CONDITION_FAILED:
-        return Status.NOT_FOUND;
-      case KEY_EMPTY:
-      case KEY_TOO_LONG:
-      case VALUE_TOO_LONG:
-        return Status.BAD_REQUEST;
-      case BUSY:
-      case NO_SPACE:
-      case MOVED:
-        return Status.SERVICE_UNAVAILABLE;
-      default:
-        return Status.ERROR;
+    if (error instanceof ConditionFailedException) {
+      return Status.NOT_FOUND;
     }
+    if (error instanceof TimedOutException) {
+      return Status.SERVICE_UNAVAILABLE;
+    }
+    return Status.ERROR;
   }
 }
