@@ -72,25 +72,56 @@ struct Report {
     violation: Option<String>,
 }
 
-/// One client.
-struct User<'a> {
-    client: Client,
+/// Performs operations for a user.
+pub(crate) trait Performer: Send {
+    /// Performs an operation. The outer error ends the run, the inner one belongs to the operation.
+    fn perform(&mut self, operation: Operation) -> Result<Result<Answer, Error>>;
+}
+
+impl Performer for Client {
+    fn perform(&mut self, operation: Operation) -> Result<Result<Answer, Error>> {
+        Ok(self.all(vec![operation]).pop().unwrap_or(Err(Error::Incomprehensible)))
+    }
+}
+
+/// One user.
+pub(crate) struct User<'a> {
+    performer: Box<dyn Performer + 'a>,
     table: TableId,
     random: Random,
-    arguments: &'a Arguments,
+    /// The number of keys that users share.
+    keys: u64,
     began: Instant,
-    history: Vec<Seen<u64>>,
+    pub(crate) history: Vec<Seen<u64>>,
     /// A version that it has seen.
     version: Version,
-    timed_out: u64,
-    longest: Duration,
+    pub(crate) timed_out: u64,
+    pub(crate) longest: Duration,
 }
 
 fn judged(version: Version) -> linearizability::Version {
     linearizability::Version(version.0)
 }
 
-impl User<'_> {
+impl<'a> User<'a> {
+    pub(crate) fn new(
+        performer: Box<dyn Performer + 'a>,
+        (table, keys): (TableId, u64),
+        (seed, began): (u64, Instant),
+    ) -> User<'a> {
+        User {
+            performer,
+            table,
+            random: Random::from_seed(seed),
+            keys,
+            began,
+            history: Vec::new(),
+            version: Version::NONE,
+            timed_out: 0,
+            longest: Duration::ZERO,
+        }
+    }
+
     fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
@@ -132,7 +163,7 @@ impl User<'_> {
         let name = key.to_be_bytes().to_vec();
         let operation = Operation { table: self.table, key: name, condition, action: asked };
         let began = Instant::now();
-        let result = self.client.all(vec![operation]).pop().unwrap_or(Err(Error::Incomprehensible));
+        let result = self.performer.perform(operation)?;
         self.longest = self.longest.max(began.elapsed());
         let answered = self.now();
         let outcome = match (result, action) {
@@ -168,13 +199,24 @@ impl User<'_> {
         Ok(())
     }
 
-    fn work(&mut self, stop: &AtomicBool) -> Result<()> {
-        let end = Duration::from_secs_f64(self.arguments.seconds);
+    /// Performs one drawn operation on a drawn key.
+    pub(crate) fn act(&mut self) -> Result<()> {
+        let key = self.random.below(self.keys);
+        let what = self.choose();
+        self.ask(key, what)
+    }
+
+    /// Reads every key once.
+    pub(crate) fn look_back(&mut self) -> Result<()> {
+        (0..self.keys)
+            .try_for_each(|key| self.ask(key, (Judged::Read, Action::Read, Condition::Always)))
+    }
+
+    fn work(&mut self, arguments: &Arguments, stop: &AtomicBool) -> Result<()> {
+        let end = Duration::from_secs_f64(arguments.seconds);
         while self.began.elapsed() < end && !stop.load(Ordering::Relaxed) {
-            let key = self.random.below(self.arguments.keys);
-            let what = self.choose();
-            self.ask(key, what)?;
-            let pause = self.random.exponential(self.arguments.thinks * 1e6);
+            self.act()?;
+            let pause = self.random.exponential(arguments.thinks * 1e6);
             std::thread::sleep(Duration::from_nanos(pause as u64));
         }
         Ok(())
@@ -237,23 +279,15 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn report(arguments: &Arguments, coordinators: &[SocketAddr], table: TableId) -> Result<Report> {
     let (began, stop) = (Instant::now(), &AtomicBool::new(false));
     let user = |number: u64| -> Result<User<'_>> {
-        Ok(User {
-            client: client(arguments, coordinators)?,
-            table,
-            random: Random::from_seed(arguments.seed.wrapping_mul(1000).wrapping_add(number)),
-            arguments,
-            began,
-            history: Vec::new(),
-            version: Version::NONE,
-            timed_out: 0,
-            longest: Duration::ZERO,
-        })
+        let performer = Box::new(client(arguments, coordinators)?);
+        let seed = arguments.seed.wrapping_mul(1000).wrapping_add(number);
+        Ok(User::new(performer, (table, arguments.keys), (seed, began)))
     };
     let users = std::thread::scope(|scope| {
         let one = |number| {
             scope.spawn(move || {
                 let mut user = user(number)?;
-                user.work(stop)?;
+                user.work(arguments, stop)?;
                 Ok((user.history, user.timed_out, user.longest))
             })
         };
@@ -271,9 +305,7 @@ fn report(arguments: &Arguments, coordinators: &[SocketAddr], table: TableId) ->
         joined.collect::<Result<Vec<_>>>()
     })?;
     let mut last = user(arguments.clients)?;
-    for key in 0..arguments.keys {
-        last.ask(key, (Judged::Read, Action::Read, Condition::Always))?;
-    }
+    last.look_back()?;
     let (mut history, mut timed_out, mut longest) = (last.history, last.timed_out, last.longest);
     for (seen, failed, most) in users {
         history.extend(seen);

@@ -16,11 +16,13 @@
 //! | [`polling`], [`turns`] | the cost of idle time; the longest turns of shards |
 //! | [`instructions`] | work for `cargo xtask instructions`, which counts from outside |
 //! | [`recovery`] | recoveries, of processes and of models of large clusters |
+//! | [`drivers`] | clients in other languages, judged while servers are killed |
 //! | [`history`] | clients of a running cluster, and a judge of their history |
 //! | [`peers`] | Redis, Valkey, memcached and etcd |
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
+pub mod drivers;
 pub mod history;
 pub mod instructions;
 pub mod log;
@@ -73,6 +75,10 @@ enum Command {
     Turns(turns::Arguments),
     #[command(flatten)]
     Workload(thunderhead_load::commands::Command<operations::Arguments>),
+    /// Clients in other languages, through their drivers, while servers are killed.
+    ///
+    /// Status 1: a client lost an update, did one twice, or reported a wrong outcome.
+    Drivers(drivers::Arguments),
     /// Clients of a running cluster, and a judge of their history.
     ///
     /// Status 1: no store that performs one operation at a time could have produced it. Faults are
@@ -117,6 +123,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<bool> {
     arguments.without.into_iter().for_each(Optimization::turn_off);
     match arguments.command {
+        Command::Drivers(arguments) => drivers::run(&arguments),
         Command::History(arguments) => history::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments).map(|()| true),
         Command::Log(arguments) => log::run(arguments).map(|()| true),

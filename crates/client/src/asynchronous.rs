@@ -27,6 +27,10 @@
 
 mod driver;
 mod promise;
+mod queue;
+mod receiver;
+
+pub use queue::{Completion, CompletionQueue, Outcome, Request, Submission};
 
 use crate::client::{self, Options};
 use crate::core::Results;
@@ -34,8 +38,9 @@ use crate::enumeration::Enumeration;
 use crate::error::{Error, Obstacle};
 use crate::operation::{Action, Answer, Number, Object, Operation, Value};
 use crate::question::{Question, Reply, id_of, table_of};
-use driver::{Job, Shared, SharedClock};
+use driver::{Job, Shared, SharedClock, Work};
 use promise::{Promise, promise};
+use receiver::Receiver;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -45,6 +50,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::os::ForkCount;
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
     MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
@@ -105,12 +111,48 @@ struct Handle {
     clock: SharedClock,
     alarm: Alarm,
     numbers: AtomicU64,
+    /// The process in which the driver runs.
+    forks: ForkCount,
+}
+
+impl Handle {
+    /// Starts a driver.
+    async fn start(options: &Options) -> Result<Arc<Handle>, Error> {
+        let system = |error: std::io::Error| Error::System(error.kind());
+        let alarm = Alarm::os().map_err(system)?;
+        let forks = ForkCount::now().map_err(system)?;
+        // The driver ends with this handle, also if the future is dropped before it is complete.
+        let (shared, clock, numbers) = (Arc::default(), SharedClock::start(), AtomicU64::new(0));
+        let handle = Arc::new(Handle { shared, clock, alarm: alarm.clone(), numbers, forks });
+        let (tell, told) = promise();
+        driver::start((Arc::clone(&handle.shared), clock, alarm), options.clone(), tell)?;
+        told.await.unwrap_or(Err(Error::Closed))?;
+        Ok(handle)
+    }
+
+    /// Returns the time at which an operation ends that begins now.
+    fn deadline(&self, deadline: Option<Duration>) -> Time {
+        deadline.map_or(Time::NEVER, |deadline| self.clock.now() + deadline)
+    }
+
+    /// Asks the driver to end the client when its work is done. The promise is kept then. Returns
+    /// false if the driver has already ended.
+    fn close(&self, promise: Promise<()>) -> bool {
+        let closes = !self.forks.is_past() && self.shared.close(promise);
+        if closes {
+            self.alarm.ring();
+        }
+        closes
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.abandon();
-        self.alarm.ring();
+        // The child of a fork has no driver, and the alarm's descriptor is its parent's too.
+        if !self.forks.is_past() {
+            self.shared.abandon();
+            self.alarm.ring();
+        }
     }
 }
 
@@ -122,13 +164,7 @@ impl AsyncClient {
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
     /// [`Error::System`].
     pub async fn connect(options: &Options) -> Result<AsyncClient, Error> {
-        let alarm = Alarm::os().map_err(|error| Error::System(error.kind()))?;
-        // The driver ends with this handle, also if the future is dropped before it is complete.
-        let (shared, clock, numbers) = (Arc::default(), SharedClock::start(), AtomicU64::new(0));
-        let handle = Arc::new(Handle { shared, clock, alarm: alarm.clone(), numbers });
-        let (tell, told) = promise();
-        driver::start((Arc::clone(&handle.shared), clock, alarm), options.clone(), tell)?;
-        told.await.unwrap_or(Err(Error::Closed))?;
+        let handle = Handle::start(options).await?;
         let client = AsyncClient { handle, deadline: options.deadline };
         client.ask(Question::News).await?;
         Ok(client)
@@ -244,7 +280,7 @@ impl AsyncClient {
     /// Returns the results in the order of the operations.
     pub async fn all(&self, operations: Vec<Operation>) -> Results {
         let count = operations.len();
-        match self.begin(|promise| driver::Work::Operations(operations, promise)) {
+        match self.begin(|promise| Work::Operations(operations, Receiver::Task(promise))) {
             // The driver has died of a bug. The operations may have been done or not.
             Ok(wait) => {
                 wait.await.unwrap_or_else(|| vec![Err(Error::Unknown(Obstacle::NoAnswer)); count])
@@ -407,7 +443,7 @@ impl AsyncClient {
     /// # Errors
     /// See [`Error`].
     pub async fn ask(&self, question: Question) -> Result<Reply, Error> {
-        let wait = self.begin(|promise| driver::Work::Question(question, promise))?;
+        let wait = self.begin(|promise| Work::Question(question, Receiver::Task(promise)))?;
         wait.await.unwrap_or(Err(Error::Unknown(Obstacle::NoAnswer)))
     }
 
@@ -416,21 +452,19 @@ impl AsyncClient {
     /// completion records.
     pub async fn close(self) {
         let (promise, done) = promise();
-        if self.handle.shared.close(promise) {
-            self.handle.alarm.ring();
+        if self.handle.close(promise) {
             done.await;
         }
     }
 
     /// Hands a job to the driver.
-    fn begin<T>(
-        &self,
-        work: impl FnOnce(Promise<T>) -> driver::Work,
-    ) -> Result<JobFuture<'_, T>, Error> {
+    fn begin<T>(&self, work: impl FnOnce(Promise<T>) -> Work) -> Result<JobFuture<'_, T>, Error> {
+        if self.handle.forks.is_past() {
+            return Err(Error::Forked);
+        }
         let (promise, done) = promise();
         let number = self.handle.numbers.fetch_add(1, Ordering::Relaxed);
-        let now = self.handle.clock.now();
-        let deadline = self.deadline.map_or(Time::NEVER, |deadline| now + deadline);
+        let deadline = self.handle.deadline(self.deadline);
         let job = Job::Do { number, work: work(promise), deadline };
         if !self.handle.shared.push(job) {
             return Err(Error::Closed);
@@ -460,7 +494,7 @@ impl<T> Future for JobFuture<'_, T> {
 
 impl<T> Drop for JobFuture<'_, T> {
     fn drop(&mut self) {
-        if !self.is_done {
+        if !self.is_done && !self.handle.forks.is_past() {
             self.handle.shared.push(Job::GiveUp(self.number));
             self.handle.alarm.ring();
         }

@@ -50,6 +50,16 @@ pub struct Blocking<M> {
     calls: BTreeMap<CallId, CallNumber>,
     /// The time limit of an operation.
     pub deadline: Option<Duration>,
+    interrupt: Option<Interrupt>,
+    /// Whether the operation in progress was interrupted.
+    is_interrupted: bool,
+}
+
+/// How a waiting thread notices that its user wants it to stop.
+struct Interrupt {
+    every: Duration,
+    next: Time,
+    is_wanted: Box<dyn FnMut() -> bool + Send>,
 }
 
 /// The default time limit of an operation.
@@ -75,7 +85,20 @@ impl<M: MapSource> Blocking<M> {
     /// Makes a client for a session, on a caller and the clock of its world.
     pub fn with(session: Session, clock: Clock, caller: Caller, source: M) -> Blocking<M> {
         let (calls, deadline) = (BTreeMap::new(), Some(DEADLINE));
-        Blocking { session, caller, clock, source, calls, deadline }
+        let (interrupt, is_interrupted) = (None, false);
+        Blocking { session, caller, clock, source, calls, deadline, interrupt, is_interrupted }
+    }
+
+    /// Calls `is_wanted` about every `every` while an operation waits. Once it returns true, the
+    /// operation ends with [`Error::Cancelled`], or with [`Error::Unknown`] if it may have been
+    /// done.
+    pub fn set_interrupt(
+        &mut self,
+        every: Duration,
+        is_wanted: impl FnMut() -> bool + Send + 'static,
+    ) {
+        let (next, is_wanted) = (Time(0), Box::new(is_wanted));
+        self.interrupt = Some(Interrupt { every, next, is_wanted });
     }
 
     /// Reads an object. Returns `None` if it does not exist.
@@ -83,10 +106,30 @@ impl<M: MapSource> Blocking<M> {
     /// # Errors
     /// See [`Error`].
     pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
+        self.read_with(table, key, |found| found.map(|(version, value)| (version, value.to_vec())))
+    }
+
+    /// Reads an object and gives it to `take`: its version and its value, or `None` if it does not
+    /// exist. The value is not copied on the way if the first attempt succeeds.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn read_with<T>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        take: impl FnOnce(Option<(Version, &[u8])>) -> T,
+    ) -> Result<T, Error> {
         let (now, deadline) = self.begins();
-        let attempt = self.read_at_once(table, key, now, deadline);
-        if let Some(Ok(found)) = attempt {
-            return Ok(found);
+        let mut take = Some(take);
+        let mut taken = None;
+        let attempt = self.read_at_once(table, key, (now, deadline), &mut |found| {
+            taken = take.take().map(|take| take(found));
+        });
+        if matches!(attempt, Some(Ok(())))
+            && let Some(taken) = taken
+        {
+            return Ok(taken);
         }
         let (condition, action) = (Condition::Always, Action::Read);
         let operation = Operation { table, key: key.to_vec(), condition, action };
@@ -97,7 +140,9 @@ impl<M: MapSource> Blocking<M> {
             }
             _ => self.session.begin(now, vec![operation], deadline),
         };
-        client::found(the_only(self.end(ticket)))
+        let found = client::found(the_only(self.end(ticket)))?;
+        let found = found.as_ref().map(|(version, value)| (*version, value.as_slice()));
+        take.map(|take| take(found)).ok_or(Error::Incomprehensible)
     }
 
     /// Sends the read to the shard that the map names, without a record in the session: allocating
@@ -108,9 +153,9 @@ impl<M: MapSource> Blocking<M> {
         &mut self,
         table: TableId,
         key: &[u8],
-        now: Time,
-        deadline: Time,
-    ) -> Option<Result<Option<Value>, FailedRead>> {
+        (now, deadline): (Time, Time),
+        take: &mut dyn FnMut(Option<(Version, &[u8])>),
+    ) -> Option<Result<(), FailedRead>> {
         let to = self.session.core().map().find(table, KeyHash::of(key))?;
         let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
         let parts: [&[u8]; 2] = [head.as_bytes(), key];
@@ -124,9 +169,13 @@ impl<M: MapSource> Blocking<M> {
             self.send();
             self.take(&mut |id, outcome| {
                 if id == own {
-                    answer = Some(found(outcome));
+                    answer = Some(found(outcome).map(&mut *take));
                 }
             });
+            if answer.is_none() && self.is_interrupted {
+                // The answer, if it still comes, belongs to no call.
+                return Some(Err(FailedRead(Some(CallError::Late))));
+            }
         }
         answer
     }
@@ -189,8 +238,7 @@ impl<M: MapSource> Blocking<M> {
     /// whole enumeration is returned exactly once. An object that is created or deleted during the
     /// enumeration may be returned or not.
     pub fn scan(&mut self, table: TableId) -> Scan<'_, M> {
-        let enumeration = Enumeration::new(table);
-        Scan { client: self, enumeration, page: Vec::new().into_iter(), failed: false }
+        Scan::new(Ok(self), table)
     }
 
     fn operate(
@@ -218,7 +266,7 @@ impl<M: MapSource> Blocking<M> {
                 debug_assert_eq!(done, ticket, "nothing else is under way");
                 return results;
             }
-            self.go_on();
+            self.go_on(ticket);
         }
     }
 
@@ -238,7 +286,7 @@ impl<M: MapSource> Blocking<M> {
                 debug_assert_eq!(done, ticket, "nothing else is under way");
                 return answer;
             }
-            self.go_on();
+            self.go_on(ticket);
         }
     }
 
@@ -247,7 +295,7 @@ impl<M: MapSource> Blocking<M> {
     pub fn close(mut self) {
         self.session.close(self.clock.now());
         while !self.session.is_idle() {
-            self.go_on();
+            self.drive();
         }
     }
 
@@ -257,13 +305,26 @@ impl<M: MapSource> Blocking<M> {
         &self.session
     }
 
-    fn begins(&self) -> (Time, Time) {
+    fn begins(&mut self) -> (Time, Time) {
         let now = self.clock.now();
+        self.is_interrupted = false;
+        if let Some(interrupt) = &mut self.interrupt {
+            interrupt.next = now + interrupt.every;
+        }
         (now, self.deadline.map_or(Time::NEVER, |deadline| now + deadline))
     }
 
+    /// Takes the next step of an operation or a question, or ends it if an interrupt is wanted.
+    fn go_on(&mut self, ticket: Ticket) {
+        if self.is_interrupted {
+            self.session.cancel(self.clock.now(), ticket);
+        } else {
+            self.drive();
+        }
+    }
+
     /// Sends the pending messages, and waits for the next event unless a result is ready.
-    fn go_on(&mut self) {
+    fn drive(&mut self) {
         self.send();
         if !self.session.has_done() && !self.session.is_idle() {
             self.take(&mut |_, _| {});
@@ -286,13 +347,19 @@ impl<M> Blocking<M> {
     /// Waits for answers, first spinning and then asleep, or until the session's next deadline.
     /// Answers to calls that the session did not request go to `others`.
     fn take(&mut self, others: &mut OutcomeHandler<'_>) {
-        let Blocking { session, caller, clock, calls, .. } = self;
-        let until = session.deadline().unwrap_or(Time::NEVER);
+        let Blocking { session, caller, clock, calls, interrupt, .. } = self;
+        let next = interrupt.as_ref().map(|interrupt| interrupt.next);
+        let until = session.deadline().into_iter().chain(next).min().unwrap_or(Time::NEVER);
         caller.wait_until(until, &mut |id, outcome: Result<&[u8], _>| match calls.remove(&id) {
             Some(number) => session.answered(clock.now(), number, outcome),
             None => others(id, outcome),
         });
-        session.tick(clock.now());
+        let now = clock.now();
+        session.tick(now);
+        if let Some(interrupt) = interrupt.as_mut().filter(|interrupt| interrupt.next <= now) {
+            interrupt.next = now + interrupt.every;
+            self.is_interrupted |= (interrupt.is_wanted)();
+        }
     }
 }
 
@@ -329,11 +396,11 @@ impl<M> Drop for Blocking<M> {
 struct FailedRead(Option<CallError>);
 
 /// Decodes the answer to a read: the object, or that it does not exist.
-fn found(outcome: Result<&[u8], CallError>) -> Result<Option<Value>, FailedRead> {
+fn found(outcome: Result<&[u8], CallError>) -> Result<Option<(Version, &[u8])>, FailedRead> {
     match outcome {
         Ok(body) => {
             let (version, value) = body.split_first_chunk().ok_or(FailedRead(None))?;
-            Ok(Some((Version(u64::from_le_bytes(*version)), value.to_vec())))
+            Ok(Some((Version(u64::from_le_bytes(*version)), value)))
         }
         Err(CallError::Refused { status: Status::NotFound, .. }) => Ok(None),
         Err(error) => Err(FailedRead(Some(error))),
@@ -347,10 +414,18 @@ fn the_only(mut results: Results) -> Result<Answer, Error> {
 
 /// An enumeration of all objects of a table. It ends after an error.
 pub struct Scan<'a, M> {
-    client: &'a mut Blocking<M>,
+    client: Result<&'a mut Blocking<M>, Error>,
     enumeration: Enumeration,
     page: std::vec::IntoIter<Object>,
     failed: bool,
+}
+
+impl<'a, M> Scan<'a, M> {
+    /// Makes a scan by this client. If there is an error instead, the scan returns it first.
+    pub(crate) fn new(client: Result<&'a mut Blocking<M>, Error>, table: TableId) -> Scan<'a, M> {
+        let enumeration = Enumeration::new(table);
+        Scan { client, enumeration, page: Vec::new().into_iter(), failed: false }
+    }
 }
 
 impl<M: MapSource> Iterator for Scan<'_, M> {
@@ -362,8 +437,11 @@ impl<M: MapSource> Iterator for Scan<'_, M> {
                 return Some(Ok(object));
             }
             let operation = self.enumeration.next()?;
-            let answer = self.client.all(vec![operation]).pop();
-            let page = answer.unwrap_or(Err(Error::Incomprehensible)).and_then(|answer| {
+            let answer = match &mut self.client {
+                Ok(client) => the_only(client.all(vec![operation])),
+                Err(error) => Err(*error),
+            };
+            let page = answer.and_then(|answer| {
                 self.enumeration.answered(answer).ok_or(Error::Incomprehensible)
             });
             match page {

@@ -11,9 +11,10 @@ use std::time::Duration;
 use thunderhead_net::OwnCluster;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Caller;
+use thunderhead_runtime::World;
 use thunderhead_runtime::names::Addresses;
+use thunderhead_runtime::os::{self, ForkCount};
 use thunderhead_runtime::polling::Polling;
-use thunderhead_runtime::{World, os};
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
     MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
@@ -136,7 +137,19 @@ pub(crate) fn world() -> Result<World, Error> {
 /// and says that nothing was done. [`Error::Unknown`] says that an update may have been done. No
 /// update is ever done twice.
 pub struct Client {
-    inner: Blocking<Coordinators>,
+    /// `None` only while the client is closed or dropped.
+    inner: Option<Blocking<Coordinators>>,
+    /// The process that made the client.
+    forks: ForkCount,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.forks.is_past() {
+            // The connections belong to the parent. Closing them properly would write to them.
+            std::mem::forget(self.inner.take());
+        }
+    }
 }
 
 impl Client {
@@ -147,18 +160,63 @@ impl Client {
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
     /// [`Error::System`].
     pub fn connect(options: &Options) -> Result<Client, Error> {
+        let mut client = Client::unconnected(options)?;
+        client.inner()?.ask(Question::News)?;
+        Ok(client)
+    }
+
+    /// Like [`Client::connect`], with an interrupt from the beginning: see
+    /// [`Client::set_interrupt`].
+    ///
+    /// # Errors
+    /// Those of [`Client::connect`], and [`Error::Cancelled`].
+    pub fn connect_interruptibly(
+        options: &Options,
+        every: Duration,
+        is_wanted: impl FnMut() -> bool + Send + 'static,
+    ) -> Result<Client, Error> {
+        let mut client = Client::unconnected(options)?;
+        client.set_interrupt(every, is_wanted);
+        client.inner()?.ask(Question::News)?;
+        Ok(client)
+    }
+
+    fn unconnected(options: &Options) -> Result<Client, Error> {
+        let forks = ForkCount::now().map_err(|error| Error::System(error.kind()))?;
         let world = world()?;
         let clock = world.clock.clone();
         let (session, caller) = engine(options, world)?;
         let mut inner = Blocking::with(session, clock, caller, Coordinators);
         inner.deadline = options.deadline;
-        inner.ask(Question::News)?;
-        Ok(Client { inner })
+        Ok(Client { inner: Some(inner), forks })
+    }
+
+    #[inline]
+    fn inner(&mut self) -> Result<&mut Blocking<Coordinators>, Error> {
+        if self.forks.is_past() {
+            return Err(Error::Forked);
+        }
+        self.inner.as_mut().ok_or(Error::Closed)
+    }
+
+    /// Makes the client call `is_wanted` about every `every` while an operation waits. Once it
+    /// returns true, the operation ends with [`Error::Cancelled`], or with [`Error::Unknown`] if it
+    /// may have been done. For programs that must notice a signal while they wait.
+    pub fn set_interrupt(
+        &mut self,
+        every: Duration,
+        is_wanted: impl FnMut() -> bool + Send + 'static,
+    ) {
+        if let Ok(inner) = self.inner() {
+            inner.set_interrupt(every, is_wanted);
+        }
     }
 
     /// Sets the time limit of all further operations; `None`: no limit.
     pub fn set_deadline(&mut self, deadline: Option<Duration>) {
-        self.inner.deadline = deadline;
+        if let Ok(inner) = self.inner() {
+            inner.deadline = deadline;
+        }
     }
 
     /// Creates a table, spread over `server_span` shards, and returns its id.
@@ -169,7 +227,7 @@ impl Client {
     /// return the same table.
     pub fn create_table(&mut self, name: &str, server_span: u32) -> Result<TableId, Error> {
         let question = CreateTable { name: name.to_owned(), server_span };
-        table(self.inner.ask(Question::CreateTable(question))).map(|table| table.id)
+        table(self.inner()?.ask(Question::CreateTable(question))).map(|table| table.id)
     }
 
     /// Deletes a table with all its objects.
@@ -178,7 +236,7 @@ impl Client {
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
     pub fn drop_table(&mut self, name: &str) -> Result<(), Error> {
         let question = DropTable::named(name);
-        self.inner.ask(Question::DropTable(question)).map(drop)
+        self.inner()?.ask(Question::DropTable(question)).map(drop)
     }
 
     /// Returns the id of a table. The id does not change as long as the table exists.
@@ -186,7 +244,7 @@ impl Client {
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
     pub fn table(&mut self, name: &str) -> Result<TableId, Error> {
-        match self.inner.ask(Question::Map(Some(name.to_owned())))? {
+        match self.inner()?.ask(Question::Map(Some(name.to_owned())))? {
             Reply::Map(map) => id_of(&map, name).ok_or(Error::Refused(Status::NoSuchTable)),
             _ => Err(Error::Incomprehensible),
         }
@@ -197,7 +255,7 @@ impl Client {
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
     pub fn table_info(&mut self, name: &str) -> Result<TableInfo, Error> {
-        match self.inner.ask(Question::Map(Some(name.to_owned())))? {
+        match self.inner()?.ask(Question::Map(Some(name.to_owned())))? {
             Reply::Map(map) => table_of(map, name).ok_or(Error::Refused(Status::NoSuchTable)),
             _ => Err(Error::Incomprehensible),
         }
@@ -208,7 +266,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub fn map(&mut self) -> Result<Map, Error> {
-        match self.inner.ask(Question::Map(None))? {
+        match self.inner()?.ask(Question::Map(None))? {
             Reply::Map(map) => Ok(map),
             _ => Err(Error::Incomprehensible),
         }
@@ -229,7 +287,7 @@ impl Client {
     /// [`Status::BadRange`] as [`Error::Refused`], or see [`Error`].
     pub fn split(&mut self, name: &str, at: KeyHash) -> Result<TableInfo, Error> {
         let question = SplitTablet { table: name.to_owned(), at };
-        table(self.inner.ask(Question::SplitTablet(question)))
+        table(self.inner()?.ask(Question::SplitTablet(question)))
     }
 
     /// Moves the tablet that begins with the hash `first` to another master, and waits until the
@@ -244,7 +302,7 @@ impl Client {
         to: MasterId,
     ) -> Result<TableInfo, Error> {
         let question = MigrateTablet { table: name.to_owned(), first, to };
-        table(self.inner.ask(Question::MigrateTablet(question)))
+        table(self.inner()?.ask(Question::MigrateTablet(question)))
     }
 
     /// Makes the cluster forget a server that is down and will not restart. The objects in its
@@ -254,7 +312,7 @@ impl Client {
     /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
     pub fn forget_server(&mut self, server: ServerId) -> Result<(), Error> {
         let question = ForgetServer { server };
-        self.inner.ask(Question::ForgetServer(question)).map(drop)
+        self.inner()?.ask(Question::ForgetServer(question)).map(drop)
     }
 
     /// Changes settings of a running cluster, and returns the settings that hold after the change.
@@ -262,7 +320,7 @@ impl Client {
     /// # Errors
     /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
     pub fn change_settings(&mut self, changes: ChangeSettings) -> Result<SettingsChanged, Error> {
-        match self.inner.ask(Question::ChangeSettings(changes))? {
+        match self.inner()?.ask(Question::ChangeSettings(changes))? {
             Reply::Settings(changed) => Ok(changed),
             _ => Err(Error::Incomprehensible),
         }
@@ -273,7 +331,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub fn status(&mut self) -> Result<ClusterStatus, Error> {
-        match self.inner.ask(Question::ClusterStatus)? {
+        match self.inner()?.ask(Question::ClusterStatus)? {
             Reply::Cluster(status) => Ok(status),
             _ => Err(Error::Incomprehensible),
         }
@@ -284,7 +342,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Error> {
-        match self.inner.ask(Question::ShardStatus(address))? {
+        match self.inner()?.ask(Question::ShardStatus(address))? {
             Reply::Shard(status) => Ok(status),
             _ => Err(Error::Incomprehensible),
         }
@@ -295,7 +353,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Error> {
-        match self.inner.ask(Question::BackupStatus(address))? {
+        match self.inner()?.ask(Question::BackupStatus(address))? {
             Reply::Backup(status) => Ok(status),
             _ => Err(Error::Incomprehensible),
         }
@@ -306,7 +364,21 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
-        self.inner.read(table, key)
+        self.inner()?.read(table, key)
+    }
+
+    /// Reads an object and gives it to `take`: its version and its value, or `None` if it does not
+    /// exist. The value is usually not copied on the way.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn read_with<T>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        take: impl FnOnce(Option<(Version, &[u8])>) -> T,
+    ) -> Result<T, Error> {
+        self.inner()?.read_with(table, key, take)
     }
 
     /// Writes an object if a condition holds. Returns its new version.
@@ -320,7 +392,7 @@ impl Client {
         value: &[u8],
         condition: Condition,
     ) -> Result<Version, Error> {
-        self.inner.write(table, key, value, condition)
+        self.inner()?.write(table, key, value, condition)
     }
 
     /// Deletes an object if a condition holds. Returns the version that it had, if it existed.
@@ -333,7 +405,7 @@ impl Client {
         key: &[u8],
         condition: Condition,
     ) -> Result<Option<Version>, Error> {
-        self.inner.delete(table, key, condition)
+        self.inner()?.delete(table, key, condition)
     }
 
     /// Writes a number if a condition holds. Returns its new version. Increments of the same kind
@@ -349,7 +421,7 @@ impl Client {
         number: Number,
         condition: Condition,
     ) -> Result<Version, Error> {
-        self.inner.write_number(table, key, number, condition)
+        self.inner()?.write_number(table, key, number, condition)
     }
 
     /// Adds to a number, whole or floating-point. Returns its new version and the sum. An object
@@ -364,7 +436,7 @@ impl Client {
         key: &[u8],
         by: Number,
     ) -> Result<(Version, Number), Error> {
-        self.inner.increment(table, key, by)
+        self.inner()?.increment(table, key, by)
     }
 
     /// Reads many objects at once. Returns the results in the order of the keys.
@@ -389,20 +461,27 @@ impl Client {
     /// Does many operations at once, of any kind and on any tables. They have no order among them.
     /// Returns the results in the order of the operations.
     pub fn all(&mut self, operations: Vec<Operation>) -> Results {
-        self.inner.all(operations)
+        match self.inner() {
+            Ok(inner) => inner.all(operations),
+            Err(error) => vec![Err(error); operations.len()],
+        }
     }
 
     /// Enumerates all objects of a table, in no particular order. An object that exists during the
     /// whole enumeration is returned exactly once. An object that is created or deleted during the
     /// enumeration may be returned or not.
     pub fn scan(&mut self, table: TableId) -> Scan<'_, Coordinators> {
-        self.inner.scan(table)
+        Scan::new(self.inner(), table)
     }
 
     /// Ends the client's lease, so that servers can forget its completion records. Waits for a
     /// second at most. Dropping a client does the same without waiting.
-    pub fn close(self) {
-        self.inner.close();
+    pub fn close(mut self) {
+        if !self.forks.is_past()
+            && let Some(inner) = self.inner.take()
+        {
+            inner.close();
+        }
     }
 }
 

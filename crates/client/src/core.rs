@@ -282,6 +282,25 @@ impl Core {
         ticket
     }
 
+    /// Ends operations before their deadline: the core sends nothing more for them. Their results
+    /// come from [`Core::next_done`] as usual. An update in flight may still be done, and its error
+    /// says so.
+    pub fn cancel(&mut self, now: Time, ticket: Ticket) {
+        self.now = now;
+        let Some(batch) = self.batches.get_mut(&ticket) else { return };
+        for part in &mut batch.parts {
+            if !matches!(part.state, State::Done(_)) {
+                part.obstacle = Obstacle::Cancelled;
+                let error = match expired(part) {
+                    Error::TimedOut(_) => Error::Cancelled,
+                    unknown => unknown,
+                };
+                end(&mut self.identities, part, &mut batch.open, Err(error));
+            }
+        }
+        self.finish(ticket);
+    }
+
     /// Cancels operations: the core sends nothing more for them and returns no results. A message
     /// in flight may still be done.
     pub fn give_up(&mut self, ticket: Ticket) {

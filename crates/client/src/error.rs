@@ -46,6 +46,12 @@ pub enum Error {
     /// The client was closed before the operation was sent. Nothing was done.
     #[error("the client was closed")]
     Closed,
+    /// The caller cancelled the operation, and it was not done.
+    #[error("the operation was cancelled and was not done")]
+    Cancelled,
+    /// The process is a child that was forked after the client was made. Nothing was done.
+    #[error("the client was made before the process forked; make a new one in the child")]
+    Forked,
 }
 
 /// The obstacle that remained until the deadline passed.
@@ -87,6 +93,9 @@ pub enum Obstacle {
     /// Another operation on it was in progress, or this one was.
     #[error("{}", Status::InProgress)]
     InProgress,
+    /// The caller cancelled the operation after it had been sent.
+    #[error("the operation was cancelled after it had been sent")]
+    Cancelled,
     /// Another cluster is at the addresses of the client's cluster.
     #[error(
         "another cluster is at the addresses of this client's cluster; check them, or make a \
@@ -138,6 +147,8 @@ impl Error {
             Error::TimedOut(Obstacle::NoLeader) => 17,
             Error::TimedOut(Obstacle::OtherCluster) => 18,
             Error::TimedOut(Obstacle::InProgress) => 19,
+            Error::Cancelled | Error::TimedOut(Obstacle::Cancelled) => 20,
+            Error::Forked => 21,
         }
     }
 
@@ -180,6 +191,9 @@ mod tests {
             (17, Error::TimedOut(NoLeader)),
             (18, Error::TimedOut(OtherCluster)),
             (19, Error::TimedOut(InProgress)),
+            (20, Error::Cancelled),
+            (21, Error::Forked),
+            (8, Error::Unknown(Obstacle::Cancelled)),
             (1023, Error::Refused(Status::WrongCluster)),
             (1020, Error::Refused(Status::NoSuchTable)),
         ];

@@ -4,8 +4,12 @@
 //!   fastest way to do one operation after another.
 //! - [`AsyncClient`]: for any number of tasks of an asynchronous program, on tokio or another
 //!   executor. Requests that tasks make at the same time are sent together.
+//! - [`CompletionQueue`]: for the event loops of other languages. It collects the results of many
+//!   operations behind a descriptor.
+//! - [`ClientPool`]: for the threads of other languages that wait for their answers. It lends each
+//!   of them a client.
 //!
-//! Both are thin. All decisions are made in a state machine without I/O and without a clock, which
+//! All are thin. All decisions are made in a state machine without I/O and without a clock, which
 //! the simulator and other languages drive too. The caller gives a [`Session`] the user's requests
 //! ([`Session::begin`], [`Session::ask`]), the answers ([`Session::answered`]) and the time. The
 //! session returns the messages to send ([`Session::next_output`]) and the results
@@ -37,10 +41,14 @@ mod error;
 mod identities;
 mod map;
 mod operation;
+mod pool;
 mod question;
 mod session;
+mod url;
 
-pub use self::asynchronous::{AsyncClient, AsyncScan};
+pub use self::asynchronous::{
+    AsyncClient, AsyncScan, Completion, CompletionQueue, Outcome, Request, Submission,
+};
 pub use self::blocking::{Blocking, Coordinators, MapSource, Scan};
 pub use self::client::{Client, Options};
 pub use self::core::{CallNumber, Core, Output, Results, Ticket};
@@ -48,9 +56,11 @@ pub use enumeration::Enumeration;
 pub use error::{Error, Obstacle};
 pub use map::TabletMap;
 pub use operation::{Action, Answer, Number, Object, Operation, Value};
+pub use pool::ClientPool;
 pub use question::{Question, Reply};
 pub use session::Session;
 pub use thunderhead_runtime::names::Addresses;
 pub use thunderhead_wire::{
     Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
 };
+pub use url::{ClusterUrl, UrlError};

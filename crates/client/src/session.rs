@@ -132,6 +132,16 @@ enum State {
     Sent { at: Time, via: Option<usize> },
 }
 
+impl Pending {
+    /// Whether a user's question is a change that may have been done, if the session stops asking
+    /// now.
+    fn is_unknown_now(&self) -> bool {
+        let Purpose::User(_, question, step) = &self.purpose else { return false };
+        let is_on_its_way = *step == Step::Ask && matches!(self.state, State::Sent { .. });
+        question.is_change() && (self.may_be_done || self.may_move || is_on_its_way)
+    }
+}
+
 impl Session {
     /// Makes a session with a cluster that has these coordinators.
     #[must_use]
@@ -219,6 +229,21 @@ impl Session {
         self.core.give_up(ticket);
         self.pending
             .retain(|_, it| !matches!(it.purpose, Purpose::User(its, _, _) if its == ticket));
+    }
+
+    /// Ends operations or a question before their deadline. The result comes as usual. If a change
+    /// was sent, it may still be done, and the error says so.
+    pub fn cancel(&mut self, now: Time, ticket: Ticket) {
+        self.advance(now);
+        self.core.cancel(now, ticket);
+        let is_its = |it: &Pending| matches!(it.purpose, Purpose::User(its, ..) if its == ticket);
+        let number = self.pending.iter().find(|(_, it)| is_its(it)).map(|(number, _)| *number);
+        if let Some(it) = number.and_then(|number| self.pending.remove(&number)) {
+            let is_unknown = it.is_unknown_now();
+            let unknown = Error::Unknown(Obstacle::Cancelled);
+            let error = if is_unknown { unknown } else { Error::Cancelled };
+            self.answers.push_back((ticket, Err(error)));
+        }
     }
 
     /// Ends the lease, so that servers can forget its completion records. Updates that have not
@@ -311,10 +336,8 @@ impl Session {
             self.pending.iter().filter(|(_, it)| it.deadline <= now).map(|(id, _)| *id).collect();
         for number in late {
             let Some(it) = self.pending.remove(&number) else { continue };
-            if let Purpose::User(ticket, question, step) = it.purpose {
-                let is_on_its_way = step == Step::Ask && matches!(it.state, State::Sent { .. });
-                let may_be_done = it.may_be_done || it.may_move || is_on_its_way;
-                let is_unknown = question.is_change() && may_be_done;
+            let is_unknown = it.is_unknown_now();
+            if let Purpose::User(ticket, ..) = it.purpose {
                 let error =
                     if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { it.error };
                 self.answers.push_back((ticket, Err(error)));

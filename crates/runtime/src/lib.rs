@@ -18,8 +18,8 @@
 //!
 //! `unsafe` is only in files of `os`, each behind a safe interface: `memory.rs` maps memory,
 //! `aio.rs` submits writes to the kernel, `code.rs` gives back pages of the program, `heap.rs` sets
-//! the allocator's limits, `slices.rs` asks the scheduler for longer slices, and `return_stack.rs`
-//! and `ticks.rs` have single instructions.
+//! the allocator's limits, `slices.rs` asks the scheduler for longer slices, `fork.rs` registers a
+//! handler of `fork`, and `return_stack.rs` and `ticks.rs` have single instructions.
 #![deny(unsafe_code)]
 
 pub mod alarm;

@@ -5,6 +5,7 @@
 //! that last step waits.
 
 use super::promise::Promise;
+use super::receiver::{Delivery, Receiver};
 use crate::client::{self, Options};
 use crate::core::{CallNumber, Output, Results, Ticket};
 use crate::error::{Error, Obstacle};
@@ -21,13 +22,20 @@ use thunderhead_runtime::{Time, World, os};
 
 /// A job for the driver.
 pub(crate) enum Job {
-    Do { number: u64, work: Work, deadline: Time },
+    Do {
+        number: u64,
+        work: Work,
+        deadline: Time,
+    },
+    /// End the work, whose result is of no interest any more.
     GiveUp(u64),
+    /// End the work before its deadline. Its result comes as usual.
+    Cancel(u64),
 }
 
 pub(crate) enum Work {
-    Operations(Vec<Operation>, Promise<Results>),
-    Question(Question, Promise<Result<Reply, Error>>),
+    Operations(Vec<Operation>, Receiver<Results>),
+    Question(Question, Receiver<Result<Reply, Error>>),
 }
 
 /// The state that the driver and the handles share.
@@ -62,10 +70,20 @@ impl Shared {
         let mut queue = self.lock();
         let takes = match job {
             Job::Do { .. } => queue.state == State::Open,
-            Job::GiveUp(_) => queue.state != State::Over,
+            Job::GiveUp(_) | Job::Cancel(_) => queue.state != State::Over,
         };
         if takes {
             queue.jobs.push(job);
+        }
+        takes
+    }
+
+    /// Queues new jobs with one lock. Returns false if the client is closed; then it keeps none.
+    pub(crate) fn push_all(&self, jobs: impl Iterator<Item = Job>) -> bool {
+        let mut queue = self.lock();
+        let takes = queue.state == State::Open;
+        if takes {
+            queue.jobs.extend(jobs);
         }
         takes
     }
@@ -126,7 +144,7 @@ struct Driver {
     alarm: Alarm,
     calls: HashMap<CallId, CallNumber>,
     /// Operations that have not begun, in the order of arrival.
-    waiting: BTreeMap<u64, (Vec<Operation>, Promise<Results>, Time)>,
+    waiting: BTreeMap<u64, (Vec<Operation>, Receiver<Results>, Time)>,
     /// The deadlines of the operations in `waiting`.
     expiring: BTreeSet<(Time, u64)>,
     running: HashMap<Ticket, RunningJob>,
@@ -134,12 +152,14 @@ struct Driver {
     /// The number of operations that have begun and not ended.
     in_flight: usize,
     in_flight_max: usize,
+    /// Results that queues receive together.
+    delivery: Delivery,
     state: State,
 }
 
 enum RunningJob {
-    Operations { number: u64, count: usize, promise: Promise<Results> },
-    Question { number: u64, promise: Promise<Result<Reply, Error>> },
+    Operations { number: u64, count: usize, receiver: Receiver<Results> },
+    Question { number: u64, receiver: Receiver<Result<Reply, Error>> },
 }
 
 impl Driver {
@@ -165,6 +185,7 @@ impl Driver {
             tickets: HashMap::new(),
             in_flight: 0,
             in_flight_max: options.in_flight_max.max(1),
+            delivery: Delivery::default(),
             state: State::Open,
         })
     }
@@ -197,18 +218,19 @@ impl Driver {
         let now = self.clock.now();
         for job in jobs {
             match job {
-                Job::Do { number, work: Work::Operations(operations, promise), deadline } => {
-                    self.waiting.insert(number, (operations, promise, deadline));
+                Job::Do { number, work: Work::Operations(operations, receiver), deadline } => {
+                    self.waiting.insert(number, (operations, receiver, deadline));
                     if deadline != Time::NEVER {
                         self.expiring.insert((deadline, number));
                     }
                 }
-                Job::Do { number, work: Work::Question(question, promise), deadline } => {
+                Job::Do { number, work: Work::Question(question, receiver), deadline } => {
                     let ticket = self.session.ask(now, question, deadline);
                     self.tickets.insert(number, ticket);
-                    self.running.insert(ticket, RunningJob::Question { number, promise });
+                    self.running.insert(ticket, RunningJob::Question { number, receiver });
                 }
                 Job::GiveUp(number) => self.give_up(number),
+                Job::Cancel(number) => self.cancel(now, number),
             }
         }
     }
@@ -224,18 +246,28 @@ impl Driver {
         }
     }
 
+    fn cancel(&mut self, now: Time, number: u64) {
+        if let Some((operations, receiver, deadline)) = self.waiting.remove(&number) {
+            self.expiring.remove(&(deadline, number));
+            let results = vec![Err(Error::Cancelled); operations.len()];
+            receiver.take(results, &mut self.delivery);
+        } else if let Some(ticket) = self.tickets.get(&number) {
+            self.session.cancel(now, *ticket);
+        }
+    }
+
     /// Begins waiting operations, as many as may be in flight.
     fn begin_waiting(&mut self) {
         let now = self.clock.now();
         while self.in_flight < self.in_flight_max
-            && let Some((number, (operations, promise, deadline))) = self.waiting.pop_first()
+            && let Some((number, (operations, receiver, deadline))) = self.waiting.pop_first()
         {
             self.expiring.remove(&(deadline, number));
             let count = operations.len();
             let ticket = self.session.begin(now, operations, deadline);
             self.in_flight += count;
             self.tickets.insert(number, ticket);
-            self.running.insert(ticket, RunningJob::Operations { number, count, promise });
+            self.running.insert(ticket, RunningJob::Operations { number, count, receiver });
         }
     }
 
@@ -255,23 +287,24 @@ impl Driver {
     /// Hands over the results.
     fn hand_over(&mut self) {
         while let Some((ticket, results)) = self.session.next_done() {
-            let Some(RunningJob::Operations { number, count, promise }) =
+            let Some(RunningJob::Operations { number, count, receiver }) =
                 self.running.remove(&ticket)
             else {
                 continue;
             };
             self.in_flight -= count;
             self.tickets.remove(&number);
-            promise.keep(results);
+            receiver.take(results, &mut self.delivery);
         }
         while let Some((ticket, answer)) = self.session.next_answer() {
-            let Some(RunningJob::Question { number, promise }) = self.running.remove(&ticket)
+            let Some(RunningJob::Question { number, receiver }) = self.running.remove(&ticket)
             else {
                 continue;
             };
             self.tickets.remove(&number);
-            promise.keep(answer);
+            receiver.take(answer, &mut self.delivery);
         }
+        self.delivery.end();
     }
 
     /// Waits for answers, the alarm, or the next deadline.
@@ -294,10 +327,10 @@ impl Driver {
             && at <= now
         {
             self.expiring.remove(&(at, number));
-            if let Some((operations, promise, _)) = self.waiting.remove(&number) {
+            if let Some((operations, receiver, _)) = self.waiting.remove(&number) {
                 // It never had its turn: too many operations were in flight.
                 let error = Error::TimedOut(Obstacle::Busy);
-                promise.keep(vec![Err(error); operations.len()]);
+                receiver.take(vec![Err(error); operations.len()], &mut self.delivery);
             }
         }
     }

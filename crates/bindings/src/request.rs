@@ -1,0 +1,239 @@
+//! The bytes of requests.
+//!
+//! A buffer holds any number of submissions, one after another. All numbers are little-endian, and
+//! nothing is aligned.
+//!
+//! | bytes | content of a submission |
+//! | --- | --- |
+//! | 8 | tag: identifies the submission in the results |
+//! | 8 | deadline in nanoseconds from now; 0: none |
+//! | 1 | class: 0 operations, 1 question, 2 next page of a scan |
+//! | 3 | zeroes |
+//! | 4 | class 0: how many operations follow; else 1 |
+//!
+//! | bytes | content of an operation |
+//! | --- | --- |
+//! | 1 | kind: 0 read, 1 write, 2 delete, 3 increment, 4 write a number |
+//! | 1 | condition: 0 always, 1 absent, 2 present, 3 the version is, 4 the version is below |
+//! | 1 | kinds 3 and 4: 0 whole number, 1 floating-point number; else 0 |
+//! | 1 | zero |
+//! | 4 | bytes of the key |
+//! | 4 | bytes of the value; kinds 0 and 2: 0, kinds 3 and 4: 8 |
+//! | 8 | table |
+//! | 8 | version of the condition, or 0 |
+//! | … | key, value |
+//!
+//! | bytes | content of a question |
+//! | --- | --- |
+//! | 1 | kind: 0 create a table, 1 drop it, 2 look it up, 3 list all, 4 split a tablet, 5 migrate one |
+//! | 2, … | name of the table; kind 3: empty |
+//! | 8 | kind 0: over how many shards; kinds 4 and 5: hash; else 0 |
+//! | 8 | kind 5: master; else 0 |
+//!
+//! | bytes | content of a scan |
+//! | --- | --- |
+//! | 8 | scan, as [`ByteQueue::open_scan`](crate::ByteQueue::open_scan) returned it |
+
+use crate::reader::{Malformed, Reader};
+use std::time::Duration;
+use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet};
+use thunderhead_client::{
+    Action, Condition, KeyHash, MasterId, Number, Operation, Question, TableId, Version,
+};
+
+/// The bytes of the smallest operation, which bounds how many a buffer can hold.
+const OPERATION_BYTES_MIN: usize = 28;
+
+/// A submission.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submitted {
+    /// Identifies it.
+    pub tag: u64,
+    /// Its time limit.
+    pub deadline: Option<Duration>,
+    /// Its work.
+    pub work: Work,
+}
+
+/// The work of a submission.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Operations on objects.
+    Operations(Vec<Operation>),
+    /// A question to the coordinator.
+    Question(Question),
+    /// The next page of a scan.
+    Page {
+        /// The scan.
+        scan: u64,
+    },
+}
+
+/// Decodes a buffer of submissions.
+///
+/// # Errors
+/// If the buffer is not a row of whole submissions.
+pub fn decode(buffer: &[u8]) -> Result<Vec<Submitted>, Malformed> {
+    let mut reader = Reader::new(buffer);
+    let mut all = Vec::new();
+    while !reader.is_at_end() {
+        let tag = reader.u64()?;
+        let deadline = Some(reader.u64()?).filter(|it| *it > 0).map(Duration::from_nanos);
+        let class = reader.u8()?;
+        reader.bytes(3)?;
+        let count = reader.u32()? as usize;
+        let work = match class {
+            0 => {
+                // The count is not trusted before the operations are there.
+                let mut operations =
+                    Vec::with_capacity(count.min(buffer.len() / OPERATION_BYTES_MIN));
+                for _ in 0..count {
+                    operations.push(operation(&mut reader)?);
+                }
+                Work::Operations(operations)
+            }
+            1 => Work::Question(question(&mut reader)?),
+            2 => Work::Page { scan: reader.u64()? },
+            _ => return Err(reader.malformed()),
+        };
+        all.push(Submitted { tag, deadline, work });
+    }
+    Ok(all)
+}
+
+fn operation(reader: &mut Reader<'_>) -> Result<Operation, Malformed> {
+    let (kind, condition, is_float) = (reader.u8()?, reader.u8()?, reader.u8()?);
+    reader.u8()?;
+    let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);
+    let table = TableId(reader.u64()?);
+    let version = Version(reader.u64()?);
+    let key = reader.bytes(key)?.to_vec();
+    let value = reader.bytes(value)?;
+    let malformed = reader.malformed();
+    let number = || {
+        let bytes = value.try_into().map_err(|_| malformed)?;
+        Ok(match is_float {
+            0 => Number::Integer(i64::from_le_bytes(bytes)),
+            _ => Number::Float(f64::from_le_bytes(bytes)),
+        })
+    };
+    let action = match kind {
+        0 => Action::Read,
+        1 => Action::Write(value.to_vec()),
+        2 => Action::Delete,
+        3 => Action::Increment(number()?),
+        4 => Action::WriteNumber(number()?),
+        _ => return Err(malformed),
+    };
+    let condition = match condition {
+        0 => Condition::Always,
+        1 => Condition::Absent,
+        2 => Condition::Present,
+        3 => Condition::VersionIs(version),
+        4 => Condition::VersionBelow(version),
+        _ => return Err(malformed),
+    };
+    Ok(Operation { table, key, condition, action })
+}
+
+fn question(reader: &mut Reader<'_>) -> Result<Question, Malformed> {
+    let kind = reader.u8()?;
+    let name = reader.text()?.to_owned();
+    let (first, second) = (reader.u64()?, reader.u64()?);
+    Ok(match kind {
+        0 => {
+            let server_span = u32::try_from(first).map_err(|_| reader.malformed())?;
+            Question::CreateTable(CreateTable { name, server_span })
+        }
+        1 => Question::DropTable(DropTable::named(&name)),
+        2 => Question::Map(Some(name)),
+        3 => Question::Map(None),
+        4 => Question::SplitTablet(SplitTablet { table: name, at: KeyHash(first) }),
+        5 => {
+            let (first, to) = (KeyHash(first), MasterId(second));
+            Question::MigrateTablet(MigrateTablet { table: name, first, to })
+        }
+        _ => return Err(reader.malformed()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(tag: u64, deadline: u64, class: u8, count: u32) -> Vec<u8> {
+        let mut bytes = [tag.to_le_bytes(), deadline.to_le_bytes()].concat();
+        bytes.extend([class, 0, 0, 0]);
+        bytes.extend(count.to_le_bytes());
+        bytes
+    }
+
+    fn operation(kind: u8, condition: u8, is_float: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![kind, condition, is_float, 0];
+        bytes.extend((key.len() as u32).to_le_bytes());
+        bytes.extend((value.len() as u32).to_le_bytes());
+        bytes.extend(5u64.to_le_bytes());
+        bytes.extend(9u64.to_le_bytes());
+        [bytes.as_slice(), key, value].concat()
+    }
+
+    fn some_of_everything() -> Vec<u8> {
+        let mut bytes = head(1, 0, 0, 3);
+        bytes.extend(operation(0, 0, 0, b"ada", b""));
+        bytes.extend(operation(1, 3, 0, b"", b"countess"));
+        bytes.extend(operation(3, 0, 1, b"n", &1.5f64.to_le_bytes()));
+        bytes.extend(head(2, 1_000, 1, 1));
+        bytes.push(0);
+        bytes.extend(5u16.to_le_bytes());
+        bytes.extend(b"users");
+        bytes.extend([2u64.to_le_bytes(), 0u64.to_le_bytes()].concat());
+        bytes.extend(head(3, 0, 2, 1));
+        bytes.extend(77u64.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn submissions_are_decoded_in_their_order() {
+        let decoded = decode(&some_of_everything()).unwrap();
+        let operation = |key: &[u8], condition, action| Operation {
+            table: TableId(5),
+            key: key.to_vec(),
+            condition,
+            action,
+        };
+        let operations = vec![
+            operation(b"ada", Condition::Always, Action::Read),
+            operation(b"", Condition::VersionIs(Version(9)), Action::Write(b"countess".to_vec())),
+            operation(b"n", Condition::Always, Action::Increment(Number::Float(1.5))),
+        ];
+        let question = CreateTable { name: "users".to_owned(), server_span: 2 };
+        let expected = [
+            Submitted { tag: 1, deadline: None, work: Work::Operations(operations) },
+            Submitted {
+                tag: 2,
+                deadline: Some(Duration::from_micros(1)),
+                work: Work::Question(Question::CreateTable(question)),
+            },
+            Submitted { tag: 3, deadline: None, work: Work::Page { scan: 77 } },
+        ];
+        assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn no_prefix_and_no_changed_byte_makes_the_decoder_panic() {
+        let whole = some_of_everything();
+        let ends: Vec<usize> =
+            (0..=whole.len()).filter(|end| decode(&whole[..*end]).is_ok()).collect();
+        // Only whole submissions are accepted.
+        assert_eq!(ends.len(), 4, "{ends:?}");
+        for at in 0..whole.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                let _ = decode(&changed);
+            }
+        }
+        let huge = head(1, 0, 0, u32::MAX);
+        assert_eq!(decode(&huge).unwrap_err(), Malformed { at: huge.len() });
+    }
+}

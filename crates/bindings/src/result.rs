@@ -1,0 +1,148 @@
+//! The bytes of results.
+//!
+//! A buffer holds any number of completions, one after another. All numbers are little-endian, and
+//! nothing is aligned.
+//!
+//! | bytes | content of a completion |
+//! | --- | --- |
+//! | 8 | tag of the submission |
+//! | 4 | how many results follow |
+//!
+//! | bytes | content of a result |
+//! | --- | --- |
+//! | 1 | kind, see below |
+//! | 1 | error: 1 if a change may have been done, else 0; value: 1 whole number, 2 floating-point number, else 0 |
+//! | 2 | error: its code; else 0 |
+//! | 4 | bytes of the key |
+//! | 4 | bytes of the value |
+//! | 8 | version, or 0 |
+//! | … | key, value |
+//!
+//! | kind | result |
+//! | --- | --- |
+//! | 0 | an error; the value is a sentence |
+//! | 1 | a value; in a scan also its key |
+//! | 2 | there is no object |
+//! | 3 | a change was done: the version is that of the object, for a delete the version that it had |
+//! | 4 | a sum: 8 bytes of a number, and the version |
+//! | 5 | a table: the key is its name, the version its id, the value its tablets: for each first hash u64, last hash u64, master u64 |
+//! | 6 | a question has been answered, without more to say |
+//! | 7 | the end of a page; the second byte is 1 if the scan has ended |
+
+use thunderhead_client::control::TableInfo;
+use thunderhead_client::{Answer, Error, Number, Object, Reply, ValueKind, Version};
+
+/// Appends the head of a completion.
+pub fn put_head(tag: u64, results: usize, into: &mut Vec<u8>) {
+    into.extend_from_slice(&tag.to_le_bytes());
+    into.extend_from_slice(&u32::try_from(results).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+/// The kinds of results.
+#[derive(Clone, Copy)]
+enum Kind {
+    Error = 0,
+    Value = 1,
+    Absent = 2,
+    Changed = 3,
+    Sum = 4,
+    Table = 5,
+    Done = 6,
+    PageEnd = 7,
+}
+
+fn put(
+    (kind, mark, code): (Kind, u8, u16),
+    version: u64,
+    (key, value): (&[u8], &[u8]),
+    into: &mut Vec<u8>,
+) {
+    into.extend_from_slice(&[kind as u8, mark]);
+    into.extend_from_slice(&code.to_le_bytes());
+    for part in [key, value] {
+        into.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    into.extend_from_slice(&version.to_le_bytes());
+    into.extend_from_slice(key);
+    into.extend_from_slice(value);
+}
+
+/// Appends an error.
+pub fn put_error(error: &Error, into: &mut Vec<u8>) {
+    let version = match error {
+        Error::ConditionFailed { version } | Error::NotANumber { version } => version.0,
+        _ => 0,
+    };
+    let head = (Kind::Error, u8::from(error.is_unknown()), error.code());
+    put(head, version, (&[], error.to_string().as_bytes()), into);
+}
+
+/// Appends the result of an operation.
+pub fn put_answer(result: &Result<Answer, Error>, into: &mut Vec<u8>) {
+    let plain = |kind| (kind, 0, 0);
+    match result {
+        Err(error) => put_error(error, into),
+        Ok(Answer::Found { version, value }) => {
+            put(plain(Kind::Value), version.0, (&[], value), into);
+        }
+        Ok(Answer::Absent) => put(plain(Kind::Absent), 0, (&[], &[]), into),
+        Ok(Answer::Written(version) | Answer::Deleted(version)) => {
+            put(plain(Kind::Changed), version.0, (&[], &[]), into);
+        }
+        Ok(Answer::Sum { version, number }) => put_sum(*version, *number, into),
+        Ok(Answer::Page { .. }) => put_error(&Error::Incomprehensible, into),
+    }
+}
+
+fn put_sum(version: Version, number: Number, into: &mut Vec<u8>) {
+    let (mark, bytes) = match number {
+        Number::Integer(number) => (1, number.to_le_bytes()),
+        Number::Float(number) => (2, number.to_le_bytes()),
+    };
+    put((Kind::Sum, mark, 0), version.0, (&[], &bytes), into);
+}
+
+/// Appends the objects of a page.
+pub fn put_page(objects: &[Object], is_last: bool, into: &mut Vec<u8>) {
+    for Object { version, key, kind, value } in objects {
+        let mark = match kind {
+            ValueKind::Bytes => 0,
+            ValueKind::Integer => 1,
+            ValueKind::Float => 2,
+        };
+        put((Kind::Value, mark, 0), version.0, (key, value), into);
+    }
+    put((Kind::PageEnd, u8::from(is_last), 0), 0, (&[], &[]), into);
+}
+
+/// Appends the reply to a question, and returns how many results it is.
+pub fn put_reply(reply: &Result<Reply, Error>, into: &mut Vec<u8>) -> usize {
+    match reply {
+        Err(error) => {
+            put_error(error, into);
+            1
+        }
+        Ok(Reply::Table(table)) => {
+            put_table(table, into);
+            1
+        }
+        Ok(Reply::Map(map)) => {
+            map.tables.iter().for_each(|table| put_table(table, into));
+            map.tables.len()
+        }
+        Ok(_) => {
+            put((Kind::Done, 0, 0), 0, (&[], &[]), into);
+            1
+        }
+    }
+}
+
+fn put_table(table: &TableInfo, into: &mut Vec<u8>) {
+    let mut tablets = Vec::with_capacity(table.tablets.len() * 24);
+    for tablet in &table.tablets {
+        for number in [tablet.first.0, tablet.last.0, tablet.master.0] {
+            tablets.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    put((Kind::Table, 0, 0), table.id.0, (table.name.as_bytes(), &tablets), into);
+}
