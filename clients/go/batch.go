@@ -99,10 +99,16 @@ func (b *batch) push(p *part) {
 
 // run does the operations. Afterwards each part has its result or its failure.
 func (b *batch) run(ctx context.Context) {
-	b.open, b.inFlight = len(b.parts), 0
+	b.open, b.inFlight = 0, 0
 	b.waits, b.lost, b.unleased = false, false, false
 	for _, p := range b.parts {
 		p.batch = b
+		if p.failure != nil {
+			// It was refused before it began.
+			p.state = partDone
+			continue
+		}
+		b.open++
 		b.ready = append(b.ready, p)
 	}
 	for {
@@ -434,11 +440,7 @@ func (b *batch) failed(p *part) {
 		return
 	}
 	if p.result == callTooLong {
-		f := refusedWith(statusValueTooLong)
-		if len(p.key) > keyBytesMax {
-			f = refusedWith(statusKeyTooLong)
-		}
-		b.end(p, p.unlessDone(f))
+		b.end(p, p.unlessDone(refusedWith(statusValueTooLong)))
 		return
 	}
 	next := decideRetry(p.result, p.status, p.hint, p.failures)

@@ -47,16 +47,17 @@ func (e *enumeration) take(it page) bool {
 func (t *Table) Scan(ctx context.Context) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		for pieces := newEnumeration(); len(pieces) > 0; {
-			b, err := t.begin(ctx, "scan", "", nil)
-			if err != nil {
-				yield(Object{}, err)
+			if f := t.db.check(ctx); f != nil {
+				yield(Object{}, f.in("scan", t.name))
 				return
 			}
 			at := pieces[len(pieces)-1]
+			b := newSingle(t.db)
 			p := &b.one
-			p.kind, p.hash, p.last, p.number = kindPage, at.first, at.last, at.cursor
+			p.kind, p.table, p.deadline = kindPage, t.id, t.db.deadlineOf(ctx)
+			p.hash, p.last, p.number = at.first, at.last, at.cursor
 			b.run(ctx)
-			err = t.errorOf("scan", p)
+			err := t.errorOf("scan", p)
 			bytes := p.body
 			b.release()
 			if err != nil {

@@ -189,6 +189,9 @@ func (t *Table) IncrementFloat(ctx context.Context, key string, by float64) (sum
 // begin returns a batch for one operation on a key.
 func (t *Table) begin(ctx context.Context, op, key string, conditions []Condition) (*batch, error) {
 	f := t.db.check(ctx)
+	if f == nil {
+		f = checkKey(key)
+	}
 	if f == nil && len(conditions) > 1 {
 		f = badArgument("an update has at most one condition")
 	}
@@ -202,6 +205,18 @@ func (t *Table) begin(ctx context.Context, op, key string, conditions []Conditio
 		p.condition = conditions[0]
 	}
 	return b, nil
+}
+
+// checkKey refuses a key that no object can have. A server would answer a read of it as that of a
+// missing object.
+func checkKey(key string) *failure {
+	switch {
+	case key == "":
+		return refusedWith(statusKeyEmpty)
+	case len(key) > keyBytesMax:
+		return refusedWith(statusKeyTooLong)
+	}
+	return nil
 }
 
 // update runs an update and returns its result.
@@ -282,7 +297,7 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 			p := &parts[i]
 			*p = part{table: t.id, deadline: deadline}
 			fill(p, from+i)
-			p.hash = keyHash(p.key)
+			p.hash, p.failure = keyHash(p.key), checkKey(p.key)
 			pointers[i] = p
 		}
 		b.parts = pointers[:count]
