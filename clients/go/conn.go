@@ -49,7 +49,7 @@ func (e *endpoint) submit(parts ...*part) {
 		if c == nil {
 			if c = e.connect(); c == nil {
 				for _, p := range parts {
-					p.complete(callClosed, errPoolClosed)
+					p.complete(callUnreachable, errPoolClosed)
 				}
 				return
 			}

@@ -108,21 +108,24 @@ func Open(ctx context.Context, url string, options ...Option) (*DB, error) {
 		return nil, badArgument("the deadline and the limit of operations must be above 0, and a dialer not nil").in(op, "")
 	}
 	db := newDB(&s, parsed.hosts)
-	ctx, cancel := context.WithTimeout(ctx, s.deadline)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok {
+		limited, cancel := context.WithTimeout(ctx, s.deadline)
+		defer cancel()
+		ctx = limited
+	}
 	if err := db.coordinators.resolve(ctx); err != nil {
 		db.Close()
-		f := &failure{reason: ErrTimeout, cause: err}
+		f := &failure{reason: ErrURL, cause: err}
 		f.text = fmt.Sprintf("no coordinator can be found: %v; check the hosts of the URL", err)
 		return nil, f.in(op, "")
 	}
 	db.coordinators.shuffle()
 	news, f := db.fetchMap(ctx, mapRequest{IsNews: true})
 	if f != nil {
+		db.Close()
 		if trouble := db.coordinators.trouble; f.reason == ErrTimeout && trouble != "" {
 			f.text += " (the last attempt: " + trouble + ")"
 		}
-		db.Close()
 		return nil, f.in(op, "")
 	}
 	db.learner.tell(news)

@@ -138,7 +138,9 @@ func (l *leases) runOpening(ctx context.Context, it *leaseOpening) {
 		it.failure = f
 		return ended
 	}
-	if f := q.run(ctx); f != nil && it.failure == nil {
+	// If no operation wanted the lease any more, an operation that has begun to wait since opens it
+	// again.
+	if f := q.run(ctx); f != nil && l.db.isClosed.Load() {
 		it.failure = f
 	}
 	l.mu.Lock()

@@ -298,6 +298,9 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 			*p = part{table: t.id, deadline: deadline}
 			fill(p, from+i)
 			p.hash, p.failure = keyHash(p.key), checkKey(p.key)
+			if err := ctx.Err(); err != nil {
+				p.failure = canceled(err, false)
+			}
 			pointers[i] = p
 		}
 		b.parts = pointers[:count]
