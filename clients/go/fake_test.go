@@ -856,42 +856,48 @@ func TestAClientThatLearnsItsClusterGreetsAgain(t *testing.T) {
 }
 
 func TestALeaseIsRenewedAndReplacedWhenItHasEnded(t *testing.T) {
-	renewals := make(chan struct{}, 10)
+	renewals := make(chan uint64, 1)
 	status := statusOK
-	var mu sync.Mutex
-	leases := uint64(0)
 	var seen []identity
 	updates := script(&seen, done(1), done(2))
 	f := startFake(t, func(r *request) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		switch r.opcode {
-		case opOpenLease:
-			leases++
-			r.ok(body(leaseOpened{leases, 60, 77}))
-		case opRenewLease:
-			r.reply(status, 0, []byte("{}"))
-			renewals <- struct{}{}
-			status = statusLeaseEnded
-		default:
+		if r.opcode != opRenewLease {
 			return updates(r)
 		}
+		if want := `{"lease":1}`; string(r.body) != want {
+			t.Errorf("the request is %s", r.body)
+		}
+		r.reply(status, 0, []byte("{}"))
+		renewals <- 1
 		return true
 	})
 	db, table := openFake(t, f)
 	if _, err := table.Put(context.Background(), "k", nil); err != nil {
 		t.Fatal(err)
 	}
-	over := db.leases.present.Load()
+	// The lease lasts for minutes, so the test renews it by itself.
+	lease := db.leases.present.Load()
+	ctx, cancel := context.WithCancel(context.Background())
+	isOver := make(chan struct{})
+	go func() {
+		defer close(isOver)
+		db.leases.renew(ctx, lease, 0)
+	}()
 	<-renewals
-	<-renewals
-	if over != nil {
-		<-over.over
+	cancel()
+	<-isOver
+	if db.leases.present.Load() != lease {
+		t.Fatal("a renewed lease has ended")
 	}
+	f.handling.Lock()
+	status = statusLeaseEnded
+	f.handling.Unlock()
+	db.leases.renew(context.Background(), lease, 0)
+	<-renewals
 	if _, err := table.Put(context.Background(), "k", nil); err != nil {
 		t.Fatal(err)
 	}
-	if seen[0].lease == seen[1].lease {
+	if seen[0].lease != 1 || seen[1].lease != 2 {
 		t.Errorf("the updates had %v", seen)
 	}
 }
