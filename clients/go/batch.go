@@ -34,8 +34,8 @@ func patienceUntil(left int64) int64 { return min(patience, left-left/16) }
 //   - an update that was never sent goes out under the next lease;
 //   - an update that was sent just once and refused because the lease has ended was not done, and
 //     goes out under the next lease too;
-//   - any other update that is refused so is unknown: an earlier attempt may have been done, and its
-//     completion record discarded with the lease.
+//   - any other update that is refused so is unknown: an earlier attempt may have been done, and
+//     its completion record discarded with the lease.
 type batch struct {
 	db    *DB
 	parts []*part

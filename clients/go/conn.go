@@ -307,7 +307,7 @@ func (c *conn) drop() {
 	completeAll(sent, callClosed, errPoolClosed)
 }
 
-// takeAll takes all parts off the connection: those that wait, and those that were sent.
+// takeAll takes all parts off the connection: the queued parts, and the sent parts.
 func (c *conn) takeAll() (queued, sent []*part) {
 	queued, c.queue = c.queue, nil
 	for _, p := range queued {

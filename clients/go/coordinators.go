@@ -23,7 +23,7 @@ const (
 // A lookupFunc resolves the name of a host, as [net.Resolver.LookupNetIP] does.
 type lookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// coordinators has the coordinators of a cluster, and the one that is assumed to lead.
+// coordinators has the coordinators of a cluster, and the assumed leader.
 //
 // If the assumed leader says that it does not lead, or does not answer, the next one in the list is
 // assumed to lead. When a question has been to all coordinators, it waits a little, longer each
@@ -197,8 +197,8 @@ type inquiry struct {
 	sentAt int64
 	// isSent: the last request was sent, and there is no answer yet.
 	isSent bool
-	// tried counts the coordinators in a row that did not answer as the leader, strangers those
-	// of them that were of another cluster, and odd those that do not speak the protocol.
+	// tried counts the coordinators in a row that did not answer as the leader, strangers counts
+	// coordinators of another cluster, and odd counts programs that do not speak the protocol.
 	tried, strangers, odd int
 	failures              int
 	// failure is the failure at the deadline.

@@ -145,9 +145,9 @@ func newDB(s *settings, hosts []hostPort) *DB {
 	return db
 }
 
-// Close ends the client: all calls in flight return [ErrClosed], and the lease ends, so that servers
-// can forget its completion records. It waits for a coordinator for a second at most. Further calls
-// of Close wait for the first one. The error is always nil.
+// Close ends the client: all calls in flight return [ErrClosed], and the lease ends, so that
+// servers can forget its completion records. It waits for a coordinator for a second at most.
+// Further calls of Close wait for the first one. The error is always nil.
 func (db *DB) Close() error {
 	db.mu.Lock()
 	isFirst := !db.isClosed.Swap(true)

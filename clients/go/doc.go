@@ -21,8 +21,8 @@
 // Each error belongs to one of two families:
 //
 //   - [ErrNotDone]: nothing was done. A program may repeat the call.
-//   - [ErrUnknown]: the change may have been done or not, because no server could tell in time. Read
-//     the object before you repeat the call.
+//   - [ErrUnknown]: the change may have been done or not, because no server could tell in time.
+//     Read the object before you repeat the call.
 //
 // The reason is another error for [errors.Is], such as [ErrCondition], [ErrTimeout] or
 // [ErrNoSuchTable]:

@@ -63,8 +63,8 @@ type decision struct {
 //
 //   - Moved: refresh the map, then try the new server; the first time at once.
 //   - Busy, no space: wait as long as the server asks, and a random time more.
-//   - Waits for its backups: the same, and after two attempts refresh the map, because a master that
-//     was declared crashed waits for ever.
+//   - Waits for its backups: the same, and after two attempts refresh the map, because a master
+//     that was declared crashed waits for ever.
 //   - Connection broken or never made, or no answer: refresh, and wait longer each time.
 //   - Everything else is final.
 func decideRetry(result callResult, status Status, hintMicros uint32, failures int) decision {

@@ -41,9 +41,9 @@ func (e *enumeration) take(it page) bool {
 // Scan returns all objects of the table, in no particular order. An object that exists during the
 // whole scan comes exactly once. An object that is created or deleted meanwhile may come or not.
 //
-// The scan fetches a page of objects at a time; the deadline of the client holds for each page, that
-// of the context for the whole scan. An error is the last element of the sequence: without one, the
-// scan is complete.
+// The scan fetches a page of objects at a time. The deadline of the client holds for each page, and
+// the deadline of the context for the whole scan. An error is the last element of the sequence. If
+// no error comes, the scan is complete.
 func (t *Table) Scan(ctx context.Context) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		for pieces := newEnumeration(); len(pieces) > 0; {

@@ -85,8 +85,8 @@ func IfVersionBelow(version Version) Condition { return Condition{conditionVersi
 //
 // A key is 1 byte to 64 KiB of any content, a value is up to 1 MiB. Every call ends by the deadline
 // of its context, or by that of the client. Until then the client masks every temporary obstacle:
-// servers that crash and are recovered, tablets that move, coordinators that change. Whatever
-// happens, no update is done twice.
+// servers that crash and are recovered, tablets that move, coordinators that change. No
+// update is ever done twice.
 type Table struct {
 	db   *DB
 	id   uint64
@@ -127,8 +127,8 @@ func (t *Table) Put(ctx context.Context, key string, value []byte, condition ...
 	return version, err
 }
 
-// PutInt writes a whole number if the condition holds, and returns its new version. [Table.Increment]
-// can add to it.
+// PutInt writes a whole number if the condition holds, and returns its new version.
+// [Table.Increment] can add to it.
 func (t *Table) PutInt(ctx context.Context, key string, number int64, condition ...Condition) (Version, error) {
 	return t.putNumber(ctx, "put int", key, uint64(number), false, condition)
 }

@@ -278,7 +278,7 @@ func TestNewsReplaceOlderKnowledgeAndChangeNothingElse(t *testing.T) {
 	expect(t, "a table that is gone", []any{m.hasTable(1), find(m, 1, 9)}, []any{false, uint16(0)})
 	m = merge(m, mapReply{Version: 32})
 	expect(t, "an empty map", []any{m.wholeVersion(), m.hasTable(2)}, []any{uint64(32), false})
-	// A tablet replaces those that it overlaps, also one that makes no sense is harmless.
+	// A tablet replaces the tablets that it overlaps. A tablet that makes no sense is ignored.
 	m = merge(m, mapReply{Version: 33, Tables: []tableInfo{table(1, 0, tablet(20, end, 2), tablet(0, 9, 1), tablet(5, 30, 3), tablet(9, 3, 4))}})
 	expect(t, "overlaps", []uint16{find(m, 1, 3), find(m, 1, 5), find(m, 1, 30), find(m, 1, 31)}, []uint16{0, 3, 3, 0})
 }

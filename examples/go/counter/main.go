@@ -1,5 +1,6 @@
-// Counter counts, and never counts twice, although the server is killed meanwhile: it starts a server,
-// counts from several goroutines, kills the server and starts it again, and compares the sum.
+// Counter counts, and never counts twice, although the server is killed meanwhile. It starts a
+// server, counts from several goroutines, kills the server and starts it again, and compares the
+// sum.
 //
 //	go run ./counter path/to/thunderhead
 package main

@@ -68,8 +68,8 @@ func run(ctx context.Context, url string, n int) error {
 	return nil
 }
 
-// put writes entries until all are written. To write the same value again does no harm, so it also repeats
-// writes whose outcome is unknown.
+// put writes entries until all are written. To write the same value again does no harm, so
+// it also repeats writes whose outcome is unknown.
 func put(ctx context.Context, table *thunderhead.Table, entries []thunderhead.Entry) error {
 	for {
 		_, err := table.PutMany(ctx, entries)

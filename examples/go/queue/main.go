@@ -1,6 +1,6 @@
 // Queue is a work queue. Producers add tasks under the next number, and workers claim them with
-// conditional writes, so that each task has one worker at a time. A worker that fails loses its claim
-// after a while.
+// conditional writes, so that each task has one worker at a time. A worker that fails loses its
+// claim after a while.
 //
 //	thunderhead dev &
 //	go run ./queue thunderhead://localhost
