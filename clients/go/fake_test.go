@@ -244,9 +244,6 @@ func TestARetriedUpdateKeepsItsSequence(t *testing.T) {
 			t.Errorf("attempt %d named an older map", i)
 		}
 	}
-	if seen[3].mapVersion <= seen[2].mapVersion {
-		t.Error("after *moved* the client used the old map")
-	}
 }
 
 func TestOpenUpdatesAreNotAcknowledged(t *testing.T) {
