@@ -154,7 +154,7 @@ impl<M: MapSource> Blocking<M> {
         table: TableId,
         key: &[u8],
         (now, deadline): (Time, Time),
-        take: &mut dyn FnMut(Option<(Version, &[u8])>),
+        take: &mut FoundHandler<'_>,
     ) -> Option<Result<(), FailedRead>> {
         let to = self.session.core().map().find(table, KeyHash::of(key))?;
         let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
@@ -391,6 +391,9 @@ impl<M> Drop for Blocking<M> {
         self.caller.poll(&mut |_, _| {});
     }
 }
+
+/// Takes a read object, if it exists: its version and its value.
+type FoundHandler<'d> = dyn FnMut(Option<(Version, &[u8])>) + 'd;
 
 /// A failed read: the error, or `None` if the answer could not be understood.
 struct FailedRead(Option<CallError>);

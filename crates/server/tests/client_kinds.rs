@@ -36,13 +36,14 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(local) = self.local.take() {
             local.leave();
-            local.join();
+            let _ = local.join();
         }
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
 /// An address at which a program accepts connections and never answers.
+#[allow(clippy::disallowed_methods, reason = "this program is not a node")]
 fn silent() -> (TcpListener, Options) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = Options::new([listener.local_addr().unwrap()]);
@@ -74,7 +75,10 @@ fn every_submission_to_a_queue_completes_once_with_its_tag() {
     let deadline = Some(Duration::from_secs(30));
     queue.submit(vec![Submission { tag: 1, request, deadline }]).unwrap();
     let table = match collect(&queue, 1).remove(&1) {
-        Some(Outcome::Question(Ok(Reply::Table(table)))) => table.id,
+        Some(Outcome::Question(reply)) => match *reply {
+            Ok(Reply::Table(table)) => table.id,
+            other => panic!("{other:?}"),
+        },
         other => panic!("{other:?}"),
     };
     let writes = (0..500u64).map(|tag| {

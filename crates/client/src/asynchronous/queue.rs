@@ -57,8 +57,8 @@ pub struct Completion {
 pub enum Outcome {
     /// The results of the operations, in their order.
     Operations(Results),
-    /// The reply to the question.
-    Question(Result<Reply, Error>),
+    /// The reply to the question. It is boxed because it is much larger than the usual results.
+    Question(Box<Result<Reply, Error>>),
 }
 
 impl From<Results> for Outcome {
@@ -69,7 +69,7 @@ impl From<Results> for Outcome {
 
 impl From<Result<Reply, Error>> for Outcome {
     fn from(reply: Result<Reply, Error>) -> Outcome {
-        Outcome::Question(reply)
+        Outcome::Question(Box::new(reply))
     }
 }
 
@@ -79,7 +79,7 @@ impl Outcome {
         let unknown = Error::Unknown(Obstacle::NoAnswer);
         match count {
             Some(count) => Outcome::Operations(vec![Err(unknown); count]),
-            None => Outcome::Question(Err(unknown)),
+            None => Outcome::Question(Box::new(Err(unknown))),
         }
     }
 }
