@@ -111,6 +111,11 @@ impl Tree {
             write(&source.join("src").join(page), &self.page(page, &text))?;
             sources.extend(of_page);
         }
+        for included in self.pages.iter().map(|page| self.included(page)) {
+            for file in included? {
+                write(&source.join("src").join(&file), &self.read(&file)?)?;
+            }
+        }
         let is_picture = |file: &&PathBuf| is_picture(file);
         for picture in self.files.iter().filter(is_picture) {
             write(&source.join("src").join(picture), &self.read(picture)?)?;
@@ -139,6 +144,14 @@ impl Tree {
         let links = pages::links(text);
         let paths = links.iter().filter_map(in_tree(page));
         paths.filter(|path| self.is_source(path)).collect()
+    }
+
+    /// Returns the sources that mdBook puts into a page.
+    fn included(&self, page: &Path) -> Result<Vec<PathBuf>> {
+        let text = self.read(page)?;
+        let folder = page.parent().unwrap_or(Path::new(""));
+        let targets = text.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}"));
+        Ok(targets.map(|(path, _)| pages::resolve(folder, path.trim())).collect())
     }
 
     /// Returns a page in which links to sources lead to their copies. mdBook renames each
