@@ -104,7 +104,8 @@ template <class E> using bad_expected_access = std::bad_expected_access<E>;
 template <class T> using Result = std::expected<T, Error>;
 
 namespace detail {
-inline auto failed(Error error) { return std::unexpected<Error>(std::move(error)); }
+using Failed = std::unexpected<Error>;
+inline Failed failed(Error error) { return Failed(std::move(error)); }
 } // namespace detail
 
 #else
@@ -221,6 +222,11 @@ concept ByteRange = requires(const T& range) {
     requires Byte<std::remove_pointer_t<decltype(std::data(range))>>;
 };
 
+/// A literal ends with a zero that is not part of the text.
+template <class T>
+constexpr bool is_literal =
+    std::is_array_v<T> && std::same_as<std::remove_cv_t<std::remove_extent_t<T>>, char>;
+
 /// The error of a C call.
 class Report {
 public:
@@ -259,8 +265,7 @@ public:
     constexpr View(std::string_view text) noexcept : data_(text.data()), size_(text.size()) {}
     /// A string, a vector, an array or a span of bytes.
     template <detail::ByteRange Range>
-        requires(!std::convertible_to<const Range&, std::string_view> &&
-                 !std::same_as<std::remove_cvref_t<Range>, View>)
+        requires(!std::same_as<Range, std::string_view> && !detail::is_literal<Range>)
     constexpr View(const Range& range) noexcept : data_(std::data(range)), size_(std::size(range)) {}
     View(const void* data, std::size_t size) noexcept : data_(data), size_(size) {}
 
@@ -584,10 +589,12 @@ public:
         }
         void operator++(int) { scan_->go_on(); }
         friend bool operator==(const iterator& it, std::default_sentinel_t) noexcept {
-            return it.scan_->is_over_;
+            return it.is_over();
         }
 
     private:
+        [[nodiscard]] bool is_over() const noexcept { return scan_->is_over_; }
+
         Scan* scan_;
     };
 
@@ -785,7 +792,7 @@ private:
     [[nodiscard]] const th_call* call() const noexcept { return call_ ? &*call_ : nullptr; }
 
     /// A handle that was moved from is closed.
-    [[nodiscard]] auto failed(Error error) const {
+    [[nodiscard]] detail::Failed failed(Error error) const {
         return detail::failed(client_ ? std::move(error) : Error());
     }
 
@@ -998,17 +1005,173 @@ private:
     detail::SharedClient handle_;
 };
 
+namespace detail {
+
+inline Result<Effect> result_of(const th_result& result) {
+    if (result.status != TH_OK) return failed(error_of(result));
+    return Effect(result);
+}
+
+using QueueCallback = std::function<void(Result<Effect>)>;
+
+/// The part of a queue that its futures share.
+struct QueueState {
+    /// The place of a result for a future.
+    struct Promise {
+        std::shared_ptr<th_batch> batch;
+        const th_result* result = nullptr;
+    };
+
+    /// The receiver of a result: a future, or else a callback.
+    struct Receiver {
+        std::shared_ptr<Promise> promise;
+        QueueCallback callback;
+    };
+
+    /// A callback and its result.
+    struct Ready {
+        QueueCallback callback;
+        std::shared_ptr<th_batch> batch;
+        const th_result* result;
+    };
+
+    th_queue* queue = nullptr;
+    std::mutex lock;
+    /// Protected by `lock`, as `tag` and `ready` are.
+    std::unordered_map<std::uint64_t, Receiver> receivers;
+    std::uint64_t tag = 0;
+    std::deque<Ready> ready;
+    /// Held by the thread that takes results.
+    std::mutex taking;
+
+    QueueState() = default;
+    QueueState(const QueueState&) = delete;
+    QueueState& operator=(const QueueState&) = delete;
+    ~QueueState() { th_queue_free(queue); }
+
+    Result<std::uint64_t> submit(const Operation& operation, Receiver receiver) {
+        th_op op = operation.get();
+        {
+            // The result may come before th_submit returns, so its receiver is there first.
+            const std::lock_guard guard(lock);
+            op.tag = ++tag;
+            receivers.emplace(op.tag, std::move(receiver));
+        }
+        std::uint64_t number = 0;
+        auto error = detail::failure(
+            [&](th_error* e) { return th_submit(queue, &op, 1, &number, e); });
+        if (error) {
+            const std::lock_guard guard(lock);
+            receivers.erase(op.tag);
+            return detail::failed(std::move(*error));
+        }
+        return number;
+    }
+
+    /// Hands the results over to futures, and queues those for callbacks. Needs `taking`.
+    Result<std::size_t> take() {
+        th_batch* raw = nullptr;
+        detail::Report report;
+        const th_status status =
+            th_take(queue, std::numeric_limits<std::size_t>::max(), &raw, report);
+        if (status != TH_OK) return detail::failed(report.take(status));
+        if (raw == nullptr) return std::size_t{0};
+        const std::shared_ptr<th_batch> batch(raw, detail::BatchDeleter());
+        const std::lock_guard guard(lock);
+        for (std::size_t at = 0; at < batch->count; at++) {
+            const th_result* result = batch->results[at];
+            auto found = receivers.find(result->tag);
+            if (found == receivers.end()) continue;
+            Receiver receiver = std::move(found->second);
+            receivers.erase(found);
+            if (receiver.promise) {
+                receiver.promise->batch = batch;
+                receiver.promise->result = result;
+            } else {
+                ready.push_back({std::move(receiver.callback), batch, result});
+            }
+        }
+        return batch->count;
+    }
+
+    /// Runs the callbacks whose results are there.
+    void run_callbacks() {
+        for (;;) {
+            Ready next;
+            {
+                const std::lock_guard guard(lock);
+                if (ready.empty()) return;
+                next = std::move(ready.front());
+                ready.pop_front();
+            }
+            if (next.callback) next.callback(result_of(*next.result));
+        }
+    }
+
+    Result<std::size_t> drain() {
+        Result<std::size_t> taken = std::size_t{0};
+        {
+            const std::unique_lock guard(taking, std::try_to_lock);
+            if (guard) taken = take();
+        }
+        run_callbacks();
+        return taken;
+    }
+
+    bool is_kept(const Promise& promise) {
+        const std::lock_guard guard(lock);
+        return promise.result != nullptr;
+    }
+
+    /// Waits for a future's result. One thread takes results for all threads that wait.
+    std::optional<Error> wait_for(const Promise& promise) {
+        while (!is_kept(promise)) {
+            {
+                const std::lock_guard guard(taking);
+                if (is_kept(promise)) break;
+                // Every operation has a deadline, so a result comes.
+                (void)wait(std::chrono::milliseconds(-1));
+                auto taken = take();
+                if (!taken && !is_kept(promise)) return std::move(taken).error();
+            }
+            run_callbacks();
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] int fd() const noexcept {
+        int fd = -1;
+        th_queue_fd(queue, &fd, nullptr);
+        return fd;
+    }
+
+    [[nodiscard]] bool wait(std::chrono::milliseconds time) const {
+        const auto most = std::chrono::milliseconds(std::numeric_limits<int>::max());
+        pollfd polled{fd(), POLLIN, 0};
+        if (polled.fd < 0) return false;
+        const auto until = std::chrono::steady_clock::now() + std::min(time, most);
+        for (;;) {
+            const int found = ::poll(&polled, 1, static_cast<int>(std::min(time, most).count()));
+            if (found >= 0 || errno != EINTR) return found > 0;
+            if (time.count() < 0) continue;
+            const auto left = until - std::chrono::steady_clock::now();
+            time = std::chrono::ceil<std::chrono::milliseconds>(left);
+            if (time.count() <= 0) time = std::chrono::milliseconds(0);
+        }
+    }
+};
+
+} // namespace detail
+
 /// A client of a cluster, for any number of threads. A thread of the library does the I/O.
 ///
 /// Callbacks run only in `drain()`, on the thread that calls it. So an event loop waits for
 /// `fd()`, and calls `drain()` when it is readable. Or use futures: `get()` of a future waits and
 /// drains by itself.
 class Queue {
-    struct Shared;
-
 public:
     /// Takes the result of one operation. The bytes in it are valid during the call.
-    using Callback = std::function<void(Result<Effect>)>;
+    using Callback = detail::QueueCallback;
 
     /// The result of an operation that is still to come. For one thread.
     class Future {
@@ -1018,7 +1181,7 @@ public:
         [[nodiscard]] Result<Effect> get() {
             if (!promise_) return detail::failed(Error());
             if (auto error = shared_->wait_for(*promise_)) return detail::failed(*error);
-            return result_of(*promise_->result);
+            return detail::result_of(*promise_->result);
         }
 
         /// Ends the operation before its deadline. `get()` says whether it was done.
@@ -1028,15 +1191,15 @@ public:
 
     private:
         friend class Queue;
-        std::shared_ptr<Shared> shared_;
-        std::shared_ptr<typename Shared::Promise> promise_;
+        std::shared_ptr<detail::QueueState> shared_;
+        std::shared_ptr<detail::QueueState::Promise> promise_;
         std::uint64_t number_ = 0;
     };
 
     /// Connects to the cluster that a URL names, and starts a thread.
     [[nodiscard]] static Result<Queue> connect(const std::string& url, const Options& from = {}) {
         const th_options options = detail::options_of(from);
-        auto shared = std::make_shared<Shared>();
+        auto shared = std::make_shared<detail::QueueState>();
         auto error = detail::failure([&](th_error* e) {
             return th_queue_open(url.c_str(), &options, &shared->queue, e);
         });
@@ -1059,7 +1222,7 @@ public:
         if (!shared_) return detail::failed(Error());
         Future future;
         future.shared_ = shared_;
-        future.promise_ = std::make_shared<typename Shared::Promise>();
+        future.promise_ = std::make_shared<detail::QueueState::Promise>();
         auto number = shared_->submit(operation, {future.promise_, nullptr});
         if (!number) return detail::failed(std::move(number).error());
         future.number_ = *number;
@@ -1099,160 +1262,9 @@ public:
     [[nodiscard]] th_queue* c_handle() const noexcept { return shared_ ? shared_->queue : nullptr; }
 
 private:
-    explicit Queue(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    explicit Queue(std::shared_ptr<detail::QueueState> shared) : shared_(std::move(shared)) {}
 
-    static Result<Effect> result_of(const th_result& result) {
-        if (result.status != TH_OK) return detail::failed(detail::error_of(result));
-        return Effect(result);
-    }
-
-    struct Shared {
-        /// The place of a result for a future.
-        struct Promise {
-            std::shared_ptr<th_batch> batch;
-            const th_result* result = nullptr;
-        };
-
-        /// The receiver of a result: a future, or else a callback.
-        struct Receiver {
-            std::shared_ptr<Promise> promise;
-            Callback callback;
-        };
-
-        /// A callback and its result.
-        struct Ready {
-            Callback callback;
-            std::shared_ptr<th_batch> batch;
-            const th_result* result;
-        };
-
-        th_queue* queue = nullptr;
-        std::mutex lock;
-        /// Protected by `lock`, as `tag` and `ready` are.
-        std::unordered_map<std::uint64_t, Receiver> receivers;
-        std::uint64_t tag = 0;
-        std::deque<Ready> ready;
-        /// Held by the thread that takes results.
-        std::mutex taking;
-
-        Shared() = default;
-        Shared(const Shared&) = delete;
-        Shared& operator=(const Shared&) = delete;
-        ~Shared() { th_queue_free(queue); }
-
-        Result<std::uint64_t> submit(const Operation& operation, Receiver receiver) {
-            th_op op = operation.get();
-            {
-                // The result may come before th_submit returns, so its receiver is there first.
-                const std::lock_guard guard(lock);
-                op.tag = ++tag;
-                receivers.emplace(op.tag, std::move(receiver));
-            }
-            std::uint64_t number = 0;
-            auto error = detail::failure(
-                [&](th_error* e) { return th_submit(queue, &op, 1, &number, e); });
-            if (error) {
-                const std::lock_guard guard(lock);
-                receivers.erase(op.tag);
-                return detail::failed(std::move(*error));
-            }
-            return number;
-        }
-
-        /// Hands the results over to futures, and queues those for callbacks. Needs `taking`.
-        Result<std::size_t> take() {
-            th_batch* raw = nullptr;
-            detail::Report report;
-            const th_status status =
-                th_take(queue, std::numeric_limits<std::size_t>::max(), &raw, report);
-            if (status != TH_OK) return detail::failed(report.take(status));
-            if (raw == nullptr) return std::size_t{0};
-            const std::shared_ptr<th_batch> batch(raw, detail::BatchDeleter());
-            const std::lock_guard guard(lock);
-            for (std::size_t at = 0; at < batch->count; at++) {
-                const th_result* result = batch->results[at];
-                auto found = receivers.find(result->tag);
-                if (found == receivers.end()) continue;
-                Receiver receiver = std::move(found->second);
-                receivers.erase(found);
-                if (receiver.promise) {
-                    receiver.promise->batch = batch;
-                    receiver.promise->result = result;
-                } else {
-                    ready.push_back({std::move(receiver.callback), batch, result});
-                }
-            }
-            return batch->count;
-        }
-
-        /// Runs the callbacks whose results are there.
-        void run_callbacks() {
-            for (;;) {
-                Ready next;
-                {
-                    const std::lock_guard guard(lock);
-                    if (ready.empty()) return;
-                    next = std::move(ready.front());
-                    ready.pop_front();
-                }
-                if (next.callback) next.callback(result_of(*next.result));
-            }
-        }
-
-        Result<std::size_t> drain() {
-            Result<std::size_t> taken = std::size_t{0};
-            {
-                const std::unique_lock guard(taking, std::try_to_lock);
-                if (guard) taken = take();
-            }
-            run_callbacks();
-            return taken;
-        }
-
-        bool is_kept(const Promise& promise) {
-            const std::lock_guard guard(lock);
-            return promise.result != nullptr;
-        }
-
-        /// Waits for a future's result. One thread takes results for all threads that wait.
-        std::optional<Error> wait_for(const Promise& promise) {
-            while (!is_kept(promise)) {
-                {
-                    const std::lock_guard guard(taking);
-                    if (is_kept(promise)) break;
-                    // Every operation has a deadline, so a result comes.
-                    wait(std::chrono::milliseconds(-1));
-                    auto taken = take();
-                    if (!taken && !is_kept(promise)) return std::move(taken).error();
-                }
-                run_callbacks();
-            }
-            return std::nullopt;
-        }
-
-        [[nodiscard]] int fd() const noexcept {
-            int fd = -1;
-            th_queue_fd(queue, &fd, nullptr);
-            return fd;
-        }
-
-        [[nodiscard]] bool wait(std::chrono::milliseconds time) const {
-            const auto most = std::chrono::milliseconds(std::numeric_limits<int>::max());
-            pollfd polled{fd(), POLLIN, 0};
-            if (polled.fd < 0) return false;
-            const auto until = std::chrono::steady_clock::now() + std::min(time, most);
-            for (;;) {
-                const int found = ::poll(&polled, 1, static_cast<int>(std::min(time, most).count()));
-                if (found >= 0 || errno != EINTR) return found > 0;
-                if (time.count() < 0) continue;
-                const auto left = until - std::chrono::steady_clock::now();
-                time = std::chrono::ceil<std::chrono::milliseconds>(left);
-                if (time.count() <= 0) time = std::chrono::milliseconds(0);
-            }
-        }
-    };
-
-    std::shared_ptr<Shared> shared_;
+    std::shared_ptr<detail::QueueState> shared_;
 };
 
 } // namespace THUNDERHEAD_ABI

@@ -13,8 +13,8 @@ static void fail(const char *why) {
     exit(1);
 }
 
-server server_start(const char *directory, const char *listen) {
-    server started;
+test_server server_start(const char *directory, const char *listen) {
+    test_server started;
     memset(&started, 0, sizeof(started));
     const char *program = getenv("THUNDERHEAD");
     if (!program) {
@@ -54,7 +54,7 @@ server server_start(const char *directory, const char *listen) {
     return started;
 }
 
-static void end(server *server, int signal) {
+static void end(test_server *server, int signal) {
     kill(server->pid, signal);
     int status;
     while (waitpid(server->pid, &status, 0) < 0) {
@@ -62,10 +62,10 @@ static void end(server *server, int signal) {
     server->pid = 0;
 }
 
-void server_stop(server *server) {
+void server_stop(test_server *server) {
     end(server, SIGTERM);
 }
 
-void server_kill(server *server) {
+void server_kill(test_server *server) {
     end(server, SIGKILL);
 }

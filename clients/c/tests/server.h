@@ -8,21 +8,21 @@ extern "C" {
 
 #include <sys/types.h>
 
-typedef struct server {
+typedef struct test_server {
     pid_t pid;
     char url[256];
-} server;
+} test_server;
 
 /* Starts a store and waits until it serves. The environment variable THUNDERHEAD names the program.
  * Ends the test with status 77, which means "skipped", if it is not set. `directory` is NULL for a
  * store without files; else the store keeps its data there. `listen` is NULL for a free port. */
-server server_start(const char *directory, const char *listen);
+test_server server_start(const char *directory, const char *listen);
 
 /* Asks the store to end, and waits until it has. */
-void server_stop(server *server);
+void server_stop(test_server *server);
 
 /* Kills the store, and waits until it is gone. */
-void server_kill(server *server);
+void server_kill(test_server *server);
 
 #ifdef __cplusplus
 }

@@ -279,7 +279,7 @@ int main(void) {
     th_client *client = NULL;
     th_queue *queue = NULL;
     uint64_t table = 0;
-    server server = server_start(NULL, NULL);
+    test_server server = server_start(NULL, NULL);
     CHECK_OK(th_client_open(server.url, NULL, &client, &error));
     CHECK_OK(th_queue_open(server.url, NULL, &queue, &error));
     CHECK_OK(th_table_create(client, "objects", 1, NULL, &table, &error));

@@ -307,7 +307,7 @@ int main(void) {
     th_error error = th_error_init();
     th_client *client = NULL;
     uint64_t table = 0;
-    server server = server_start(NULL, NULL);
+    test_server server = server_start(NULL, NULL);
 
     CHECK(strcmp(th_library_version(), TH_VERSION) == 0);
     CHECK(strcmp(th_status_name(TH_IN_USE), "TH_IN_USE") == 0);

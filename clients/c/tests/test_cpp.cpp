@@ -15,7 +15,7 @@ namespace th = thunderhead;
 
 namespace {
 
-server store;
+test_server store;
 
 /// A client and a new table.
 struct Fixture {
@@ -107,7 +107,7 @@ TEST(Client, ManyObjectsGoTogether) {
     Fixture f;
     std::vector<std::string> names;
     for (int at = 0; at < 250; at++) names.push_back("name" + std::to_string(at));
-    std::vector<std::pair<th::View, th::View>> pairs(names.begin(), names.begin());
+    std::vector<std::pair<th::View, th::View>> pairs;
     for (const auto& name : names) pairs.emplace_back(name, name);
     const auto versions = f.table.put_many(pairs).value();
     ASSERT_EQ(versions.size(), names.size());

@@ -53,7 +53,7 @@ int main(void) {
     uint64_t table = 0;
     int status = -1;
     pid_t forked;
-    server server = server_start(NULL, NULL);
+    test_server server = server_start(NULL, NULL);
     CHECK_OK(th_client_open(server.url, NULL, &client, &error));
     CHECK_OK(th_queue_open(server.url, NULL, &queue, &error));
     CHECK_OK(th_table_create(client, "objects", 1, NULL, &table, &error));

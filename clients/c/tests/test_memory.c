@@ -77,7 +77,7 @@ int main(int count, char **arguments) {
     uint64_t table = 0;
     const size_t total = count > 1 ? strtoull(arguments[1], NULL, 10) : 1000;
     long before, after;
-    server server = server_start(NULL, NULL);
+    test_server server = server_start(NULL, NULL);
     CHECK_OK(th_client_open(server.url, NULL, &client, &error));
     CHECK_OK(th_queue_open(server.url, NULL, &queue, &error));
     CHECK_OK(th_table_create(client, "objects", 1, NULL, &table, &error));

@@ -116,15 +116,15 @@ static void every_kind_of_operation_has_its_result(th_queue *queue, uint64_t tab
     CHECK(take_one(queue).status == TH_NO_SUCH_TABLE);
 }
 
-typedef struct worker {
+struct worker {
     th_queue *queue;
     uint64_t table;
-} worker;
+};
 
 enum { THREADS = 4, EACH = 500 };
 
 static void *submit_increments(void *context) {
-    const worker *worker = context;
+    const struct worker *worker = context;
     th_error error = th_error_init();
     th_op op = th_op_init(TH_OP_INCREMENT, worker->table, th_text("shared"));
     int at;
@@ -136,7 +136,7 @@ static void *submit_increments(void *context) {
 static void any_thread_may_submit(th_queue *queue, uint64_t table) {
     th_error error = th_error_init();
     pthread_t threads[THREADS];
-    worker worker = {queue, table};
+    struct worker worker = {queue, table};
     th_op op = th_op_init(TH_OP_GET, table, th_text("shared"));
     th_batch *batch;
     int at;
@@ -181,7 +181,7 @@ static void a_closed_queue_keeps_its_results(const char *url, uint64_t table) {
 }
 
 /* Needs a store that does not answer any more. */
-static void cancelled_operations_say_whether_they_were_done(th_queue *queue, server *server,
+static void cancelled_operations_say_whether_they_were_done(th_queue *queue, test_server *server,
                                                             uint64_t table) {
     th_error error = th_error_init();
     th_op ops[2];
@@ -222,7 +222,7 @@ int main(void) {
     th_queue *queue = NULL;
     th_client *client = NULL;
     uint64_t table = 0;
-    server server = server_start(NULL, NULL);
+    test_server server = server_start(NULL, NULL);
     CHECK_OK(th_client_open(server.url, NULL, &client, &error));
     CHECK_OK(th_table_create(client, "objects", 1, NULL, &table, &error));
     CHECK_OK(th_client_free(client));

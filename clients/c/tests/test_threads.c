@@ -8,14 +8,14 @@
 
 /* The interrupt callback runs inside a call. It lets the other thread try, and then ends the call:
  * so the two calls overlap for certain, and no thread sleeps. */
-typedef struct meeting {
+struct meeting {
     th_client *client;
     uint64_t table;
     int calls;
-} meeting;
+};
 
 static void *use_meanwhile(void *context) {
-    meeting *meeting = context;
+    struct meeting *meeting = context;
     th_error error = th_error_init();
     th_value value = th_value_init();
     const th_slice key = th_text("k");
@@ -34,7 +34,7 @@ static void *use_meanwhile(void *context) {
 }
 
 static bool meet(void *context) {
-    meeting *meeting = context;
+    struct meeting *meeting = context;
     pthread_t thread;
     meeting->calls++;
     if (!meeting->client) return false;
@@ -46,7 +46,7 @@ static bool meet(void *context) {
 }
 
 static void *use_afterwards(void *context) {
-    meeting *meeting = context;
+    struct meeting *meeting = context;
     th_error error = th_error_init();
     th_call call = th_deadline(1000);
     /* The store is gone, but the client is free: so its answer is another one. */
@@ -59,12 +59,12 @@ static void *use_afterwards(void *context) {
 
 int main(void) {
     th_error error = th_error_init();
-    meeting meeting = {NULL, 0, 0};
+    struct meeting meeting = {NULL, 0, 0};
     th_options options = th_options_init();
     th_value value = th_value_init();
     th_client *client = NULL;
     pthread_t thread;
-    server server = server_start(NULL, NULL);
+    test_server server = server_start(NULL, NULL);
     options.interrupt = meet;
     options.interrupt_context = &meeting;
     options.interrupt_every_us = 1000;
