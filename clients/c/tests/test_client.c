@@ -239,7 +239,8 @@ static void tables_are_made_found_split_and_dropped(th_client *client) {
     CHECK_OK(th_table_describe(client, "tables", NULL, &tables, &error));
     CHECK(tables->tables[0]->tablet_count == 2 && tables->tables[0]->tablets[1]->first == hash);
     CHECK_OK(th_tables_free(tables));
-    CHECK_ERROR(TH_BAD_RANGE, TH_NOT_DONE, th_table_split(client, "tables", hash, NULL, &error));
+    /* A repeated split changes nothing. */
+    CHECK_OK(th_table_split(client, "tables", hash, NULL, &error));
     CHECK_OK(th_put(client, made, th_text("abc"), th_text("v"), NULL, NULL, &error));
     /* The only master has it already, so there is nothing to move, or nowhere to move it. */
     CHECK(th_table_migrate(client, "tables", hash, master + 1000, NULL, &error) != TH_OK);
@@ -293,7 +294,8 @@ static void a_closed_client_refuses_every_call(const char *url) {
 static void large_values_come_back_whole(th_client *client, uint64_t table) {
     th_error error = th_error_init();
     th_value value = th_value_init();
-    const size_t size = 500000;
+    /* The limit is an eighth of a segment, and the store for tests has small ones. */
+    const size_t size = 50000;
     char *bytes = malloc(size);
     CHECK(bytes);
     memset(bytes, 'x', size);
