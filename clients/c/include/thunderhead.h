@@ -1025,8 +1025,8 @@ th_status th_queue_open(const char *url,
                         struct th_error *error);
 
 /**
- * Begins operations. Each of them has one result later, which `th_take` hands over. Operations that
- * are submitted together are sent together. They have no order among them.
+ * Begins operations. Each of them has one result later, which `th_take` hands over. Operations
+ * that are submitted together are sent together. They have no order among them.
  *
  * Hands over the number of the first operation, for `th_cancel`, unless `first` is `NULL`; the
  * others have the numbers after it. With any other status than `TH_OK` nothing was begun, except

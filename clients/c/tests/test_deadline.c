@@ -35,7 +35,7 @@ int main(void) {
     CHECK_ERROR(TH_NO_COORDINATOR, TH_NOT_DONE, th_queue_open(url, NULL, &queue, &error));
     CHECK(queue == NULL);
 
-    /* The interrupt works from the beginning, whatever the deadline is. */
+    /* The interrupt works from the beginning, also with a long deadline. */
     options.interrupt = stop_at_once;
     options.interrupt_context = &calls;
     options.interrupt_every_us = 1000;

@@ -87,8 +87,9 @@ int main(int count, char **arguments) {
     work(client, queue, server.url, table, total - total / 5);
     after = resident_kb();
     printf("%zu operations: %ld KiB before, %ld KiB after\n", total, before, after);
-    /* A leak of ten bytes for each operation would be more than this. */
-    CHECK(after - before < 2048 + (long)(total / 200));
+    /* A leak of ten bytes for each operation would be more than this. A short run is for valgrind,
+     * whose own memory grows. */
+    CHECK(total < 100000 || after - before < 2048 + (long)(total / 200));
     CHECK_OK(th_queue_free(queue));
     CHECK_OK(th_client_free(client));
     server_stop(&server);

@@ -50,7 +50,7 @@ pub(crate) struct State {
 }
 
 impl Shared {
-    /// Whether the process is a child of the one that made the client.
+    /// Whether the process is a child of the process that made the client.
     pub(crate) fn is_forked(&self) -> bool {
         self.forks.is_past()
     }

@@ -7,8 +7,8 @@
 //!
 //! - Every function with a status returns. None crashes the program, prints, or waits for longer
 //!   than the deadline, if the caller keeps the header's rules for pointers.
-//! - No call changes `errno` on purpose, a signal's handler or mask, or any other global state of
-//!   the program. [`entry`] names the only exception.
+//! - No call reports through `errno`, or changes a signal's handler or mask. [`entry`] names the
+//!   only global state.
 //! - Layouts and numbers stay. Structs grow only at their ends: see [`sized`].
 //!
 //! Not promised: pointers that are neither `NULL` nor valid are not detected.

@@ -67,8 +67,8 @@ pub unsafe extern "C" fn th_queue_open(
     unsafe { entry(error, work) }
 }
 
-/// Begins operations. Each of them has one result later, which `th_take` hands over. Operations that
-/// are submitted together are sent together. They have no order among them.
+/// Begins operations. Each of them has one result later, which `th_take` hands over. Operations
+/// that are submitted together are sent together. They have no order among them.
 ///
 /// Hands over the number of the first operation, for `th_cancel`, unless `first` is `NULL`; the
 /// others have the numbers after it. With any other status than `TH_OK` nothing was begun, except
