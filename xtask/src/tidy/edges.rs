@@ -63,6 +63,7 @@ const EDGES: &[Edges] = &[
     },
     Edges { name: "bindings", production: &["client"], tests: &[] },
     Edges { name: "node", production: &["bindings", "client", "runtime"], tests: &[] },
+    Edges { name: "capi", production: &["client"], tests: &[] },
     Edges {
         name: "load",
         production: &["backup", "client", "net", "rpc", "runtime", "wire"],
