@@ -65,7 +65,7 @@ const EDGES: &[Edges] = &[
             "runtime",
             "wire",
         ],
-        tests: &["client", "simulator"],
+        tests: &["client", "simulator", "testkit"],
     },
     Edges {
         name: "load",
