@@ -1,5 +1,5 @@
-//! A cluster in a box: coordinators over one simulated store, fake servers that obey commands and
-//! record them, and a user that sends requests.
+//! Real coordinators over one simulated store, fake servers that obey commands and record them, and
+//! a user that sends requests.
 
 mod fake_server;
 
@@ -8,24 +8,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_coordinator::{Coordinator, Handle, Options, Probing};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
 use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
-use thunderhead_rpc::{CallError, Node, Opcode, Repeat, TaskCaller};
+use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_runtime::sim::clock::TrueTime;
-use thunderhead_runtime::tasks::Tasks;
-use thunderhead_simulator::{HostId, Options as Simulated, Simulation};
+use thunderhead_simulator::Options as Simulated;
+use thunderhead_testkit::{Cluster, Place, User, serve};
 use thunderhead_wire::control::{
     BeginRecovery, Enlisted, Followed, Head, Known, Recover, ReplicaInfo, ServerList, Settings,
     TabletStatus, of_body, to_body,
 };
 use thunderhead_wire::{Epoch, Format, MasterId, SegmentId, ServerId, Status, TabletRange};
 
-pub(crate) const PORT: u16 = 7100;
 /// The address that each coordinator gives as its own.
 pub(crate) const ADDRESS: &str = "0.0.0.0:7100";
 pub(crate) const SHARD_PORT: u16 = 7200;
@@ -51,12 +50,18 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// The test's view of a coordinator's host.
+/// The test's view of a coordinator.
 #[derive(Clone)]
 pub(crate) struct Seat {
-    pub(crate) host: HostId,
     pub(crate) handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
     pub(crate) newest: Rc<Cell<Format>>,
+}
+
+impl Seat {
+    /// Returns the coordinator's connection to the store.
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        self.handle.borrow().as_ref().map(|(_, client)| *client)
+    }
 }
 
 /// A server's state and behaviour.
@@ -116,7 +121,7 @@ pub(crate) struct Server {
 
 pub(crate) type Shared = Rc<RefCell<Server>>;
 
-/// The state that all servers of a world share.
+/// The state that all servers share.
 #[derive(Clone, Default)]
 pub(crate) struct Common {
     pub(crate) servers: Rc<RefCell<Vec<Shared>>>,
@@ -185,97 +190,52 @@ impl Common {
     }
 }
 
-pub(crate) struct World {
-    pub(crate) simulation: Simulation,
+/// The coordinators, their store, the servers that obey them, and a user.
+pub(crate) struct ControlPlane {
+    cluster: Cluster,
     pub(crate) common: Common,
     pub(crate) store: SimStore,
-    pub(crate) coordinators: Vec<Seat>,
-    pub(crate) servers: Vec<(HostId, Shared)>,
-    user: Rc<RefCell<User>>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) servers: Vec<Shared>,
+    asked: Rc<RefCell<Asked>>,
 }
 
-/// Sends a request to coordinators, one after the other, until one of them answers.
-#[derive(Clone)]
-pub(crate) struct Asker {
-    pub(crate) tasks: Tasks,
-    pub(crate) caller: TaskCaller,
-    pub(crate) coordinators: Rc<Vec<SocketAddr>>,
-    pub(crate) at: Rc<Cell<usize>>,
-}
+impl Deref for ControlPlane {
+    type Target = Cluster;
 
-impl Asker {
-    pub(crate) async fn ask(
-        &self,
-        opcode: Opcode,
-        body: Vec<u8>,
-        patience: Duration,
-    ) -> Result<Vec<u8>, CallError> {
-        let deadline = self.tasks.now() + patience;
-        loop {
-            let to = self.coordinators[self.at.get() % self.coordinators.len()];
-            let timeout = Some(Duration::from_secs(3));
-            let error = match self.caller.call(to, opcode, body.clone(), timeout).await {
-                Ok(body) => return Ok(body),
-                Err(error) => error,
-            };
-            let wait = match error {
-                CallError::Refused { status: Status::NotLeader, .. }
-                | CallError::Unreachable(_)
-                | CallError::Congested => {
-                    self.at.set(self.at.get() + 1);
-                    Duration::from_millis(30)
-                }
-                // The table exists: a repetition would be refused.
-                CallError::Refused { status: Status::InProgress, .. }
-                    if opcode == Opcode::CreateTable =>
-                {
-                    return Err(error);
-                }
-                CallError::Refused { status, hint, .. }
-                    if status.next() == thunderhead_wire::Next::Wait =>
-                {
-                    Duration::from_micros(u64::from(hint).max(1000))
-                }
-                CallError::Broken
-                | CallError::Late
-                | CallError::Refused { status: Status::LeadershipLost, .. }
-                    if opcode.repeat() != Repeat::Never =>
-                {
-                    self.at.set(self.at.get() + 1);
-                    Duration::from_millis(30)
-                }
-                _ => return Err(error),
-            };
-            if self.tasks.now() + wait >= deadline {
-                return Err(error);
-            }
-            self.tasks.sleep(wait).await;
-        }
+    fn deref(&self) -> &Cluster {
+        &self.cluster
     }
 }
 
-/// A user's requests from outside of the simulation.
+impl DerefMut for ControlPlane {
+    fn deref_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
+
+/// Requests to the user from outside of the simulation.
 #[derive(Default)]
-struct User {
+struct Asked {
     wanted: VecDeque<(u64, Opcode, Vec<u8>)>,
     answers: BTreeMap<u64, Result<Vec<u8>, CallError>>,
     count: u64,
     rests: bool,
 }
 
-async fn be_asked(asker: Asker, user: Rc<RefCell<User>>) {
+async fn be_asked(user: User, asked: Rc<RefCell<Asked>>) {
     loop {
-        let wanted = user.borrow_mut().wanted.pop_front();
+        let wanted = asked.borrow_mut().wanted.pop_front();
         if let Some((number, opcode, body)) = wanted {
-            let (asking, user) = (asker.clone(), Rc::clone(&user));
-            asker.tasks.spawn(async move {
-                let answer = asking.ask(opcode, body, Duration::from_secs(10)).await;
-                user.borrow_mut().answers.insert(number, answer);
+            let (asking, asked) = (user.clone(), Rc::clone(&asked));
+            user.tasks.spawn(async move {
+                let answer = asking.ask_for(Duration::from_secs(10), opcode, body).await;
+                asked.borrow_mut().answers.insert(number, answer);
             });
         } else {
-            let rests = user.borrow().rests;
+            let rests = asked.borrow().rests;
             let wait = if rests { Duration::from_secs(1000) } else { Duration::from_millis(5) };
-            asker.tasks.sleep(wait).await;
+            user.tasks.sleep(wait).await;
         }
     }
 }
@@ -313,79 +273,77 @@ pub(crate) fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
     }
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, coordinators: usize, servers: usize, options: &Options) -> World {
-        let mut simulation = Simulation::new(Simulated::calm(seed));
-        let store = SimStore::new(simulation.truth(), Random::from_seed(seed + 1), Faults::none());
-        let mut seats = Vec::new();
-        for number in 0..coordinators {
-            let handle = Rc::new(RefCell::new(None));
-            let newest = Rc::new(Cell::new(options.newest_format));
-            let (seen, shared, knows) = (Rc::clone(&handle), store.clone(), Rc::clone(&newest));
-            // Coordinators on several machines may all listen at this address.
-            let options = Options { address: ADDRESS.to_owned(), ..options.clone() };
-            let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
-                let client = shared.client(boot.world.clock.clone());
-                let id = client.id();
-                let options = Options { newest_format: knows.get(), ..options.clone() };
-                let coordinator = Coordinator::new(Box::new(client), options);
-                seen.replace(Some((coordinator.handle(), id)));
-                let mut node = Node::new(boot.world, boot.transport, coordinator);
-                node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-                Box::new(node)
-            });
-            seats.push(Seat { host, handle, newest });
+impl ControlPlane {
+    pub(crate) fn new(
+        seed: u64,
+        coordinators: usize,
+        servers: usize,
+        options: &Options,
+    ) -> ControlPlane {
+        let cluster = Cluster::new(Simulated::calm(seed));
+        let truth = cluster.simulation.truth();
+        let mut control_plane = ControlPlane {
+            cluster,
+            store: SimStore::new(truth.clone(), Random::from_seed(seed + 1), Faults::none()),
+            common: Common { truth, ..Common::default() },
+            seats: Vec::new(),
+            servers: Vec::new(),
+            asked: Rc::default(),
+        };
+        for _ in 0..coordinators {
+            control_plane.add_real_coordinator(options);
         }
-        let addresses =
-            seats.iter().map(|seat| SocketAddr::new(simulation.address(seat.host), PORT)).collect();
-        let addresses = Rc::new(addresses);
-        let user = Rc::new(RefCell::new(User::default()));
-        let (asked, known) = (Rc::clone(&user), Rc::clone(&addresses));
-        simulation.add_host("user", move |boot| {
+        let coordinators = control_plane.addresses(Place::Coordinator).into();
+        let asked = Rc::clone(&control_plane.asked);
+        let nowhere = control_plane.shard;
+        control_plane.add_user(move |boot| {
             let node = Node::new(boot.world, boot.transport, ());
-            let asker = Asker {
-                tasks: node.tasks().clone(),
-                caller: node.task_caller(),
-                coordinators: Rc::clone(&known),
-                at: Rc::default(),
-            };
-            node.tasks().spawn(be_asked(asker, Rc::clone(&asked)));
+            let user = User::new(&node, nowhere, &coordinators);
+            node.tasks().spawn(be_asked(user, Rc::clone(&asked)));
             Box::new(node)
         });
-        let common = Common { truth: simulation.truth(), ..Common::default() };
-        let mut world =
-            World { simulation, common, store, coordinators: seats, servers: Vec::new(), user };
         for _ in 0..servers {
-            world.add_server(2);
+            control_plane.add_fake_server(2);
         }
-        world
+        control_plane
+    }
+
+    fn add_real_coordinator(&mut self, options: &Options) {
+        let handle = Rc::new(RefCell::new(None));
+        let newest = Rc::new(Cell::new(options.newest_format));
+        let (seen, store, knows) = (Rc::clone(&handle), self.store.clone(), Rc::clone(&newest));
+        // Coordinators on several machines may all listen at this address.
+        let options = Options { address: ADDRESS.to_owned(), ..options.clone() };
+        self.add_coordinator(move |boot| {
+            let client = store.client(boot.world.clock.clone());
+            let id = client.id();
+            let options = Options { newest_format: knows.get(), ..options.clone() };
+            let coordinator = Coordinator::new(Box::new(client), options);
+            seen.replace(Some((coordinator.handle(), id)));
+            serve(boot, coordinator)
+        });
+        self.seats.push(Seat { handle, newest });
     }
 
     /// Stops the user from looking for new requests.
     pub(crate) fn rest(&self) {
-        self.user.borrow_mut().rests = true;
+        self.asked.borrow_mut().rests = true;
     }
 
-    pub(crate) fn addresses(&self) -> Rc<Vec<SocketAddr>> {
-        let at = |seat: &Seat| SocketAddr::new(self.simulation.address(seat.host), PORT);
-        Rc::new(self.coordinators.iter().map(at).collect())
-    }
-
-    pub(crate) fn add_server(&mut self, shards: u16) -> usize {
+    pub(crate) fn add_fake_server(&mut self, shards: u16) -> usize {
         let server = Server { recovers_by_itself: true, ..Server::default() };
         let shared = Rc::new(RefCell::new(server));
-        let (own, addresses, store) = (Rc::clone(&shared), self.addresses(), self.store.clone());
+        let (own, store) = (Rc::clone(&shared), self.store.clone());
+        let addresses = self.addresses(Place::Coordinator).into();
         let (number, common) = (self.servers.len(), self.common.clone());
-        let name = format!("server {number}");
         common.servers.borrow_mut().push(Rc::clone(&shared));
-        let host = self.simulation.add_host(&name, move |boot| {
+        self.servers.push(shared);
+        self.add_server(move |boot| {
             FakeServer::boot(boot, (number, &common), &own, &addresses, shards, &store)
-        });
-        self.servers.push((host, shared));
-        self.servers.len() - 1
+        })
     }
 
-    pub(crate) fn until(&mut self, goal: &str, holds: impl Fn(&World) -> bool) {
+    pub(crate) fn until(&mut self, goal: &str, holds: impl Fn(&ControlPlane) -> bool) {
         let end = self.simulation.now() + Duration::from_secs(60);
         while !holds(self) {
             assert!(self.simulation.now() < end, "did not happen: {goal}");
@@ -398,10 +356,9 @@ impl World {
     }
 
     pub(crate) fn until_all_are_there_but(&mut self, others: &[usize]) {
-        self.until("all servers are enlisted", |world| {
-            let mut servers = world.servers.iter().enumerate();
-            servers
-                .all(|(number, (_, it))| others.contains(&number) || it.borrow().enlisted.is_some())
+        self.until("all servers are enlisted", |cluster| {
+            let mut servers = cluster.servers.iter().enumerate();
+            servers.all(|(number, it)| others.contains(&number) || it.borrow().enlisted.is_some())
         });
     }
 
@@ -411,15 +368,15 @@ impl World {
     }
 
     pub(crate) fn begin_raw(&mut self, opcode: Opcode, body: Vec<u8>) -> u64 {
-        let mut user = self.user.borrow_mut();
-        user.count += 1;
-        let number = user.count;
-        user.wanted.push_back((number, opcode, body));
+        let mut asked = self.asked.borrow_mut();
+        asked.count += 1;
+        let number = asked.count;
+        asked.wanted.push_back((number, opcode, body));
         number
     }
 
     pub(crate) fn answer(&self, number: u64) -> Option<Result<Vec<u8>, CallError>> {
-        self.user.borrow().answers.get(&number).cloned()
+        self.asked.borrow().answers.get(&number).cloned()
     }
 
     /// Sends a request and waits for the answer.
@@ -437,7 +394,7 @@ impl World {
         body: Vec<u8>,
     ) -> Result<T, Status> {
         let number = self.begin_raw(opcode, body);
-        self.until("an answer", |world| world.answer(number).is_some());
+        self.until("an answer", |cluster| cluster.answer(number).is_some());
         match self.answer(number) {
             Some(Ok(body)) => Ok(of_body(&body).expect("a well-formed answer")),
             Some(Err(CallError::Refused { status, .. })) => Err(status),
@@ -446,28 +403,28 @@ impl World {
     }
 
     pub(crate) fn leader(&self) -> Option<usize> {
-        let leads = |seat: &Seat| {
-            self.simulation.is_running(seat.host)
-                && seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads())
+        let leads = |number: &usize| {
+            self.simulation.is_running(self.host(Place::Coordinator(*number)))
+                && self.seats[*number].handle.borrow().as_ref().is_some_and(|it| it.0.leads())
         };
-        self.coordinators.iter().position(leads)
+        (0..self.seats.len()).find(leads)
     }
 
     pub(crate) fn handle(&self) -> Handle {
         let leader = self.leader().expect("a coordinator leads");
-        self.coordinators[leader].handle.borrow().as_ref().unwrap().0.clone()
+        self.seats[leader].handle.borrow().as_ref().unwrap().0.clone()
     }
 
     /// Kills the leader and starts it again much later; another coordinator leads then.
     pub(crate) fn change_leader(&mut self) {
-        self.until("a coordinator leads", |world| world.leader().is_some());
-        let old = self.coordinators[self.leader().unwrap()].host;
+        self.until("a coordinator leads", |cluster| cluster.leader().is_some());
+        let old = self.host(Place::Coordinator(self.leader().unwrap()));
         self.simulation.crash(old);
         self.simulation.after(Duration::from_secs(8), move |it| it.start(old));
-        self.until("another one leads", |world| world.leader().is_some());
+        self.until("another one leads", |cluster| cluster.leader().is_some());
     }
 
     pub(crate) fn masters(&self, server: usize) -> Vec<MasterId> {
-        self.servers[server].1.borrow().enlisted.as_ref().unwrap().masters.clone()
+        self.servers[server].borrow().enlisted.as_ref().unwrap().masters.clone()
     }
 }

@@ -1,7 +1,7 @@
 //! A server of the simulated cluster: it answers every request of a coordinator to servers, and
 //! records the commands.
 
-use super::{Asker, BACKUP_PORT, Common, SHARD_PORT, Server, Shared, owners};
+use super::{BACKUP_PORT, Common, SHARD_PORT, Server, Shared, owners};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use thunderhead_metastore::sim::SimStore;
 use thunderhead_rpc::{Component, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::Process;
 use thunderhead_simulator::Boot;
+use thunderhead_testkit::User;
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
     BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, FreeRest, HeadOf, Inventory, InventoryOf,
@@ -23,11 +24,11 @@ pub(super) struct FakeServer {
     number: usize,
     common: Common,
     shared: Shared,
-    coordinators: Rc<Vec<SocketAddr>>,
+    coordinators: Rc<[SocketAddr]>,
     shards: Vec<SocketAddr>,
     backup: SocketAddr,
     host: String,
-    asker: Option<Asker>,
+    user: Option<User>,
     store: SimStore,
     /// The nonce of its enlistment.
     nonce: u64,
@@ -40,7 +41,7 @@ impl FakeServer {
         boot: Boot,
         (number, common): (usize, &Common),
         shared: &Shared,
-        coordinators: &Rc<Vec<SocketAddr>>,
+        coordinators: &Rc<[SocketAddr]>,
         shards: u16,
         store: &SimStore,
     ) -> Box<dyn Process> {
@@ -53,7 +54,7 @@ impl FakeServer {
             shards: (0..shards).map(|shard| at(SHARD_PORT + shard)).collect(),
             backup: at(BACKUP_PORT),
             host: boot.address.to_string(),
-            asker: None,
+            user: None,
             store: store.clone(),
             nonce: 0,
         };
@@ -165,10 +166,10 @@ impl FakeServer {
             by: message.master,
             outcome,
         };
-        let (Some(asker), shared) = (self.asker.clone(), Rc::clone(&self.shared)) else { return };
+        let (Some(user), shared) = (self.user.clone(), Rc::clone(&self.shared)) else { return };
         let (common, number) = (self.common.clone(), self.number);
-        asker.tasks.clone().spawn(async move {
-            asker.tasks.sleep(Duration::from_millis(20)).await;
+        user.tasks.clone().spawn(async move {
+            user.tasks.sleep(Duration::from_millis(20)).await;
             let key = (report.by, report.recovery, report.partition);
             if let Ok(taken) = &report.outcome {
                 common.begin_log(number, report.by);
@@ -176,7 +177,7 @@ impl FakeServer {
                 shared.borrow_mut().telling.insert(key, ranges);
             }
             let body = to_body(&report);
-            let answer = asker.ask(Opcode::Recovered, body, FOR_EVER).await;
+            let answer = user.ask_for(FOR_EVER, Opcode::Recovered, body).await;
             shared.borrow_mut().telling.remove(&key);
             if let (Ok(answer), Ok(taken)) = (answer, report.outcome) {
                 let Owned { not_yours, .. } = of_body(&answer).unwrap();
@@ -191,20 +192,20 @@ impl FakeServer {
     }
 }
 
-async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
+async fn live(user: User, shared: Shared, random: [u64; 2], enlist: Enlist) {
     let (known, place) = (shared.borrow().known, shared.borrow().place);
     let followed = enlist.followed;
     let (nonce, newest_format) = (random[0], enlist.newest_format);
     let address = enlist.shards.first().copied();
     let body = to_body(&Register { known, nonce, place, address, newest_format, followed });
-    let registered = asker.ask(Opcode::Register, body, FOR_EVER).await;
+    let registered = user.ask_for(FOR_EVER, Opcode::Register, body).await;
     shared.borrow_mut().refused = registered.as_ref().err().copied();
     let Ok(body) = registered else { return };
     let Registered { cluster, server, is_missing, .. } = of_body(&body).unwrap();
     assert!(!is_missing, "the coordinator takes it for {server}");
     shared.borrow_mut().known = Some(Known { cluster, server });
     let enlist = Enlist { cluster, server, nonce: random[1], ..enlist };
-    let body = asker.ask(Opcode::Enlist, to_body(&enlist), FOR_EVER).await.expect("enlisted");
+    let body = user.ask_for(FOR_EVER, Opcode::Enlist, to_body(&enlist)).await.expect("enlisted");
     let enlisted: Enlisted = of_body(&body).unwrap();
     assert!(enlisted.servers.servers.iter().any(|it| it.server == server));
     shared.borrow_mut().enlisted = Some(enlisted);
@@ -212,13 +213,9 @@ async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
 
 impl Service for FakeServer {
     fn start(&mut self, context: &mut Context<'_>) {
-        let asker = Asker {
-            tasks: context.tasks().clone(),
-            caller: context.task_caller(),
-            coordinators: Rc::clone(&self.coordinators),
-            at: Rc::default(),
-        };
-        self.asker = Some(asker.clone());
+        let (caller, tasks) = (context.task_caller(), context.tasks().clone());
+        let user = User::with(caller, tasks, self.backup, &self.coordinators);
+        self.user = Some(user.clone());
         let random = [context.random().number(), context.random().number()];
         self.nonce = random[1];
         let enlist = Enlist {
@@ -236,7 +233,7 @@ impl Service for FakeServer {
             newest_format: self.shared.borrow().newest_format,
             followed: self.shared.borrow().followed,
         };
-        context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
+        context.tasks().spawn(live(user, Rc::clone(&self.shared), random, enlist));
     }
 
     fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
