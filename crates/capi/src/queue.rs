@@ -161,7 +161,7 @@ fn result(Completion { tag, outcome: its }: Completion) -> (u64, Outcome) {
     let its = match its {
         // Each submission has one operation.
         Operations(mut results) => outcome(results.pop().unwrap_or(Err(Error::Incomprehensible))),
-        Question(reply) => reply_outcome(reply),
+        Question(reply) => reply_outcome(*reply),
     };
     (tag, its)
 }
