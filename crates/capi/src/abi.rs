@@ -1,8 +1,8 @@
 //! The structs that C programs see. Their layouts are pinned by `clients/c/abi/layout.txt`.
 //!
-//! A struct grows only at its end, and has no padding that a later member could occupy. Its first member is its size, so a program that was compiled
-//! with an older header goes on working: see [`crate::sized`]. `th_slice`, `th_condition` and
-//! `th_pair` have no size and never change.
+//! A struct grows only at its end, and has no padding that a later member could occupy. Its first
+//! member is its size, so a program that was compiled with an older header goes on working: see
+//! [`crate::sized`]. `th_slice`, `th_condition` and `th_pair` have no size and never change.
 
 #![allow(non_camel_case_types, reason = "these are names of C")]
 

@@ -26,8 +26,8 @@ pub struct th_queue {
     forks: ForkCount,
 }
 
-const fn is_for_all_threads<T: Send + Sync>() {}
-const _: () = is_for_all_threads::<th_queue>();
+const fn assert_for_all_threads<T: Send + Sync>() {}
+const _: () = assert_for_all_threads::<th_queue>();
 
 /// Returns a queue, unless the process has forked.
 ///

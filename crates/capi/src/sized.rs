@@ -10,9 +10,9 @@
 //!   the program knows become 0.
 //! - Structs that the library owns have the library's size.
 //!
-//! The functions here are the only ones that look behind a pointer of the caller. They check
-//! everything that can be checked. The rest are the rules of the header: a pointer that is not
-//! `NULL` is valid for the size in front of it.
+//! Only the functions here look behind a pointer of the caller. They check everything that can be
+//! checked. The rest are the rules of the header: a pointer that is not `NULL` is valid for the
+//! size in front of it.
 
 use crate::abi::{th_call, th_error, th_object, th_op, th_options, th_slice, th_value};
 use crate::failure::Failure;
