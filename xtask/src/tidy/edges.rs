@@ -62,6 +62,7 @@ const EDGES: &[Edges] = &[
         tests: &["client", "simulator"],
     },
     Edges { name: "bindings", production: &["client"], tests: &[] },
+    Edges { name: "python", production: &["client"], tests: &[] },
     Edges {
         name: "load",
         production: &["backup", "client", "net", "rpc", "runtime", "wire"],
