@@ -109,6 +109,9 @@ impl Tree {
             let text = self.read(page)?;
             let of_page = self.sources(page, &text);
             write(&source.join("src").join(page), &self.page(page, &text))?;
+            for shown in included(page, &text) {
+                write(&source.join("src").join(&shown), &self.read(&shown)?)?;
+            }
             sources.extend(of_page);
         }
         for included in self.pages.iter().map(|page| self.included(page)) {
@@ -217,6 +220,17 @@ impl Tree {
     }
 }
 
+/// Returns the paths in the tree of the files that a page shows, such as examples. mdBook reads
+/// them while it builds the page.
+fn included(page: &Path, text: &str) -> Vec<PathBuf> {
+    let folder = page.parent().unwrap_or(Path::new(""));
+    let paths = text.lines().filter_map(|line| {
+        // A part of a file follows a colon.
+        line.trim().strip_prefix("{{#include ")?.strip_suffix("}}")?.split(':').next()
+    });
+    paths.map(|path| pages::resolve(folder, path.trim())).collect()
+}
+
 fn is_readme(file: &Path) -> bool {
     file.file_name().is_some_and(|it| it == "README.md")
 }
@@ -245,6 +259,13 @@ mod tests {
         assert_eq!(missing(all, &files), [""; 0]);
         let expected = ["docs/b/c.md:1: list this page in docs/SUMMARY.md"];
         assert_eq!(missing("[One](../README.md)\n- [A](a.md)\n", &files), expected);
+    }
+
+    #[test]
+    fn files_that_a_page_shows_are_found() {
+        let text = "{{#include ../../examples/a.py}}\nsee {{#include x}}\n{{#include b.rs:2:7}}\n";
+        let expected = ["examples/a.py", "docs/clients/b.rs"].map(PathBuf::from);
+        assert_eq!(included(Path::new("docs/clients/python.md"), text), expected);
     }
 
     #[test]

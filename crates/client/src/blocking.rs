@@ -290,13 +290,16 @@ impl<M: MapSource> Blocking<M> {
         }
     }
 
-    /// Ends the lease, if a coordinator can be reached. Dropping a client does the same without
-    /// waiting for an answer.
-    pub fn close(mut self) {
-        self.session.close(self.clock.now());
-        while !self.session.is_idle() {
+    /// Ends the lease, if a coordinator can be reached. Waits for a second at most, and stops when
+    /// an interrupt is wanted. Returns the time that it waited; `None` after an interrupt. Dropping
+    /// a client does the same without waiting for an answer.
+    pub fn close(mut self) -> Option<Duration> {
+        let (began, _) = self.begins();
+        self.session.close(began);
+        while !self.session.is_idle() && !self.is_interrupted {
             self.drive();
         }
+        (!self.is_interrupted).then(|| self.clock.now().since(began))
     }
 
     /// Returns the session, which knows the state of the cluster.

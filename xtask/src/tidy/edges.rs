@@ -70,6 +70,7 @@ const EDGES: &[Edges] = &[
     Edges { name: "bindings", production: &["client"], tests: &[] },
     Edges { name: "node", production: &["bindings", "client", "runtime"], tests: &[] },
     Edges { name: "capi", production: &["client"], tests: &[] },
+    Edges { name: "python", production: &["client"], tests: &[] },
     Edges {
         name: "load",
         production: &["backup", "client", "net", "rpc", "runtime", "wire"],

@@ -160,12 +160,23 @@ impl CompletionQueue {
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
     /// [`Error::System`].
     pub fn connect(options: &Options) -> Result<CompletionQueue, Error> {
+        let queue = CompletionQueue::begin(options)?;
+        let handle = Arc::clone(&queue.handle);
+        let client = super::AsyncClient { handle, deadline: options.deadline };
+        wait(client.ask(Question::News))?;
+        Ok(queue)
+    }
+
+    /// Like [`CompletionQueue::connect`], but does not wait for a coordinator: for an event loop,
+    /// which must not wait here. Submit [`Question::News`] first to notice a wrong address.
+    ///
+    /// # Errors
+    /// [`Error::NoCoordinators`]; [`Error::System`].
+    pub fn begin(options: &Options) -> Result<CompletionQueue, Error> {
         let is_filled = EventFlag::new().map_err(|error| Error::System(error.kind()))?;
-        let client = super::AsyncClient { handle: wait(Handle::start(options))?, deadline: None };
-        wait(client.with_deadline(options.deadline).ask(Question::News))?;
-        let list = Mutex::new(Vec::new());
-        let completions = Arc::new(Completions { list, is_filled });
-        Ok(CompletionQueue { handle: client.handle, completions })
+        let handle = wait(Handle::start(options))?;
+        let completions = Arc::new(Completions { list: Mutex::new(Vec::new()), is_filled });
+        Ok(CompletionQueue { handle, completions })
     }
 
     /// Begins work. All of it is sent together, as far as it goes to the same shards. Returns the
