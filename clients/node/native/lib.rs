@@ -5,9 +5,9 @@
 //! both. A promise, an error or an object is never made here, because each would cost as much as
 //! the operation itself.
 //!
-//! - [`connection`]: a connection to a cluster, as JavaScript sees it.
-//! - [`watch`]: a descriptor that Node's event loop watches. All `unsafe` code is there.
-//! - [`panics`]: a panic becomes an exception and prints nothing.
+//! - `connection`: a connection to a cluster, as JavaScript sees it.
+//! - `watch`: a descriptor that Node's event loop watches. All `unsafe` code is there.
+//! - `panics`: a panic becomes an exception and prints nothing.
 //!
 //! Every environment of Node (the main thread and each worker) has connections of its own, which
 //! only its thread uses. When an environment ends, its watches end first, then the connections are

@@ -6,6 +6,10 @@ import { createInterface } from "node:readline";
 import { after } from "node:test";
 
 const program = process.env.THUNDERHEAD ?? "thunderhead";
+const servers = [];
+
+// Registered here, the hook belongs to the file and not to the test or hook that starts a server.
+after(() => Promise.all(servers.map((server) => server.stop())));
 
 /** Starts a temporary server and returns it when it serves. It ends with the tests of the file. */
 export async function startServer(...args) {
@@ -29,13 +33,13 @@ export async function startServer(...args) {
       await ended;
     },
   };
-  after(() => server.stop());
+  servers.push(server);
   return server;
 }
 
-/** Starts a temporary store. */
+/** Starts a temporary store. Its segments are as large as a server's, for values of every size. */
 export function startStore() {
-  return startServer("--ephemeral");
+  return startServer("--ephemeral", "--segment-bytes", "8MiB");
 }
 
 let names = 0;

@@ -4,12 +4,12 @@
 //! than a microsecond more than the same call in Rust. The Python files keep the parts of which no
 //! call depends: the classes of errors and results, and the coroutines of `thunderhead.aio`.
 //!
-//! - [`sync`]: clients for threads that wait. The calling thread does the I/O, without the
+//! - `sync`: clients for threads that wait. The calling thread does the I/O, without the
 //!   interpreter's lock.
-//! - [`queue`]: clients for event loops. One wake-up of the loop delivers all results.
+//! - `queue`: clients for event loops. One wake-up of the loop delivers all results.
 //!
 //! It promises that no call ends in a panic, in a line on the standard error, or in an endless
-//! wait. See [`guard`] and [`interrupt`].
+//! wait. See `guard` and `interrupt`.
 
 // PyO3's macros write the functions with C's calling convention, which are unsafe. No unsafe code
 // is written by hand here.

@@ -25,7 +25,7 @@
 //! | 2 | there is no object |
 //! | 3 | a change was done: the version is that of the object, or of the deleted object |
 //! | 4 | a sum: 8 bytes of a number, and the version |
-//! | 5 | a table: key is its name, version its id, value its tablets: first hash, last hash, master |
+//! | 5 | a table: key is its name, version its id, value its tablets: first, last hash, master |
 //! | 6 | a question has been answered, without more to say |
 //! | 7 | the end of a page; the second byte is 1 if the scan has ended |
 

@@ -315,7 +315,7 @@ mod tests {
              read a; echo '{{\"id\":2,\"ok\":{{\"version\":\"8\",\"sum\":\"12\"}}}}'\n\
              read a; echo '{{\"id\":3,\"error\":{{\"code\":1,\"outcome\":\"not_done\",\
              \"version\":\"9\",\"text\":\"a whole sentence\"}}}}'\n\
-             read a; echo nonsense\nread a\n"
+             read a; echo nonsense\nread a\nexit 0\n"
         );
         let (path, driver) = shell(&script);
         let driver = Arc::new(driver.unwrap());
