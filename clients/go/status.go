@@ -176,7 +176,8 @@ var obstacleTexts = [...]string{
 
 func (o obstacle) String() string { return obstacleTexts[o] }
 
-// obstacleOf returns the obstacle that a server names by refusing an operation for now.
+// obstacleOf returns the obstacle that a status names. The status is of a server that refuses an
+// operation and lets the client try again.
 func obstacleOf(s Status) obstacle {
 	switch s {
 	case statusNoSpace:

@@ -1,7 +1,7 @@
 //! Requests and results as bytes.
 //!
 //! The border between Rust and another language is expensive to cross, and objects are expensive to
-//! convert there. So the clients for Java and Node cross it with one buffer of bytes for many
+//! convert there. So the client for Node crosses it with one buffer of bytes for many
 //! requests, and one for many results. [`request`] and [`result`] describe the bytes.
 //!
 //! A [`ByteQueue`] is a [`CompletionQueue`](thunderhead_client::CompletionQueue) behind such

@@ -460,7 +460,7 @@ impl World {
         };
         let thread = random.pick(&place.hosts).copied().unwrap_or(seat.host);
         let user = random.pick(&self.users).copied().unwrap_or(seat.host);
-        let somebody = match random.below(10) {
+        let victim = match random.below(10) {
             0..6 => thread,
             6..8 => seat.host,
             _ => user,
@@ -492,11 +492,11 @@ impl World {
                 self.simulation.stop_at_disk_operation(place.first(), operations, power);
             }
             Fault::StopAtSend => {
-                let power = power && somebody == thread;
-                if somebody != thread {
-                    self.simulation.restart_after(somebody, lasts);
+                let power = power && victim == thread;
+                if victim != thread {
+                    self.simulation.restart_after(victim, lasts);
                 }
-                self.simulation.stop_at_send(somebody, random.within(1..60), power);
+                self.simulation.stop_at_send(victim, random.within(1..60), power);
             }
             Fault::Leave => {
                 let share = if random.chance(0.3) { 1.0 } else { 0.0 };
@@ -514,7 +514,7 @@ impl World {
                 self.simulation.restart_after(user, lasts);
                 self.simulation.crash(user);
             }
-            Fault::Pause => self.simulation.pause(somebody, lasts),
+            Fault::Pause => self.simulation.pause(victim, lasts),
             Fault::CutFromStore => {
                 let client = seat.handle.borrow().as_ref().map(|(_, client)| *client);
                 if let Some(client) = client {
@@ -566,7 +566,7 @@ impl World {
             }
             Fault::Drift => {
                 let drift = random.within(0..2000) as i64 - 1000;
-                self.simulation.set_drift(somebody, drift);
+                self.simulation.set_drift(victim, drift);
             }
             Fault::JumpOrVerdict if plan.verdicts && random.chance(0.5) => {
                 let Some(leader) = self.leader() else { return };
@@ -577,7 +577,7 @@ impl World {
             }
             Fault::JumpOrVerdict => {
                 let by = random.within(0..7_200_000_000_000) as i64 - 3_600_000_000_000;
-                self.simulation.jump_clock(somebody, by);
+                self.simulation.jump_clock(victim, by);
             }
         }
     }
