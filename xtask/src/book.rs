@@ -114,6 +114,11 @@ impl Tree {
             }
             sources.extend(of_page);
         }
+        for included in self.pages.iter().map(|page| self.included(page)) {
+            for file in included? {
+                write(&source.join("src").join(&file), &self.read(&file)?)?;
+            }
+        }
         let is_picture = |file: &&PathBuf| is_picture(file);
         for picture in self.files.iter().filter(is_picture) {
             write(&source.join("src").join(picture), &self.read(picture)?)?;
@@ -142,6 +147,14 @@ impl Tree {
         let links = pages::links(text);
         let paths = links.iter().filter_map(in_tree(page));
         paths.filter(|path| self.is_source(path)).collect()
+    }
+
+    /// Returns the sources that mdBook puts into a page.
+    fn included(&self, page: &Path) -> Result<Vec<PathBuf>> {
+        let text = self.read(page)?;
+        let folder = page.parent().unwrap_or(Path::new(""));
+        let targets = text.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}"));
+        Ok(targets.map(|(path, _)| pages::resolve(folder, path.trim())).collect())
     }
 
     /// Returns a page in which links to sources lead to their copies. mdBook renames each
@@ -207,8 +220,8 @@ impl Tree {
     }
 }
 
-/// Returns the paths in the tree of the files that a page shows, such as examples. mdBook reads them
-/// while it builds the page.
+/// Returns the paths in the tree of the files that a page shows, such as examples. mdBook reads
+/// them while it builds the page.
 fn included(page: &Path, text: &str) -> Vec<PathBuf> {
     let folder = page.parent().unwrap_or(Path::new(""));
     let paths = text.lines().filter_map(|line| {

@@ -19,7 +19,7 @@ use std::process::Command;
 const BYTES_MAX: u64 = 20_000_000;
 
 /// Crates for measurements and tests, which the product must not contain.
-const FOREIGN: [&str; 2] = ["thunderhead-bench", "thunderhead-simulator"];
+const FOREIGN: [&str; 3] = ["thunderhead-bench", "thunderhead-simulator", "thunderhead-testkit"];
 
 /// Builds the product below `target/dist`, and checks its size and its crates.
 pub(crate) fn release() -> Result<()> {

@@ -362,8 +362,8 @@ impl Service {
     /// Does a slice of longer work.
     fn work(&mut self, context: &mut Context<'_>) {
         let now = context.now();
-        // Each slice is for heads or for recoveries. A survey waits for the heads, and it asks again
-        // if they take long.
+        // Each slice is for heads or for recoveries. A survey waits for the heads, and it asks
+        // again if they take long.
         let looks = !self.heads.is_idle();
         if looks {
             self.heads.work(context, &mut context.whole_slice());

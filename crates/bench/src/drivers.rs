@@ -1,8 +1,8 @@
 //! Clients in other languages, judged while servers are killed: `thunderhead-bench drivers`.
 //!
-//! Each language has a *driver*, a program that does with its client what it is told
-//! (`docs/testing/drivers.md`). This module starts a cluster of processes, tells each driver what
-//! to do, kills one server after the other, and judges the answers:
+//! Each language has a *driver*, a program that performs requests with its client
+//! (`docs/testing/drivers.md`). This module starts a cluster of processes, sends requests to each
+//! driver, kills one server after the other, and judges the answers:
 //!
 //! - Counters: many increments, of which each is done once. A counter must be the sum of the
 //!   increments that were done, plus some of those whose outcome is unknown.
@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     {
         ensure!((0.1..=86_400.0).contains(&value), "{flag} must be 0.1 to 86400");
     }
-    // The replicas of a killed server are made again elsewhere, beside those that are there.
+    // The replicas of a killed server are made again elsewhere, beside the replicas there.
     let setup = Setup {
         program: crate::product::program()?,
         directory: None,
@@ -337,7 +337,7 @@ fn wait_for_replicas(cluster: &Cluster) -> Result<()> {
     const LOOK: Duration = Duration::from_millis(50);
     let end = Instant::now() + Duration::from_secs(120);
     let mut client = cluster.client(Duration::from_secs(10))?;
-    while !is_complete(&mut client) {
+    while !asks_if_complete(&mut client) {
         ensure!(Instant::now() < end, "replicas are still missing two minutes after a kill");
         std::thread::sleep(LOOK);
     }
@@ -345,7 +345,7 @@ fn wait_for_replicas(cluster: &Cluster) -> Result<()> {
 }
 
 /// Whether no recovery is in progress, and no shard that is up misses replicas of a segment.
-fn is_complete(client: &mut Client) -> bool {
+fn asks_if_complete(client: &mut Client) -> bool {
     let Ok(status) = client.status() else { return false };
     let up = status.servers.servers.iter().filter(|server| server.state == ServerState::Up);
     let mut shards = up.flat_map(|server| &server.shards);

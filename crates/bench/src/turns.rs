@@ -17,7 +17,7 @@
 //! The host of a virtual machine may also take back memory that the machine has freed. The next
 //! program that touches such a page waits until the host supplies it, often for 300 to 500 us. The
 //! scenes do not measure these waits: before each, the benchmark has the host supply free memory
-//! ([`SuppliedMemory`]).
+//! (`SuppliedMemory`).
 
 use crate::operations::target::Own;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};

@@ -25,7 +25,7 @@
 //!
 //! | bytes | content of a question |
 //! | --- | --- |
-//! | 1 | kind: 0 create a table, 1 drop it, 2 look it up, 3 list all, 4 split a tablet, 5 migrate one |
+//! | 1 | kind: 0 create a table, 1 drop it, 2 find it, 3 list all, 4 split a tablet, 5 migrate it |
 //! | 2, … | name of the table; kind 3: empty |
 //! | 8 | kind 0: over how many shards; kinds 4 and 5: hash; else 0 |
 //! | 8 | kind 5: master; else 0 |

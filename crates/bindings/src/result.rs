@@ -11,7 +11,7 @@
 //! | bytes | content of a result |
 //! | --- | --- |
 //! | 1 | kind, see below |
-//! | 1 | error: 1 if a change may have been done, else 0; value: 1 whole number, 2 floating-point number, else 0 |
+//! | 1 | error: 1 if a change may have been done; value: 1 whole, 2 floating-point number; else 0 |
 //! | 2 | error: its code; else 0 |
 //! | 4 | bytes of the key |
 //! | 4 | bytes of the value |
@@ -23,9 +23,9 @@
 //! | 0 | an error; the value is a sentence |
 //! | 1 | a value; in a scan also its key |
 //! | 2 | there is no object |
-//! | 3 | a change was done: the version is that of the object, for a delete the version that it had |
+//! | 3 | a change was done: the version is that of the object, or of the deleted object |
 //! | 4 | a sum: 8 bytes of a number, and the version |
-//! | 5 | a table: the key is its name, the version its id, the value its tablets: for each first hash u64, last hash u64, master u64 |
+//! | 5 | a table: key is its name, version its id, value its tablets: first, last hash, master |
 //! | 6 | a question has been answered, without more to say |
 //! | 7 | the end of a page; the second byte is 1 if the scan has ended |
 

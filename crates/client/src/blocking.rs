@@ -154,7 +154,7 @@ impl<M: MapSource> Blocking<M> {
         table: TableId,
         key: &[u8],
         (now, deadline): (Time, Time),
-        take: &mut dyn FnMut(Option<(Version, &[u8])>),
+        take: &mut FoundHandler<'_>,
     ) -> Option<Result<(), FailedRead>> {
         let to = self.session.core().map().find(table, KeyHash::of(key))?;
         let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
@@ -290,13 +290,16 @@ impl<M: MapSource> Blocking<M> {
         }
     }
 
-    /// Ends the lease, if a coordinator can be reached. Dropping a client does the same without
-    /// waiting for an answer.
-    pub fn close(mut self) {
-        self.session.close(self.clock.now());
-        while !self.session.is_idle() {
+    /// Ends the lease, if a coordinator can be reached. Waits for a second at most, and stops when
+    /// an interrupt is wanted. Returns the time that it waited; `None` after an interrupt. Dropping
+    /// a client does the same without waiting for an answer.
+    pub fn close(mut self) -> Option<Duration> {
+        let (began, _) = self.begins();
+        self.session.close(began);
+        while !self.session.is_idle() && !self.is_interrupted {
             self.drive();
         }
+        (!self.is_interrupted).then(|| self.clock.now().since(began))
     }
 
     /// Returns the session, which knows the state of the cluster.
@@ -391,6 +394,9 @@ impl<M> Drop for Blocking<M> {
         self.caller.poll(&mut |_, _| {});
     }
 }
+
+/// Takes a read object, if it exists: its version and its value.
+type FoundHandler<'d> = dyn FnMut(Option<(Version, &[u8])>) + 'd;
 
 /// A failed read: the error, or `None` if the answer could not be understood.
 struct FailedRead(Option<CallError>);

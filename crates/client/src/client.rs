@@ -484,11 +484,19 @@ impl Client {
 
     /// Ends the client's lease, so that servers can forget its completion records. Waits for a
     /// second at most. Dropping a client does the same without waiting.
-    pub fn close(mut self) {
-        if !self.forks.is_past()
-            && let Some(inner) = self.inner.take()
-        {
-            inner.close();
+    pub fn close(self) {
+        let _ = self.close_within();
+    }
+
+    /// Closes the client, and returns the time that this took; `None` if it was interrupted.
+    pub(crate) fn close_within(mut self) -> Option<Duration> {
+        match self.inner.take() {
+            Some(inner) if !self.forks.is_past() => inner.close(),
+            inner => {
+                // As in `drop`: the connections of a parent are not touched.
+                std::mem::forget(inner);
+                Some(Duration::ZERO)
+            }
         }
     }
 }

@@ -60,6 +60,7 @@ pub use pool::ClientPool;
 pub use question::{Question, Reply};
 pub use session::Session;
 pub use thunderhead_runtime::names::Addresses;
+pub use thunderhead_runtime::os::ForkCount;
 pub use thunderhead_wire::{
     Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
 };

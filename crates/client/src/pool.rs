@@ -9,6 +9,9 @@ use thunderhead_runtime::os::ForkCount;
 /// The most clients of a pool by default. Each has connections of its own to every server.
 const CLIENTS_MAX: usize = 64;
 
+/// How long the clients of a pool wait for coordinators in all, when the pool is closed.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// A pool of clients. Any thread may use it.
 ///
 /// An operation takes an idle client, and makes a new one if none is idle. So threads do not wait
@@ -126,7 +129,9 @@ impl ClientPool {
     }
 
     /// Closes the pool. Later operations fail with [`Error::Closed`]; those in progress go on. Ends
-    /// the leases of the idle clients now, and the others' when they are given back.
+    /// the leases of the idle clients now, and the others' when they are given back. Waits for one
+    /// or two seconds at most, however many clients there are, and no longer if a client's
+    /// interrupt is wanted.
     pub fn close(&self) {
         if self.forks.is_past() {
             return;
@@ -138,7 +143,13 @@ impl ClientPool {
             std::mem::take(&mut state.idle)
         };
         self.freed.notify_all();
-        idle.into_iter().for_each(Client::close);
+        let mut left = Some(CLOSING);
+        for client in idle {
+            // Dropping a client ends its lease too, without waiting for the answer.
+            left = left
+                .filter(|left| *left > Duration::ZERO)
+                .and_then(|left| Some(left.saturating_sub(client.close_within()?)));
+        }
     }
 }
 

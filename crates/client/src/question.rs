@@ -183,3 +183,21 @@ pub(crate) fn is_served(table: &TableInfo) -> bool {
 pub(crate) fn id_of(map: &Map, name: &str) -> Option<TableId> {
     map.tables.iter().find(|table| table.name == name).map(|table| table.id)
 }
+
+/// Adds a page to the map of a reply. The page must begin with the table `from`.
+pub(crate) fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> {
+    let mut reply = reply.ok_or(Error::Incomprehensible)?;
+    let map = match &mut reply {
+        Reply::Map(map) => map,
+        Reply::Cluster(status) => &mut status.map,
+        _ => return Err(Error::Incomprehensible),
+    };
+    let is_behind = |table: TableId| table >= from;
+    if !page.tables.iter().all(|it| is_behind(it.id)) || page.more.is_some_and(|it| it <= from) {
+        // Otherwise the pages could go on for ever.
+        return Err(Error::Incomprehensible);
+    }
+    map.tables.extend(page.tables);
+    map.more = page.more;
+    Ok(reply)
+}

@@ -30,7 +30,7 @@ use crate::core::{CallNumber, Core, Output, Results, Ticket};
 use crate::error::{Error, Obstacle};
 use crate::map::TabletMap;
 use crate::operation::Operation;
-use crate::question::{Question, Reply, id_of, is_served, table_of};
+use crate::question::{Question, Reply, id_of, is_served, join, table_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, LeaderSearch, Opcode};
@@ -766,24 +766,6 @@ fn map_in(reply: &Reply) -> Option<&Map> {
         Reply::Cluster(status) => Some(&status.map),
         _ => None,
     }
-}
-
-/// Adds a page to the map of a reply. The page must begin with the table `from`.
-fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> {
-    let mut reply = reply.ok_or(Error::Incomprehensible)?;
-    let map = match &mut reply {
-        Reply::Map(map) => map,
-        Reply::Cluster(status) => &mut status.map,
-        _ => return Err(Error::Incomprehensible),
-    };
-    let is_behind = |table: TableId| table >= from;
-    if !page.tables.iter().all(|it| is_behind(it.id)) || page.more.is_some_and(|it| it <= from) {
-        // Otherwise the pages could go on for ever.
-        return Err(Error::Incomprehensible);
-    }
-    map.tables.extend(page.tables);
-    map.more = page.more;
-    Ok(reply)
 }
 
 /// Returns the request for a purpose, and how long to wait for its answer.

@@ -204,7 +204,7 @@ fn host(text: &str) -> Result<(String, u16), String> {
         Some(port) => port
             .parse()
             .ok()
-            .filter(|port| *port != 0 && text.ends_with(|c: char| c.is_ascii_digit()))
+            .filter(|number| *number != 0 && port.bytes().all(|byte| byte.is_ascii_digit()))
             .ok_or_else(|| format!("{port:?} is not a port (1 to 65535)"))?,
     };
     Ok((name.to_owned(), port))

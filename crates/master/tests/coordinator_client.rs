@@ -9,18 +9,9 @@ use thunderhead_rpc::{
     CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
 };
 use thunderhead_runtime::names::{AddressUpdate, Addresses, Resolve};
-use thunderhead_simulator::{Options, Simulation};
-
-const PORT: u16 = 7100;
-
-/// Answers everything.
-struct Leader;
-
-impl Service for Leader {
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
-        context.reply(request.reply_to, &[b"answer"]);
-    }
-}
+use thunderhead_simulator::Options;
+use thunderhead_testkit::{Cluster, Place};
+use thunderhead_wire::control::{ClusterStatus, of_body};
 
 /// The owner of the question and of its calls.
 const OWNER: OwnerId = OwnerId::only(Component::Node);
@@ -68,23 +59,21 @@ impl Resolve for Moved {
 
 #[test]
 fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
-    let mut simulation = Simulation::new(Options::calm(1));
-    let leader = simulation.add_host("leader", |boot| {
-        let mut node = Node::new(boot.world, boot.transport, Leader);
-        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-        Box::new(node)
-    });
-    let now = SocketAddr::new(simulation.address(leader), PORT);
+    let mut cluster = Cluster::new(Options::calm(1));
+    cluster.add_scripted_coordinator();
+    let now = cluster.address(Place::Coordinator(0));
     // No process listens at these.
-    let former = [PORT + 1, PORT + 2].map(|port| SocketAddr::new(now.ip(), port));
+    let former = [1, 2].map(|more| SocketAddr::new(now.ip(), now.port() + more));
     let answer: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
     let noted = Rc::clone(&answer);
-    simulation.add_host("server", move |boot| {
+    cluster.add_server(move |boot| {
         let named = Addresses::resolved(former.into(), Box::new(Moved(now)));
         let asks =
             Asks { coordinator: CoordinatorClient::new(named, OWNER), answer: Rc::clone(&noted) };
         Box::new(Node::new(boot.world, boot.transport, asks))
     });
-    simulation.run_for(Duration::from_secs(10));
-    assert_eq!(answer.borrow().as_deref(), Some(&b"answer"[..]));
+    cluster.simulation.run_for(Duration::from_secs(10));
+    let answer = answer.take().expect("an answer");
+    let status: ClusterStatus = of_body(&answer).expect("a report");
+    assert_eq!(status.cluster, cluster.coordinators.borrow().cluster);
 }

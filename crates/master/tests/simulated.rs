@@ -4,37 +4,29 @@
 //! clients must be linearizable, and every update done once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_log::{Log, Tombstones};
 use thunderhead_log::{
-    LogId, Memory, Options as LogOptions, Recorder as Replicas, Replay, Replica, SegmentId,
-    TableId, TabletRange,
+    Log, LogId, Memory, Options as LogOptions, Recorder as Replicas, Replay, SegmentId, TableId,
+    TabletRange, Tombstones,
 };
 use thunderhead_master::{Options as ShardOptions, Shard};
-use thunderhead_net::sim::{Link, address};
-use thunderhead_rpc::{
-    CallError, Context, Decision, Node, Opcode, Request, Retry, Service, TaskCaller,
-};
-use thunderhead_runtime::clock::Clock;
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::{Node, Opcode, TaskCaller};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::linearizability::{
-    self, Action, Condition as Judged, Operation, Outcome, TEXT, Version as Seen,
+    self, Action, Condition as Judged, TEXT, Version as Seen,
 };
-use thunderhead_simulator::{Boot, Options, Simulation, swarm};
-use thunderhead_wire::control::{
-    self, LeasesChecked, Owned, Recover, Recovered, Replicas as Parted, TabletStatus, Tablets,
-    Taken,
+use thunderhead_simulator::{Boot, Options, swarm};
+use thunderhead_testkit::{
+    BackupState, Cluster, CoordinatorState, History, Ownership, Place, ScriptedCoordinator,
+    Weighted, Worker, Workload, serve,
 };
-use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{Condition, MasterId, ServerId, Status, Version};
-use zerocopy::{FromBytes, IntoBytes};
+use thunderhead_wire::control::{self, Recover, Replicas as Parted, TabletStatus, Tablets, Taken};
+use thunderhead_wire::{MasterId, ServerId, Version};
 
-const PORT: u16 = 7100;
 const TABLE: TableId = TableId(1);
 const TROUBLE: Duration = Duration::from_millis(1500);
 const HEALING: Duration = Duration::from_secs(40);
@@ -58,28 +50,51 @@ enum Way {
     Recovers,
 }
 
-/// The state of the coordinator and the backup. Each generation of the shard is a master, from 1
-/// on.
-#[derive(Default)]
-struct Cluster {
-    lives: RefCell<Vec<Replicas>>,
-    /// The generation that has the tablet; 0: none yet.
-    owner: Cell<usize>,
-    is_taken: Cell<bool>,
-    /// The replicas of ended generations.
-    left: RefCell<BTreeMap<usize, BTreeMap<SegmentId, Replica>>>,
-    recoveries: Cell<usize>,
+/// A fault of the shard's host.
+#[derive(Clone, Copy)]
+enum Fault {
+    Crash,
+    Pause,
+    /// Appended bytes become durable late, but a recovery may still find them after a crash.
+    Hold,
 }
 
-impl Cluster {
-    /// Returns the remaining replicas of a generation, which do not change from now on, with their
-    /// place.
-    fn segments_left(&self, life: usize, at: SocketAddr) -> Vec<Parted> {
-        let mut left = self.left.borrow_mut();
-        let found = || self.lives.borrow()[life - 1].replicas(usize::MAX);
-        let replicas = left.entry(life).or_insert_with(found).iter();
+const FAULTS: Weighted<Fault> = Weighted(&[(1, Fault::Crash), (1, Fault::Pause), (2, Fault::Hold)]);
+
+/// The generations of the shard. Each of them is a master, from 1 on.
+#[derive(Default)]
+struct Generations {
+    replicas: RefCell<Vec<Replicas>>,
+    coordinators: Rc<RefCell<CoordinatorState>>,
+    backups: Rc<RefCell<BackupState>>,
+    is_taken: Cell<bool>,
+}
+
+impl Generations {
+    /// Begins a generation with a new log.
+    fn begin(&self, replicas: Replicas) -> MasterId {
+        let mut all = self.replicas.borrow_mut();
+        all.push(replicas);
+        let master = MasterId(all.len() as u64);
+        self.ownership(|it| it.heir = Some(master));
+        master
+    }
+
+    fn ownership<T>(&self, does: impl FnOnce(&mut Ownership) -> T) -> T {
+        does(self.coordinators.borrow_mut().ownership.get_or_insert_default())
+    }
+
+    /// Puts the remaining replicas of an ended generation on the backup, from where they do not
+    /// change any more, and returns them with their place.
+    fn segments_left(&self, master: MasterId, at: SocketAddr) -> Vec<Parted> {
+        let mut backups = self.backups.borrow_mut();
+        let left = backups.replicas(0, master);
+        if left.is_empty() {
+            let found = self.replicas.borrow()[master.0 as usize - 1].replicas(usize::MAX);
+            left.extend(found.into_iter().map(|(segment, replica)| (segment, replica.bytes)));
+        }
         let at = vec![(ServerId(1), at)];
-        let segments = replicas.filter(|(_, it)| !it.bytes.is_empty());
+        let segments = left.iter().filter(|(_, bytes)| !bytes.is_empty());
         segments
             .map(|(segment, _)| Parted {
                 closed: false,
@@ -91,82 +106,44 @@ impl Cluster {
     }
 }
 
-struct Backups(Rc<Cluster>);
-
-impl Service for Backups {
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
-        let Request { opcode, body, reply_to } = request;
-        assert_eq!(opcode, Opcode::RecoveryData);
-        let left = self.0.left.borrow();
-        let head = RecoveryHead::ref_from_bytes(body).unwrap();
-        let bytes = &left[&(head.master().0 as usize)][&head.segment()].bytes;
-        let from = head.offset() as usize;
-        let until = (from + head.bytes() as usize).min(bytes.len()).min(from + 5000);
-        let piece = PieceHead::new(bytes.len() as u32);
-        context.reply(reply_to, &[piece.as_bytes(), &bytes[from..until]]);
-    }
-}
-
-struct Coordinator(Rc<Cluster>);
-
-impl Service for Coordinator {
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
-        let Request { opcode, body, reply_to } = request;
-        if opcode == Opcode::CheckLeases {
-            return context.reply(reply_to, &[&control::to_body(&LeasesChecked::default())]);
-        }
-        let cluster = &self.0;
-        let Recovered { crashed, by, outcome, .. } = control::of_body(body).unwrap();
-        let (crashed, by) = (crashed.0 as usize, by.0 as usize);
-        outcome.unwrap();
-        if crashed == cluster.owner.get() && by == cluster.lives.borrow().len() {
-            cluster.owner.set(by);
-            cluster.recoveries.set(cluster.recoveries.get() + 1);
-        }
-        if by == cluster.owner.get() {
-            context.reply(reply_to, &[&control::to_body(&Owned::default())]);
-        } else {
-            context.refuse(reply_to, Status::Deposed, 0, &[]);
-        }
-    }
-}
-
 /// Gives the tablet to the present generation of the shard.
 async fn coordinate(
     caller: TaskCaller,
     tasks: Tasks,
-    cluster: Rc<Cluster>,
+    generations: Rc<Generations>,
     shard: SocketAddr,
-    backups: SocketAddr,
+    backup: SocketAddr,
 ) {
     let range = TabletRange::whole(TABLE);
     loop {
         tasks.sleep(Duration::from_millis(2)).await;
-        let (life, owner) = (cluster.lives.borrow().len(), cluster.owner.get());
-        let master = MasterId(life as u64);
+        let Ownership { owner, heir, .. } = generations.ownership(|it| *it);
+        let Some(master) = heir else { continue };
         let timeout = Some(Duration::from_millis(30));
-        if owner == 0 {
-            cluster.owner.set(life);
-        } else if owner != life {
+        let Some(owner) = owner else {
+            generations.ownership(|it| it.owner = heir);
+            continue;
+        };
+        if owner != master {
             // Without an answer, the shard may still have the tablet.
-            cluster.is_taken.set(true);
-            let segments = cluster.segments_left(owner, backups);
+            generations.is_taken.set(true);
+            let segments = generations.segments_left(owner, backup);
             let recover = Recover {
                 take_back: false,
                 master,
-                crashed: MasterId(owner as u64),
+                crashed: owner,
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
-                recovery: life as u64,
+                recovery: master.0,
                 partition: 0,
                 expected: vec![TabletStatus { range, objects: 40, bytes: 1000 }],
                 segments,
             };
             let body = control::to_body(&recover);
             let _ = caller.call(shard, Opcode::Recover, body, timeout).await;
-        } else if !cluster.is_taken.get() {
+        } else if !generations.is_taken.get() {
             let body = control::to_body(&Tablets { master, tablets: vec![range], map_version: 0 });
             let taken = caller.call(shard, Opcode::TakeTablets, body, timeout).await;
-            cluster.is_taken.set(taken.is_ok());
+            generations.is_taken.set(taken.is_ok());
         }
     }
 }
@@ -175,20 +152,16 @@ async fn coordinate(
 fn recovering_node(
     boot: Boot,
     backup: &Backup,
-    cluster: &Cluster,
+    generations: &Generations,
     coordinator: SocketAddr,
 ) -> Box<dyn Process> {
     let replicas = Replicas::new();
     let log = new_log(&boot, &replicas);
-    cluster.lives.borrow_mut().push(replicas.clone());
+    let master = generations.begin(replicas.clone());
     *backup.borrow_mut() = replicas;
-    let master = MasterId(cluster.lives.borrow().len() as u64);
     let options =
         ShardOptions { backup_timeout: Duration::from_millis(40), ..ShardOptions::default() };
-    let shard = Shard::in_cluster(log, master, vec![coordinator], options);
-    let mut node = Node::new(boot.world, boot.transport, shard);
-    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-    Box::new(node)
+    serve(boot, Shard::in_cluster(log, master, vec![coordinator], options))
 }
 
 /// The present replicas of the shard's log, which survive its crash.
@@ -220,137 +193,46 @@ fn shard_node(boot: Boot, backup: &Backup, flaw: Flaw) -> Box<dyn Process> {
     replay.finish().unwrap();
     log.turn();
     *backup.borrow_mut() = replicas;
-    let mut node = Node::new(boot.world, boot.transport, Shard::new(log));
-    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-    Box::new(node)
+    serve(boot, Shard::new(log))
 }
 
-#[derive(Clone)]
-struct History {
-    time: Rc<dyn Fn() -> u64>,
-    operations: Rc<RefCell<Vec<Operation<u64>>>>,
+/// Draws a key and an action.
+fn choose(random: &mut Random, seen: Version) -> (u64, Action) {
+    let key = random.below(3);
+    let condition = match random.below(8) {
+        0 => Judged::Absent,
+        1 => Judged::Present,
+        2 | 3 => Judged::VersionIs(Seen(seen.0)),
+        _ => Judged::Always,
+    };
+    let action = match random.below(10) {
+        0..3 => Action::Read,
+        3..6 => {
+            // Some values are bytes, also of 8 bytes, and some are numbers.
+            let text = if random.chance(0.3) { TEXT } else { 0 };
+            Action::Write { value: random.below(1 << 48) | text, condition }
+        }
+        6 => Action::Delete { condition },
+        _ => Action::Increment { by: 1 + random.below(1000) },
+    };
+    (key, action)
 }
 
-struct Client {
-    caller: TaskCaller,
-    tasks: Tasks,
-    clock: Clock,
-    random: Random,
-    server: SocketAddr,
-    history: History,
-    lease: u64,
-    sequence: u64,
-    seen: Version,
-    flaw: Flaw,
+fn encode(value: u64) -> (Opcode, Vec<u8>) {
+    let opcode = if value & TEXT == 0 { Opcode::WriteNumber } else { Opcode::Write };
+    (opcode, value.to_le_bytes().to_vec())
 }
 
-impl Client {
-    async fn run(mut self, operations: u64, working: Rc<Cell<u64>>) {
-        for _ in 0..operations {
-            let thinks = self.random.exponential(5e6) as u64;
-            self.tasks.sleep(Duration::from_nanos(thinks)).await;
-            self.operate().await;
-        }
-        working.set(working.get() - 1);
-    }
-
-    fn choose(&mut self) -> (Action, Condition) {
-        let condition = match self.random.below(8) {
-            0 => Condition::Absent,
-            1 => Condition::Present,
-            2 | 3 => Condition::VersionIs(self.seen),
-            _ => Condition::Always,
-        };
-        let judged = match condition {
-            Condition::Absent => Judged::Absent,
-            Condition::Present => Judged::Present,
-            Condition::VersionIs(version) => Judged::VersionIs(Seen(version.0)),
-            _ => Judged::Always,
-        };
-        match self.random.below(10) {
-            0..3 => (Action::Read, Condition::Always),
-            3..6 => {
-                // Some values are bytes, also of 8 bytes, and some are numbers.
-                let text = if self.random.chance(0.3) { TEXT } else { 0 };
-                let value = self.random.below(1 << 48) | text;
-                (Action::Write { value, condition: judged }, condition)
-            }
-            6 => (Action::Delete { condition: judged }, condition),
-            _ => (Action::Increment { by: 1 + self.random.below(1000) }, Condition::Always),
-        }
-    }
-
-    async fn operate(&mut self) {
-        let key = self.random.below(3);
-        let (action, condition) = self.choose();
-        let called = (self.history.time)();
-        let number = self.history.operations.borrow().len();
-        let outcome = Outcome::Unknown;
-        let operation = Operation { key, called, answered: called, action, outcome };
-        self.history.operations.borrow_mut().push(operation);
-
-        let name = key.to_be_bytes();
-        let head = ObjectHead::new(TABLE, name.len(), condition, 0);
-        let (opcode, argument) = match action {
-            Action::Read => (Opcode::Read, None),
-            Action::Write { value, .. } if value & TEXT == 0 => (Opcode::WriteNumber, Some(value)),
-            Action::Write { value, .. } => (Opcode::Write, Some(value)),
-            Action::Delete { .. } => (Opcode::Delete, None),
-            Action::Increment { by } => (Opcode::Increment, Some(by)),
-        };
-        let mut body = Vec::new();
-        if opcode != Opcode::Read {
-            self.sequence += 1;
-            let identity = match self.flaw {
-                Flaw::NoIdentities => Identity::NONE,
-                _ => Identity::new(self.lease, self.sequence, self.sequence),
-            };
-            body.extend_from_slice(identity.as_bytes());
-        }
-        body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(&name);
-        body.extend(argument.map(u64::to_le_bytes).into_iter().flatten());
-        let deadline = self.clock.now() + Duration::from_millis(800);
-        let mut retry = Retry::new(opcode.repeat(), deadline);
-        let outcome = loop {
-            let timeout = Some(Duration::from_millis(40));
-            match self.caller.call(self.server, opcode, body.clone(), timeout).await {
-                Ok(reply) => break self.understand(action, &reply),
-                Err(CallError::Refused { status: Status::NotFound, .. }) => break Outcome::Absent,
-                Err(CallError::Refused {
-                    status: Status::ConditionFailed | Status::NotANumber,
-                    detail,
-                    ..
-                }) => {
-                    self.seen = Version(detail);
-                    break Outcome::Refused(Seen(detail));
-                }
-                Err(error) => match retry.decide(error, self.clock.now(), &mut self.random) {
-                    Decision::Again { at, .. } => self.tasks.sleep_until(at).await,
-                    Decision::GiveUp => break Outcome::Unknown,
-                },
-            }
-        };
-        if outcome != Outcome::Unknown {
-            let mut operations = self.history.operations.borrow_mut();
-            operations[number].answered = (self.history.time)();
-            operations[number].outcome = outcome;
-        }
-    }
-
-    fn understand(&mut self, action: Action, reply: &[u8]) -> Outcome {
-        let number = |at: usize| u64::from_le_bytes(reply[at..at + 8].try_into().unwrap());
-        let version = Seen(number(0));
-        if version.0 > 0 {
-            self.seen = Version(version.0);
-        }
-        match action {
-            Action::Read => Outcome::Found(version, number(8)),
-            Action::Write { value, .. } => Outcome::Done(version, value),
-            Action::Increment { .. } => Outcome::Done(version, number(8)),
-            Action::Delete { .. } if version.0 == 0 => Outcome::Absent,
-            Action::Delete { .. } => Outcome::Deleted(version),
-        }
+fn workload(flaw: Flaw) -> Workload {
+    Workload {
+        table: TABLE,
+        operations: 30,
+        thinks: Duration::from_millis(5),
+        deadline: Duration::from_millis(800),
+        timeout: Duration::from_millis(40),
+        has_identities: flaw != Flaw::NoIdentities,
+        choose,
+        encode,
     }
 }
 
@@ -358,77 +240,70 @@ impl Client {
 fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
     let mut random = Random::from_seed(seed);
     let link = swarm::drawn_link(&mut random);
-    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+    let mut cluster = Cluster::new(Options { link, ..Options::calm(seed) });
     let backup: Backup = Rc::new(RefCell::new(Replicas::new()));
-    let cluster = Rc::new(Cluster::default());
-    let own = Rc::clone(&cluster);
-    let backups = simulation.add_host("backups", move |boot| {
-        let mut node = Node::new(boot.world, boot.transport, Backups(Rc::clone(&own)));
-        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-        Box::new(node)
+    let generations = Rc::new(Generations {
+        coordinators: Rc::clone(&cluster.coordinators),
+        backups: Rc::clone(&cluster.backups),
+        ..Generations::default()
     });
-    let backups = address(simulation.address(backups), PORT);
+    cluster.add_scripted_backup(5000);
+    let backups = cluster.address(Place::Backup(0));
     // The simulation assigns addresses in order.
-    let coordinator = SocketAddr::from(([10, 0, 0, 3], PORT));
-    let (own, known) = (Rc::clone(&backup), Rc::clone(&cluster));
-    let server = simulation.add_host("shard", move |boot| match way {
+    let coordinator = SocketAddr::from(([10, 0, 0, 3], backups.port()));
+    let (own, known) = (Rc::clone(&backup), Rc::clone(&generations));
+    cluster.add_server(move |boot| match way {
         Way::Replays => shard_node(boot, &own, flaw),
         Way::Recovers => recovering_node(boot, &own, &known, coordinator),
     });
-    let to = address(simulation.address(server), PORT);
-    let own = Rc::clone(&cluster);
-    let host = simulation.add_host("coordinator", move |boot| {
-        let mut node = Node::new(boot.world, boot.transport, Coordinator(Rc::clone(&own)));
-        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+    let (server, to) = (cluster.host(0), cluster.address(0));
+    let own = Rc::clone(&generations);
+    cluster.add_coordinator(move |boot| {
+        let service = ScriptedCoordinator::new(0, &own.coordinators);
+        let mut node = Node::new(boot.world, boot.transport, service);
+        node.listen(SocketAddr::new(boot.address, coordinator.port())).unwrap();
         if way == Way::Recovers {
             let (caller, tasks) = (node.task_caller(), node.tasks().clone());
             node.tasks().spawn(coordinate(caller, tasks, Rc::clone(&own), to, backups));
         }
         Box::new(node)
     });
-    assert_eq!(address(simulation.address(host), PORT), coordinator);
-    let truth = simulation.truth();
-    let history = History { time: Rc::new(move || truth.get()), operations: Rc::default() };
+    assert_eq!(cluster.address(Place::Coordinator(0)), coordinator);
+    let history = History::of(&cluster.simulation);
     let working = Rc::new(Cell::new(0));
-    for number in 0..random.within(1..4) {
+    for _ in 0..random.within(1..4) {
         let (history, working, tasks) = (history.clone(), Rc::clone(&working), random.within(1..4));
-        simulation.add_host(&format!("client {number}"), move |mut boot| {
+        cluster.add_user(move |mut boot| {
             let mut random = boot.world.random.split();
             let clock = boot.world.clock.clone();
             let node = Node::new(boot.world, boot.transport, ());
             for _ in 0..tasks {
                 working.set(working.get() + 1);
-                let client = Client {
-                    caller: node.task_caller(),
-                    tasks: node.tasks().clone(),
-                    clock: clock.clone(),
-                    lease: 1 + random.below(1 << 60),
-                    random: random.split(),
-                    server: to,
-                    history: history.clone(),
-                    sequence: 0,
-                    seen: Version::NONE,
-                    flaw,
-                };
-                node.tasks().spawn(client.run(30, Rc::clone(&working)));
+                let lease = 1 + random.below(1 << 60);
+                let does = (lease, workload(flaw));
+                let worker = Worker::new(&node, &clock, random.split(), to, &history, does);
+                let working = Rc::clone(&working);
+                node.tasks().spawn(async move {
+                    worker.run().await;
+                    working.set(working.get() - 1);
+                });
             }
             Box::new(node)
         });
     }
+    let simulation = &mut cluster.simulation;
     let mut at = Duration::ZERO;
     while at < TROUBLE {
         at += Duration::from_nanos(random.exponential(1e8) as u64 + 1);
         let a_while = Duration::from_micros(random.within(100..100_000));
         let own = Rc::clone(&backup);
-        match random.below(4) {
-            0 => {
+        match FAULTS.draw(&mut random) {
+            Fault::Crash => {
                 simulation.at(at, move |it| it.crash(server));
                 simulation.at(at + a_while, move |it| it.start(server));
             }
-            1 => simulation.at(at, move |it| it.pause(server, a_while)),
-            _ => {
-                // Appended bytes become durable late, but a recovery may still find them after a
-                // crash.
+            Fault::Pause => simulation.at(at, move |it| it.pause(server, a_while)),
+            Fault::Hold => {
                 simulation.at(at, move |_| own.borrow().hold(true));
                 let own = Rc::clone(&backup);
                 simulation.at(at + a_while, move |_| own.borrow().hold(false));
@@ -443,10 +318,12 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
     if working.get() > 0 {
         return Err(format!("{} clients never came to an end", working.get()));
     }
-    let operations = history.operations.borrow();
-    let answered = operations.iter().filter(|it| it.outcome != Outcome::Unknown).count();
-    linearizability::check(&operations).map_err(|violation| violation.to_string())?;
-    Ok((answered, cluster.recoveries.get()))
+    let reports = std::mem::take(&mut cluster.coordinators.borrow_mut().recovered);
+    if let Some(failed) = reports.iter().find(|it| it.outcome.is_err()) {
+        return Err(format!("a recovery failed: {failed:?}"));
+    }
+    linearizability::check(&history.operations()).map_err(|violation| violation.to_string())?;
+    Ok((history.answered(), generations.ownership(|it| it.recoveries)))
 }
 
 #[test]

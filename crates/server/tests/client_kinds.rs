@@ -36,13 +36,14 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(local) = self.local.take() {
             local.leave();
-            local.join();
+            let _ = local.join();
         }
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
 /// An address at which a program accepts connections and never answers.
+#[allow(clippy::disallowed_methods, reason = "this program is not a node")]
 fn silent() -> (TcpListener, Options) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let options = Options::new([listener.local_addr().unwrap()]);
@@ -72,9 +73,12 @@ fn every_submission_to_a_queue_completes_once_with_its_tag() {
     let question = CreateTable { name: "t".to_owned(), server_span: 2 };
     let request = Request::Question(Question::CreateTable(question));
     let deadline = Some(Duration::from_secs(30));
-    queue.submit(vec![Submission { tag: 1, request, deadline }]).unwrap();
+    let number = queue.submit(vec![Submission { tag: 1, request, deadline }]).unwrap();
     let table = match collect(&queue, 1).remove(&1) {
-        Some(Outcome::Question(Ok(Reply::Table(table)))) => table.id,
+        Some(Outcome::Question(reply)) => match *reply {
+            Ok(Reply::Table(table)) => table.id,
+            other => panic!("{other:?}"),
+        },
         other => panic!("{other:?}"),
     };
     let writes = (0..500u64).map(|tag| {
@@ -83,7 +87,7 @@ fn every_submission_to_a_queue_completes_once_with_its_tag() {
         Submission { tag, request: Request::Operations(parts), deadline }
     });
     let first = queue.submit(writes.collect()).unwrap();
-    assert_eq!(first, 1);
+    assert_eq!(first, number + 1);
     for (tag, outcome) in collect(&queue, 500) {
         let Outcome::Operations(results) = outcome else { panic!("{tag}: {outcome:?}") };
         assert_eq!(results.len(), 2);

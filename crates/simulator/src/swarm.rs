@@ -342,26 +342,26 @@ fn trouble(
     random: &mut Random,
 ) {
     let client = random.pick(clients).copied().unwrap_or(server);
-    let somebody = if random.chance(0.7) { server } else { client };
+    let victim = if random.chance(0.7) { server } else { client };
     let power = random.chance(0.5);
     match random.below(14) {
         0 | 1 => {
-            simulation.restart_after(somebody, a_while);
-            simulation.crash(somebody);
+            simulation.restart_after(victim, a_while);
+            simulation.crash(victim);
         }
         2 | 3 => {
-            simulation.restart_after(somebody, a_while);
-            simulation.cut_power(somebody);
+            simulation.restart_after(victim, a_while);
+            simulation.cut_power(victim);
         }
         4 | 5 => {
             simulation.restart_after(server, a_while);
             simulation.stop_at_disk_operation(server, random.within(1..12), power);
         }
         12 | 13 => {
-            simulation.restart_after(somebody, a_while);
-            simulation.stop_at_send(somebody, random.within(1..40), power);
+            simulation.restart_after(victim, a_while);
+            simulation.stop_at_send(victim, random.within(1..40), power);
         }
-        6 => simulation.pause(somebody, a_while),
+        6 => simulation.pause(victim, a_while),
         7 => {
             let (a, b) = (simulation.address(server), simulation.address(client));
             let both = random.chance(0.5);
@@ -390,10 +390,10 @@ fn trouble(
             disk.set_model(trouble);
             simulation.after(a_while, move |_| disk.set_model(model));
         }
-        10 => simulation.set_drift(somebody, random.within(0..2000) as i64 - 1000),
+        10 => simulation.set_drift(victim, random.within(0..2000) as i64 - 1000),
         _ => {
             let by = random.within(0..7_200_000_000_000) as i64 - 3_600_000_000_000;
-            simulation.jump_clock(somebody, by);
+            simulation.jump_clock(victim, by);
         }
     }
 }

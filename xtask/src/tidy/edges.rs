@@ -24,6 +24,12 @@ const EDGES: &[Edges] = &[
     Edges { name: "net", production: &["runtime", "wire"], tests: &[] },
     Edges { name: "rpc", production: &["net", "runtime", "wire"], tests: &[] },
     Edges { name: "simulator", production: &["net", "rpc", "runtime", "wire"], tests: &[] },
+    // Only tests use it.
+    Edges {
+        name: "testkit",
+        production: &["log", "net", "rpc", "runtime", "simulator", "wire"],
+        tests: &[],
+    },
     Edges { name: "metastore", production: &["runtime"], tests: &["simulator"] },
     Edges {
         name: "backup",
@@ -33,17 +39,17 @@ const EDGES: &[Edges] = &[
     Edges {
         name: "coordinator",
         production: &["metastore", "rpc", "runtime", "wire"],
-        tests: &["net", "simulator"],
+        tests: &["net", "simulator", "testkit"],
     },
     Edges {
         name: "master",
         production: &["log", "rpc", "runtime", "wire"],
-        tests: &["backup", "net", "simulator"],
+        tests: &["backup", "net", "simulator", "testkit"],
     },
     Edges {
         name: "client",
         production: &["net", "rpc", "runtime", "wire"],
-        tests: &["coordinator", "log", "master", "metastore", "simulator"],
+        tests: &["coordinator", "log", "master", "metastore", "simulator", "testkit"],
     },
     Edges {
         name: "server",
@@ -59,10 +65,13 @@ const EDGES: &[Edges] = &[
             "runtime",
             "wire",
         ],
-        tests: &["client", "simulator"],
+        tests: &["client", "simulator", "testkit"],
     },
     Edges { name: "bindings", production: &["client"], tests: &[] },
     Edges { name: "java", production: &["bindings", "client", "runtime"], tests: &[] },
+    Edges { name: "node", production: &["bindings", "client", "runtime"], tests: &[] },
+    Edges { name: "capi", production: &["client"], tests: &[] },
+    Edges { name: "python", production: &["client"], tests: &[] },
     Edges {
         name: "load",
         production: &["backup", "client", "net", "rpc", "runtime", "wire"],

@@ -1,4 +1,4 @@
-//! A driver: a program in another language that does with its client what it is told.
+//! A driver: a program in another language that performs requests with its client.
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::Engine as _;
@@ -79,7 +79,7 @@ impl Driver {
                 is_first = false;
                 line.clear();
             }
-            // All who wait learn that the driver has ended.
+            // Waiting requests learn that the driver has ended.
             locked(&to).clear();
         });
         let mut driver = Driver {
@@ -315,7 +315,7 @@ mod tests {
              read a; echo '{{\"id\":2,\"ok\":{{\"version\":\"8\",\"sum\":\"12\"}}}}'\n\
              read a; echo '{{\"id\":3,\"error\":{{\"code\":1,\"outcome\":\"not_done\",\
              \"version\":\"9\",\"text\":\"a whole sentence\"}}}}'\n\
-             read a; echo nonsense\nread a\n"
+             read a; echo nonsense\nread a\nexit 0\n"
         );
         let (path, driver) = shell(&script);
         let driver = Arc::new(driver.unwrap());

@@ -57,8 +57,8 @@ pub struct Completion {
 pub enum Outcome {
     /// The results of the operations, in their order.
     Operations(Results),
-    /// The reply to the question.
-    Question(Result<Reply, Error>),
+    /// The reply to the question. It is boxed because it is much larger than the usual results.
+    Question(Box<Result<Reply, Error>>),
 }
 
 impl From<Results> for Outcome {
@@ -69,7 +69,7 @@ impl From<Results> for Outcome {
 
 impl From<Result<Reply, Error>> for Outcome {
     fn from(reply: Result<Reply, Error>) -> Outcome {
-        Outcome::Question(reply)
+        Outcome::Question(Box::new(reply))
     }
 }
 
@@ -79,7 +79,7 @@ impl Outcome {
         let unknown = Error::Unknown(Obstacle::NoAnswer);
         match count {
             Some(count) => Outcome::Operations(vec![Err(unknown); count]),
-            None => Outcome::Question(Err(unknown)),
+            None => Outcome::Question(Box::new(Err(unknown))),
         }
     }
 }
@@ -160,12 +160,23 @@ impl CompletionQueue {
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
     /// [`Error::System`].
     pub fn connect(options: &Options) -> Result<CompletionQueue, Error> {
+        let queue = CompletionQueue::begin(options)?;
+        let handle = Arc::clone(&queue.handle);
+        let client = super::AsyncClient { handle, deadline: options.deadline };
+        wait(client.ask(Question::News))?;
+        Ok(queue)
+    }
+
+    /// Like [`CompletionQueue::connect`], but does not wait for a coordinator: for an event loop,
+    /// which must not wait here. Submit [`Question::News`] first to notice a wrong address.
+    ///
+    /// # Errors
+    /// [`Error::NoCoordinators`]; [`Error::System`].
+    pub fn begin(options: &Options) -> Result<CompletionQueue, Error> {
         let is_filled = EventFlag::new().map_err(|error| Error::System(error.kind()))?;
-        let client = super::AsyncClient { handle: wait(Handle::start(options))?, deadline: None };
-        wait(client.with_deadline(options.deadline).ask(Question::News))?;
-        let list = Mutex::new(Vec::new());
-        let completions = Arc::new(Completions { list, is_filled });
-        Ok(CompletionQueue { handle: client.handle, completions })
+        let handle = wait(Handle::start(options))?;
+        let completions = Arc::new(Completions { list: Mutex::new(Vec::new()), is_filled });
+        Ok(CompletionQueue { handle, completions })
     }
 
     /// Begins work. All of it is sent together, as far as it goes to the same shards. Returns the

@@ -4,7 +4,6 @@
 
 mod late;
 
-use crate::fake::Cluster;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_client::control::{CreateTable, DropTable, Map, SplitTablet};
@@ -16,6 +15,7 @@ use thunderhead_net::Cause;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::names::{AddressUpdate, Resolve};
 use thunderhead_runtime::{Random, Time};
+use thunderhead_testkit::CoordinatorState;
 
 const SHARD: &str = "10.0.1.1:1";
 const TTL: Duration = Duration::from_millis(3000);
@@ -36,7 +36,7 @@ struct Call {
 /// A session, and the cluster that answers it if the test lets it.
 struct Stage {
     session: Session,
-    cluster: Cluster,
+    cluster: CoordinatorState,
     now: Time,
     /// All calls that the session has made.
     sent: Vec<(SocketAddr, Opcode)>,
@@ -44,7 +44,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        let mut cluster = Cluster::new(TTL.as_millis() as u64);
+        let mut cluster = CoordinatorState::new(TTL.as_millis() as u64);
         cluster.shards = vec![(MasterId(1), SHARD.parse().unwrap())];
         let session = Session::new(coordinators(), Random::from_seed(1));
         Stage { session, cluster, now: Time(1_000_000_000), sent: Vec::new() }
@@ -62,7 +62,7 @@ impl Stage {
         calls
     }
 
-    /// Does a call in the fake cluster, and passes the answer to the session.
+    /// Does a call as a coordinator, and passes the answer to the session.
     fn answer(&mut self, call: &Call) {
         let refused = |status| Err(CallError::Refused { status, hint: 0, detail: 0 });
         let leader = coordinators()[self.cluster.leader];
@@ -75,7 +75,6 @@ impl Stage {
             _ if call.to != leader => refused(Status::NotLeader),
             _ => match self.cluster.carry_out(call.opcode, &call.body, self.now.0) {
                 Ok(said) => {
-                    *self.cluster.carried_out.entry(call.opcode).or_default() += 1;
                     body = said;
                     Ok(body.as_slice())
                 }
@@ -400,7 +399,7 @@ fn a_lease_is_opened_for_the_first_update_and_renewed_and_closed() {
             stage.answer(&call);
         }
     }
-    let renewed = stage.cluster.carried_out[&Opcode::RenewLease];
+    let renewed = stage.cluster.count(Opcode::RenewLease);
     assert!((10..=15).contains(&renewed), "{renewed} times in five leases");
     assert_eq!(stage.session.lease(), Some(1));
     // The session had no turn for longer than the lease lasts.

@@ -1,7 +1,6 @@
 //! Both clients on this machine: a coordinator and two shards, each on a thread, behind sockets and
 //! shared memory.
 
-use crate::fake::{Cluster, Coordinator};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,6 +19,7 @@ use thunderhead_rpc::{Node, Service};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
+use thunderhead_testkit::{CoordinatorState, ScriptedCoordinator};
 
 /// Ends the servers, also if the test panics.
 struct End<'a>(&'a AtomicBool, Vec<Alarm>);
@@ -79,10 +79,10 @@ fn with_cluster(net: NetOptions, test: impl FnOnce(&Options)) {
         scope.spawn(move || {
             serve(stop, tell, net, |world| {
                 let clock = world.clock.clone();
-                let mut cluster = Cluster::new(60_000);
-                cluster.shards = shards;
-                let cluster = Rc::new(RefCell::new(cluster));
-                Coordinator { number: 0, cluster, time: Rc::new(move || clock.now().0) }
+                let mut state = CoordinatorState::new(60_000);
+                state.shards = shards;
+                let state = Rc::new(RefCell::new(state));
+                ScriptedCoordinator { number: 0, state, time: Rc::new(move || clock.now().0) }
             });
         });
         let (coordinator, alarm) = told.recv().unwrap();

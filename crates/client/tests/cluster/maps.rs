@@ -3,45 +3,40 @@
 //! update done once, and every operation ends by its deadline. There is no coordinator: the lease
 //! is fixed, and the test provides the maps.
 
-use crate::user::{PORT, Seeing, User, Verdict, judge, ranges, shard_node};
+use crate::user::{Seeing, User, Verdict, judge, ranges, shard_node};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_client::{Core, Session, TabletMap};
 use thunderhead_log::Recorder;
 use thunderhead_master::Shard;
-use thunderhead_net::sim::{Link, address};
+use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::Random;
-use thunderhead_simulator::{Options, Simulation, swarm};
+use thunderhead_simulator::{Options, swarm};
+use thunderhead_testkit::Cluster;
 
 fn run(seed: u64) -> Result<Verdict, String> {
     let mut random = Random::from_seed(seed);
     let link = swarm::drawn_link(&mut random);
-    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
-    let shards: Vec<_> = ranges()
-        .into_iter()
-        .map(|range| {
-            let backup = Rc::new(RefCell::new(Recorder::new()));
-            simulation.add_host("shard", move |boot| {
-                shard_node(boot, &[range], &backup, |shard: Shard| shard)
-            })
-        })
-        .collect();
+    let mut cluster = Cluster::new(Options { link, ..Options::calm(seed) });
+    for range in ranges() {
+        let backup = Rc::new(RefCell::new(Recorder::new()));
+        cluster.add_server(move |boot| shard_node(boot, &[range], &backup, |shard: Shard| shard));
+    }
     let mut maps = [TabletMap::default(), TabletMap::default()];
     for (number, range) in ranges().into_iter().enumerate() {
-        let at = |shard: usize| address(simulation.address(shards[shard]), PORT);
-        maps[0].insert(range, at(number));
+        maps[0].insert(range, cluster.address(number));
         // The wrong map has the whole table at the first shard, and sometimes lacks the second
         // half.
         if number == 0 || random.chance(0.5) {
-            maps[1].insert(range, at(0));
+            maps[1].insert(range, cluster.address(0));
         }
     }
-    let seeing = Seeing::of(&simulation);
-    for number in 0..random.within(1..5) {
+    let seeing = Seeing::of(&cluster.simulation);
+    for _ in 0..random.within(1..5) {
         let (seeing, maps) = (seeing.clone(), maps.clone());
-        simulation.add_host(&format!("user {number}"), move |mut boot| {
+        cluster.add_user(move |mut boot| {
             let mut random = boot.world.random.split();
             let core = Core::new(1 + random.below(1 << 60), random.split());
             let session = Session::around(core, random.split());
@@ -54,18 +49,18 @@ fn run(seed: u64) -> Result<Verdict, String> {
     while at < Duration::from_millis(1500) {
         at += Duration::from_nanos(random.exponential(1e8) as u64 + 1);
         let a_while = Duration::from_micros(random.within(100..100_000));
-        let shard = shards[usize::from(random.chance(0.5))];
+        let shard = cluster.host(usize::from(random.chance(0.5)));
         if random.chance(0.5) {
-            simulation.at(at, move |it| it.crash(shard));
-            simulation.at(at + a_while, move |it| it.start(shard));
+            cluster.simulation.at(at, move |it| it.crash(shard));
+            cluster.simulation.at(at + a_while, move |it| it.start(shard));
         } else {
-            simulation.at(at, move |it| it.pause(shard, a_while));
+            cluster.simulation.at(at, move |it| it.pause(shard, a_while));
         }
     }
-    simulation.run_until(Duration::from_millis(2500));
-    simulation.network().set_all_links(Link::default());
-    shards.iter().for_each(|shard| simulation.start(*shard));
-    simulation.run_for(Duration::from_secs(40));
+    cluster.simulation.run_until(Duration::from_millis(2500));
+    cluster.simulation.network().set_all_links(Link::default());
+    (0..ranges().len()).for_each(|shard| cluster.server(shard).restart());
+    cluster.simulation.run_for(Duration::from_secs(40));
     judge(&seeing)
 }
 

@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_client::{
@@ -14,13 +13,13 @@ use thunderhead_log::{
     TableId, TabletRange, Version,
 };
 use thunderhead_master::Shard;
-use thunderhead_rpc::{CallError, CallId, Component, Context, Node, OwnerId, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Component, Context, OwnerId, Request, Service};
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_simulator::linearizability::{self, Action as Judged, Operation as Seen, Outcome};
 use thunderhead_simulator::{Boot, Simulation};
+use thunderhead_testkit::serve;
 
-pub(crate) const PORT: u16 = 7200;
 pub(crate) const TABLE: TableId = TableId(3);
 const HALF: u64 = u64::MAX / 2;
 
@@ -53,9 +52,7 @@ pub(crate) fn shard_node<S: Service + 'static>(
     replay.finish().unwrap();
     log.turn();
     backup.replace(replicas);
-    let mut node = Node::new(boot.world, boot.transport, service(Shard::new(log)));
-    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-    Box::new(node)
+    serve(boot, service(Shard::new(log)))
 }
 
 /// The record of all users of a simulation.

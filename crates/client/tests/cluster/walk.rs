@@ -1,10 +1,8 @@
 //! An enumeration of a table whose tablets are split and move between any two pages.
 
-use crate::fake::{Cluster, Coordinator};
-use crate::user::{PORT, TABLE, shard_node};
+use crate::user::{TABLE, shard_node};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_client::{
@@ -12,12 +10,12 @@ use thunderhead_client::{
 };
 use thunderhead_log::{Recorder, TabletRange};
 use thunderhead_master::Shard;
-use thunderhead_net::sim::address;
 use thunderhead_rpc::{
     CallError, CallId, Component, Context, Node, Opcode, OwnerId, Request, Service,
 };
 use thunderhead_runtime::Random;
-use thunderhead_simulator::{Options, Simulation, swarm};
+use thunderhead_simulator::{Options, swarm};
+use thunderhead_testkit::{Cluster, CoordinatorState, Place};
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{TableInfo, TabletInfo};
 use thunderhead_wire::operations::EnumerateHead;
@@ -133,7 +131,7 @@ impl Service for Walker {
 }
 
 /// Splits, merges or moves a tablet. The coordinator may hear of it later.
-fn change(layout: &Layout, cluster: &RefCell<Cluster>, random: &mut Random) {
+fn change(layout: &Layout, coordinators: &RefCell<CoordinatorState>, random: &mut Random) {
     let mut tablets = layout.borrow_mut();
     let hash = random.number();
     let (first, _, shard) = tablet(&tablets, hash);
@@ -143,32 +141,32 @@ fn change(layout: &Layout, cluster: &RefCell<Cluster>, random: &mut Random) {
         _ => drop(tablets.insert(first.0, 1 - shard)),
     }
     if random.chance(0.6) {
-        tell(&tablets, &mut cluster.borrow_mut(), random);
+        tell(&tablets, &mut coordinators.borrow_mut(), random);
     }
 }
 
-fn tell(tablets: &BTreeMap<u64, usize>, cluster: &mut Cluster, random: &mut Random) {
+fn tell(tablets: &BTreeMap<u64, usize>, coordinator: &mut CoordinatorState, random: &mut Random) {
     let info = |(first, _): (&u64, &usize)| {
         let (first, last, shard) = tablet(tablets, *first);
-        let (master, address) = cluster.shards[shard];
+        let (master, address) = coordinator.shards[shard];
         // Some tablets are being recovered.
         let address = (!random.chance(0.1)).then_some(address);
         TabletInfo { first, last, master, address }
     };
     let tablets = tablets.iter().map(info).collect();
-    cluster.map.version += 1;
-    cluster.map.tables = vec![TableInfo { id: TABLE, name: "t".to_owned(), tablets, since: 0 }];
+    coordinator.map.version += 1;
+    coordinator.map.tables = vec![TableInfo { id: TABLE, name: "t".to_owned(), tablets, since: 0 }];
 }
 
 fn run(seed: u64) -> usize {
     let mut random = Random::from_seed(seed);
     let link = swarm::drawn_link(&mut random);
-    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+    let mut cluster = Cluster::new(Options { link, ..Options::calm(seed) });
+    let coordinators = Rc::clone(&cluster.coordinators);
     let layout: Layout = Rc::new(RefCell::new(BTreeMap::from([(0, 0)])));
-    let cluster = Rc::new(RefCell::new(Cluster::new(1000)));
-    let shards = [0, 1].map(|number| {
+    for number in 0..2 {
         let layout = Rc::clone(&layout);
-        simulation.add_host("shard", move |boot| {
+        cluster.add_server(move |boot| {
             let backup = RefCell::new(Recorder::new());
             let layout = Rc::clone(&layout);
             shard_node(boot, &[TabletRange::whole(TABLE)], &backup, |mut shard| {
@@ -178,28 +176,18 @@ fn run(seed: u64) -> usize {
                 }
                 Part { shard, number, layout }
             })
-        })
-    });
-    let coordinator = {
-        let cluster = Rc::clone(&cluster);
-        simulation.add_host("coordinator", move |boot| {
-            let (number, cluster) = (0, Rc::clone(&cluster));
-            let time: Rc<dyn Fn() -> u64> = Rc::new(|| 0);
-            let service = Coordinator { number, cluster, time };
-            let mut node = Node::new(boot.world, boot.transport, service);
-            node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-            Box::new(node)
-        })
-    };
-    let at = |(number, host)| (MasterId(number), address(simulation.address(host), PORT));
-    cluster.borrow_mut().shards = (1..).zip(shards).map(at).collect();
-    tell(&layout.borrow(), &mut cluster.borrow_mut(), &mut random);
+        });
+    }
+    cluster.add_scripted_coordinator();
+    let shards = (1..).map(MasterId).zip(cluster.addresses(Place::Server)).collect();
+    coordinators.borrow_mut().shards = shards;
+    tell(&layout.borrow(), &mut coordinators.borrow_mut(), &mut random);
     let (found, ended) = (Rc::default(), Rc::new(Cell::new(false)));
-    let to = address(simulation.address(coordinator), PORT);
+    let to = cluster.addresses(Place::Coordinator);
     {
         let (found, ended) = (Rc::clone(&found), Rc::clone(&ended));
-        simulation.add_host("walker", move |mut boot| {
-            let session = Session::new(vec![to], boot.world.random.split());
+        cluster.add_user(move |mut boot| {
+            let session = Session::new(to.clone(), boot.world.random.split());
             let walk = Enumeration::new(TABLE);
             let (found, ended) = (Rc::clone(&found), Rc::clone(&ended));
             let walker = Walker { session, walk, found, ended, calls: BTreeMap::new() };
@@ -208,15 +196,15 @@ fn run(seed: u64) -> usize {
     }
     let mut changes = 0;
     for _ in 0..60_000 {
-        simulation.run_for(Duration::from_millis(2));
+        cluster.simulation.run_for(Duration::from_millis(2));
         if ended.get() {
             break;
         }
         if random.chance(0.2) {
-            change(&layout, &cluster, &mut random);
+            change(&layout, &coordinators, &mut random);
             changes += 1;
         } else if random.chance(0.2) {
-            tell(&layout.borrow(), &mut cluster.borrow_mut(), &mut random);
+            tell(&layout.borrow(), &mut coordinators.borrow_mut(), &mut random);
         }
     }
     assert!(ended.get(), "seed {seed}: the enumeration never ends");

@@ -1,6 +1,7 @@
 //! Coordinators in the simulator, over a simulated store, among servers that obey commands.
 
 mod bounds;
+mod control_plane;
 mod model;
 mod recoveries;
 mod scenarios;
@@ -9,4 +10,3 @@ mod stopped;
 mod tables;
 mod taking_back;
 mod verdicts;
-mod world;

@@ -10,14 +10,16 @@
 //! - replicas are freed only when no tablet remains (the servers check the store);
 //! - after all faults have healed, all unfinished work is done.
 
-use crate::world::{Asker, World, options, stored};
+use crate::control_plane::{ControlPlane, options, stored};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::sim::Faults;
 use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_runtime::Random;
+use thunderhead_testkit::{Place, User as Asker, Weighted};
 use thunderhead_wire::control::{
     CheckLeases, CreateTable, DropTable, Empty, Lease, LeaseOpened, LeasesChecked, Map, MapRequest,
     SplitTablet, TableInfo, of_body, to_body,
@@ -26,7 +28,7 @@ use thunderhead_wire::{KeyHash, Status, TableId, TabletRange};
 
 const USERS: usize = 3;
 const NAMES: u64 = 3;
-const FAULTS: Duration = Duration::from_secs(40);
+const FAULTS_LAST: Duration = Duration::from_secs(40);
 
 /// A user's knowledge of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ impl User {
         opcode: Opcode,
         message: &impl serde::Serialize,
     ) -> Result<T, CallError> {
-        let answer = self.asker.ask(opcode, to_body(message), Duration::from_secs(4)).await;
+        let answer = self.asker.ask_for(Duration::from_secs(4), opcode, to_body(message)).await;
         let mut seen = self.seen.borrow_mut();
         let time = self.asker.tasks.now();
         seen.log.push(format!("{time:?} user {}: {opcode}: {answer:?}", self.number));
@@ -232,16 +234,12 @@ fn whole(table: &TableInfo) {
     }
 }
 
-fn add_user(world: &mut World, number: usize, seen: &Shared, random: &mut Random) {
-    let (seen, coordinators, random) = (Rc::clone(seen), world.addresses(), random.split());
-    world.simulation.add_host(&format!("user {number}"), move |boot| {
+fn add_user(cluster: &mut ControlPlane, number: usize, seen: &Shared, random: &mut Random) {
+    let coordinators: Rc<[SocketAddr]> = cluster.addresses(Place::Coordinator).into();
+    let (seen, random) = (Rc::clone(seen), random.split());
+    cluster.add_user(move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
-        let asker = Asker {
-            tasks: node.tasks().clone(),
-            caller: node.task_caller(),
-            coordinators: Rc::clone(&coordinators),
-            at: Rc::default(),
-        };
+        let asker = Asker::new(&node, coordinators[0], &coordinators);
         let user =
             User { number, asker, seen: Rc::clone(&seen), random: random.clone(), map_version: 0 };
         node.tasks().spawn(user.live());
@@ -249,63 +247,94 @@ fn add_user(world: &mut World, number: usize, seen: &Shared, random: &mut Random
     });
 }
 
+#[derive(Clone, Copy)]
+enum Fault {
+    CrashCoordinator,
+    PauseCoordinator,
+    StopStore,
+    CutOffFromStore,
+    CrashServer,
+    PauseServer,
+    /// A verdict on a live server, which learns it only later.
+    Verdict,
+}
+
+const FAULTS: Weighted<Fault> = Weighted(&[
+    (1, Fault::CrashCoordinator),
+    (1, Fault::PauseCoordinator),
+    (1, Fault::StopStore),
+    (1, Fault::CutOffFromStore),
+    (1, Fault::CrashServer),
+    (1, Fault::PauseServer),
+    (1, Fault::Verdict),
+]);
+
 /// Plans the faults.
-fn plan(world: &mut World, random: &mut Random) {
+fn plan(cluster: &mut ControlPlane, random: &mut Random) {
     let mut at = Duration::from_secs(2);
-    let coordinators: Vec<_> = world.coordinators.clone();
-    let servers = world.servers.clone();
-    while at < FAULTS {
-        let seat = coordinators[random.below(coordinators.len() as u64) as usize].clone();
-        let (server, known) = servers[random.below(servers.len() as u64) as usize].clone();
+    while at < FAULTS_LAST {
+        let coordinator = random.below(cluster.seats.len() as u64) as usize;
+        let server = random.below(cluster.servers.len() as u64) as usize;
         let length = Duration::from_millis(random.within(50..5000));
-        let store = world.store.clone();
-        let simulation = &mut world.simulation;
         let deaf = random.chance(0.5);
-        match random.below(7) {
-            0 => simulation.at(at, move |it| {
-                it.crash(seat.host);
-                it.after(length, move |it| it.start(seat.host));
-            }),
-            1 => simulation.at(at, move |it| it.pause(seat.host, length)),
-            2 => simulation.at(at, move |it| {
-                store.stop();
-                it.after(length / 2, move |_| store.start());
-            }),
-            3 => simulation.at(at, move |it| {
-                let Some(client) = seat.handle.borrow().as_ref().map(|(_, client)| *client) else {
-                    return;
-                };
-                if deaf {
-                    store.deafen(client);
-                } else {
-                    store.cut(client);
-                }
-                it.after(length, move |_| store.mend(client));
-            }),
-            4 => simulation.at(at, move |it| {
-                it.crash(server);
-                it.after(length / 4, move |it| it.start(server));
-            }),
-            5 => simulation.at(at, move |it| it.pause(server, length)),
-            // A verdict on a live server, which learns it only later.
-            _ => simulation.at(at, move |it| {
-                let life = {
-                    let known = known.borrow();
-                    let generation = known.enlisted.as_ref().map(|it| it.generation);
-                    known.known.map(|it| it.server).zip(generation)
-                };
-                if let Some((server, generation)) = life
-                    && let Some((handle, _)) = &*seat.handle.borrow()
-                {
-                    handle.server_failed(server, generation);
-                }
-                it.after(length, move |it| {
-                    it.crash(server);
-                    it.start(server);
-                });
-            }),
-        }
+        let fault = FAULTS.draw(random);
+        plan_fault(cluster, fault, at, length, (coordinator, server, deaf));
         at += Duration::from_millis(random.within(200..4000));
+    }
+}
+
+fn plan_fault(
+    cluster: &mut ControlPlane,
+    fault: Fault,
+    at: Duration,
+    length: Duration,
+    (coordinator, server, deaf): (usize, usize, bool),
+) {
+    let (seat, store) = (cluster.seats[coordinator].clone(), cluster.store.clone());
+    let known = Rc::clone(&cluster.servers[server]);
+    let coordinator = cluster.host(Place::Coordinator(coordinator));
+    let server = cluster.host(server);
+    let simulation = &mut cluster.simulation;
+    match fault {
+        Fault::CrashCoordinator => simulation.at(at, move |it| {
+            it.crash(coordinator);
+            it.after(length, move |it| it.start(coordinator));
+        }),
+        Fault::PauseCoordinator => simulation.at(at, move |it| it.pause(coordinator, length)),
+        Fault::StopStore => simulation.at(at, move |it| {
+            store.stop();
+            it.after(length / 2, move |_| store.start());
+        }),
+        Fault::CutOffFromStore => simulation.at(at, move |it| {
+            let Some(client) = seat.client() else { return };
+            if deaf {
+                store.deafen(client);
+            } else {
+                store.cut(client);
+            }
+            it.after(length, move |_| store.mend(client));
+        }),
+        Fault::CrashServer => simulation.at(at, move |it| {
+            it.crash(server);
+            it.after(length / 4, move |it| it.start(server));
+        }),
+        Fault::PauseServer => simulation.at(at, move |it| it.pause(server, length)),
+        Fault::Verdict => simulation.at(at, move |it| {
+            let generation = {
+                let known = known.borrow();
+                let generation = known.enlisted.as_ref().map(|it| it.generation);
+                known.known.map(|it| it.server).zip(generation)
+            };
+            if let Some((server, generation)) = generation
+                && let Some((handle, _)) = &*seat.handle.borrow()
+            {
+                handle.server_failed(server, generation);
+            }
+            it.after(length, move |it| {
+                it.crash(server);
+                it.start(server);
+            });
+        }),
     }
 }
 
@@ -313,42 +342,40 @@ fn plan(world: &mut World, random: &mut Random) {
 /// failures and of leaders.
 fn run(seed: u64) -> (u64, usize, usize, u64) {
     let mut random = Random::from_seed(seed);
-    let mut world = World::new(seed, 2, 3, &options());
+    let mut cluster = ControlPlane::new(seed, 2, 3, &options());
     let seen = Shared::default();
     for number in 0..USERS {
-        add_user(&mut world, number, &seen, &mut random);
+        add_user(&mut cluster, number, &seen, &mut random);
     }
-    world.rest();
+    cluster.rest();
     let mut faults = Faults::drawn(&mut random);
     faults.delay.1 = faults.delay.1.min(Duration::from_millis(50));
-    world.store.set_faults(faults);
-    plan(&mut world, &mut random);
-    world.simulation.run_until(FAULTS);
+    cluster.store.set_faults(faults);
+    plan(&mut cluster, &mut random);
+    cluster.simulation.run_until(FAULTS_LAST);
     // All faults have healed.
-    world.store.set_faults(Faults::none());
-    world.store.start();
-    for seat in world.coordinators.clone() {
-        if let Some((_, client)) = &*seat.handle.borrow() {
-            world.store.mend(*client);
-        }
+    cluster.store.set_faults(Faults::none());
+    cluster.store.start();
+    for seat in cluster.seats.clone() {
+        seat.client().into_iter().for_each(|client| cluster.store.mend(client));
     }
-    world.simulation.run_for(Duration::from_secs(6));
+    cluster.simulation.run_for(Duration::from_secs(6));
     seen.borrow_mut().stops = true;
-    world.until("users stop", |_| seen.borrow().stopped == USERS);
-    world.until_all_are_there();
-    world.until("a coordinator leads", |world| world.leader().is_some());
-    let is_settled = |world: &World| {
-        let all = |name: &str| stored(&world.store, name);
+    cluster.until("users stop", |_| seen.borrow().stopped == USERS);
+    cluster.until_all_are_there();
+    cluster.until("a coordinator leads", |cluster| cluster.leader().is_some());
+    let is_settled = |cluster: &ControlPlane| {
+        let all = |name: &str| stored(&cluster.store, name);
         let of = |it: &serde_json::Value, what: &str| it[what].as_array().unwrap().clone();
         all("servers").iter().all(|it| of(it, "former").is_empty())
             && all("tables").iter().all(|it| of(it, "tablets").iter().all(|it| it["taken"] == true))
             && all("tables").iter().all(|it| it["dropped"] == false)
-            && world.leader().is_some()
+            && cluster.leader().is_some()
     };
-    world.until(&format!("seed {seed}: all is done"), is_settled);
+    cluster.until(&format!("seed {seed}: all is done"), is_settled);
     // The last master may not know yet that it owns its rebuilt tablets.
-    world.until(&format!("seed {seed}: tablets are where the map says"), all_have_their_tablets);
-    let map = world.handle().map().unwrap();
+    cluster.until(&format!("seed {seed}: tablets are where the map says"), all_have_their_tablets);
+    let map = cluster.handle().map().unwrap();
     let seen = seen.borrow();
     for (name, known) in &seen.known {
         let there = map.tables.iter().find(|table| table.name == *name).map(|table| table.id);
@@ -360,7 +387,7 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
     }
     // Each start of a server gives new masters, and every tablet is where the map says.
     let mut masters = BTreeSet::new();
-    for (_, server) in &world.servers {
+    for server in &cluster.servers {
         let server = server.borrow();
         for master in &server.enlisted.as_ref().unwrap().masters {
             assert!(masters.insert(*master), "seed {seed}: {master} is given out twice");
@@ -369,16 +396,16 @@ fn run(seed: u64) -> (u64, usize, usize, u64) {
     map.tables.iter().for_each(whole);
     let (done, unknown) = (seen.done, seen.unknown);
     let terms = map.version >> 20;
-    (world.simulation.digest(), done, unknown, terms)
+    (cluster.simulation.digest(), done, unknown, terms)
 }
 
 /// Whether every tablet is where the map says.
-fn all_have_their_tablets(world: &World) -> bool {
-    let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
+fn all_have_their_tablets(cluster: &ControlPlane) -> bool {
+    let Some(map) = cluster.leader().and_then(|_| cluster.handle().map()) else { return false };
     let mut tablets =
         map.tables.iter().flat_map(|table| table.tablets.iter().map(move |it| (table.id, it)));
     tablets.all(|(table, tablet)| {
-        world.servers.iter().any(|(_, server)| {
+        cluster.servers.iter().any(|server| {
             let server = server.borrow();
             let masters = server.enlisted.as_ref().map_or(&[][..], |it| &it.masters);
             let has =

@@ -3,9 +3,10 @@
 //! that no master gets a tablet that may still be read elsewhere, and that backups are told before
 //! masters.
 
+use crate::control_plane::{ControlPlane, options, owners, stored};
 use crate::scenarios::{create, held, map, mapped, status};
-use crate::world::{World, options, owners, stored};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
@@ -15,42 +16,42 @@ use thunderhead_wire::{KeyHash, MasterId, SegmentId, ServerId, Status, TabletRan
 
 const MEGABYTES: u64 = 1 << 20;
 
-/// Returns a world with a table on each shard of the first server, and perhaps more.
-fn world(seed: u64, coordinators: usize, servers: usize, table_bytes: u64) -> World {
-    let mut world = World::new(seed, coordinators, servers, &options());
-    world.until_all_are_there();
-    world.common.table_bytes.set(table_bytes);
-    create(&mut world, "t", 2 * servers as u32).unwrap();
-    world
+/// Returns a cluster with a table on each shard of the first server, and perhaps more.
+fn cluster(seed: u64, coordinators: usize, servers: usize, table_bytes: u64) -> ControlPlane {
+    let mut cluster = ControlPlane::new(seed, coordinators, servers, &options());
+    cluster.until_all_are_there();
+    cluster.common.table_bytes.set(table_bytes);
+    create(&mut cluster, "t", 2 * servers as u32).unwrap();
+    cluster
 }
 
-fn id(world: &World, number: usize) -> ServerId {
-    world.servers[number].1.borrow().known.unwrap().server
+fn id(cluster: &ControlPlane, number: usize) -> ServerId {
+    cluster.servers[number].borrow().known.unwrap().server
 }
 
 /// Crashes a server for good, and declares the verdict.
-fn fell(world: &mut World, number: usize) {
-    let (host, server) = world.servers[number].clone();
-    world.simulation.crash(host);
+fn fell(cluster: &mut ControlPlane, number: usize) {
+    let server = Rc::clone(&cluster.servers[number]);
+    cluster.server(number).kill();
     let (server, generation) = {
         let server = server.borrow();
         (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
     };
-    world.servers[number].1.borrow_mut().enlisted = None;
-    world.until("a coordinator leads", |world| world.leader().is_some());
-    assert!(world.handle().server_failed(server, generation));
+    cluster.servers[number].borrow_mut().enlisted = None;
+    cluster.until("a coordinator leads", |cluster| cluster.leader().is_some());
+    assert!(cluster.handle().server_failed(server, generation));
 }
 
-pub(crate) fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
-    world.until("all are somewhere", |world| {
-        let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
+pub(crate) fn until_all_are_somewhere(cluster: &mut ControlPlane, former: &[MasterId]) {
+    cluster.until("all are somewhere", |cluster| {
+        let Some(map) = cluster.leader().and_then(|_| cluster.handle().map()) else { return false };
         let mut tablets = map.tables.iter().flat_map(|table| &table.tablets);
         tablets.all(|it| it.address.is_some() && !former.contains(&it.master))
     });
-    assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
-    world.until("masters know their tablets", |world| {
-        let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
-        let held = held(world);
+    assert!(owners(&cluster.store).iter().all(|it| !former.contains(it)));
+    cluster.until("masters know their tablets", |cluster| {
+        let Some(map) = cluster.leader().and_then(|_| cluster.handle().map()) else { return false };
+        let held = held(cluster);
         mapped(&map).iter().all(|(master, range)| {
             let holds = |it: &TabletRange| {
                 it.table == range.table && it.first <= range.first && range.last <= it.last
@@ -61,9 +62,9 @@ pub(crate) fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
 }
 
 /// Returns all orders to rebuild, each once.
-fn told(world: &World) -> Vec<Recover> {
+fn told(cluster: &ControlPlane) -> Vec<Recover> {
     let mut all: Vec<Recover> = Vec::new();
-    for (_, server) in &world.servers {
+    for server in &cluster.servers {
         for recover in &server.borrow().recovers {
             let same =
                 |it: &Recover| (it.recovery, it.partition) == (recover.recovery, recover.partition);
@@ -77,13 +78,13 @@ fn told(world: &World) -> Vec<Recover> {
 
 #[test]
 fn much_data_is_divided_among_all_masters_and_large_tablets_are_split() {
-    let mut world = world(40, 1, 3, 0);
+    let mut cluster = cluster(40, 1, 3, 0);
     // Two tablets on the crashed server, of 64 and 2 x 64 megabytes.
-    world.common.table_bytes.set(6 * 64 * MEGABYTES);
-    let former = world.masters(0);
-    fell(&mut world, 0);
-    until_all_are_somewhere(&mut world, &former);
-    let told = told(&world);
+    cluster.common.table_bytes.set(6 * 64 * MEGABYTES);
+    let former = cluster.masters(0);
+    fell(&mut cluster, 0);
+    until_all_are_somewhere(&mut cluster, &former);
+    let told = told(&cluster);
     let of = |master| told.iter().filter(move |it| it.crashed == master);
     for master in &former {
         assert_eq!(of(*master).count(), 2, "64 megabytes are two partitions");
@@ -95,9 +96,9 @@ fn much_data_is_divided_among_all_masters_and_large_tablets_are_split() {
     // Every master has some work.
     let all: BTreeSet<_> = told.iter().map(|it| it.master).collect();
     assert_eq!(all.len(), 4);
-    assert_eq!(mapped(&map(&mut world)).len(), 8);
+    assert_eq!(mapped(&map(&mut cluster)).len(), 8);
     // Each segment is read by only one backup.
-    let reads = world.servers.iter().flat_map(|(_, it)| it.borrow().begun.clone());
+    let reads = cluster.servers.iter().flat_map(|it| it.borrow().begun.clone());
     let mut seen = BTreeSet::new();
     for begun in reads {
         for segment in begun.segments {
@@ -109,28 +110,28 @@ fn much_data_is_divided_among_all_masters_and_large_tablets_are_split() {
 
 #[test]
 fn few_masters_rebuild_a_huge_tablet_in_pieces_of_half_a_gigabyte() {
-    let mut world = world(41, 1, 2, 0);
-    world.common.table_bytes.set(4 * 2048 * MEGABYTES);
-    let former = world.masters(0);
-    fell(&mut world, 0);
-    until_all_are_somewhere(&mut world, &former);
-    assert_eq!(told(&world).len(), 8);
-    let now: BTreeSet<_> = mapped(&map(&mut world)).into_iter().map(|it| it.0).collect();
-    assert_eq!(now, world.masters(1).into_iter().collect());
+    let mut cluster = cluster(41, 1, 2, 0);
+    cluster.common.table_bytes.set(4 * 2048 * MEGABYTES);
+    let former = cluster.masters(0);
+    fell(&mut cluster, 0);
+    until_all_are_somewhere(&mut cluster, &former);
+    assert_eq!(told(&cluster).len(), 8);
+    let now: BTreeSet<_> = mapped(&map(&mut cluster)).into_iter().map(|it| it.0).collect();
+    assert_eq!(now, cluster.masters(1).into_iter().collect());
 }
 
 #[test]
 fn a_small_tablet_is_rebuilt_whole_by_its_restarted_server() {
-    let mut world = world(42, 1, 3, 8 * MEGABYTES);
-    world.common.table_bytes.set(6 * 200 * MEGABYTES);
-    let (host, former) = (world.servers[0].0, world.masters(0));
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until_all_are_there();
-    until_all_are_somewhere(&mut world, &former);
-    let told = told(&world);
+    let mut cluster = cluster(42, 1, 3, 8 * MEGABYTES);
+    cluster.common.table_bytes.set(6 * 200 * MEGABYTES);
+    let former = cluster.masters(0);
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    until_all_are_somewhere(&mut cluster, &former);
+    let told = told(&cluster);
     assert_eq!(told.len(), 2, "no more than its own shards can do in time");
-    let own = world.masters(0);
+    let own = cluster.masters(0);
     for recover in told {
         let shard = former.iter().position(|it| *it == recover.crashed).unwrap();
         assert_eq!(recover.master, own[shard]);
@@ -139,35 +140,35 @@ fn a_small_tablet_is_rebuilt_whole_by_its_restarted_server() {
 
 #[test]
 fn a_master_that_crashes_during_a_recovery_owns_none_of_its_part_and_the_others_go_on() {
-    let mut world = world(43, 2, 4, 0);
-    world.common.table_bytes.set(8 * 256 * MEGABYTES);
-    world.servers[2].1.borrow_mut().recovers_by_itself = false;
-    let (former, slow) = (world.masters(0), world.masters(2));
-    fell(&mut world, 0);
-    world.until("the slow master has begun", |world| {
-        !world.servers[2].1.borrow().recovers.is_empty()
+    let mut cluster = cluster(43, 2, 4, 0);
+    cluster.common.table_bytes.set(8 * 256 * MEGABYTES);
+    cluster.servers[2].borrow_mut().recovers_by_itself = false;
+    let (former, slow) = (cluster.masters(0), cluster.masters(2));
+    fell(&mut cluster, 0);
+    cluster.until("the slow master has begun", |cluster| {
+        !cluster.servers[2].borrow().recovers.is_empty()
     });
-    let left = |world: &World| {
-        let map = world.handle().map().unwrap();
+    let left = |cluster: &ControlPlane| {
+        let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().filter(|it| it.address.is_none()).count()
     };
-    world.simulation.run_for(Duration::from_secs(3));
-    let begun = told(&world);
+    cluster.simulation.run_for(Duration::from_secs(3));
+    let begun = told(&cluster);
     let is_slow = |it: &&Recover| slow.contains(&it.master);
     let waiting: usize = begun.iter().filter(is_slow).map(|it| it.tablets.len()).sum();
     assert!(waiting > 0 && waiting < begun.len());
-    assert_eq!(left(&world), waiting, "all other parts are their masters'");
-    let seen = status(&mut world).recoveries;
+    assert_eq!(left(&cluster), waiting, "all other parts are their masters'");
+    let seen = status(&mut cluster).recoveries;
     assert!(seen.iter().all(|it| it.stage == "rebuilding" && it.partitions_left < it.partitions));
     assert!(
         seen.iter().all(|it| it.masters.iter().all(|by| slow.contains(by)) && it.bytes == 2000)
     );
     let numbers: BTreeSet<u64> = begun.iter().map(|it| it.recovery).collect();
-    fell(&mut world, 2);
+    fell(&mut cluster, 2);
     let gone = [former.clone(), slow].concat();
-    until_all_are_somewhere(&mut world, &gone);
+    until_all_are_somewhere(&mut cluster, &gone);
     let again: Vec<_> =
-        told(&world).into_iter().filter(|it| !numbers.contains(&it.recovery)).collect();
+        told(&cluster).into_iter().filter(|it| !numbers.contains(&it.recovery)).collect();
     // From the first log it gets the unfinished tablets, from its own log the others.
     let of_first: usize =
         again.iter().filter(|it| former.contains(&it.crashed)).map(|it| it.tablets.len()).sum();
@@ -179,18 +180,18 @@ fn a_master_that_crashes_during_a_recovery_owns_none_of_its_part_and_the_others_
 fn the_next_leader_finishes_a_recovery_whenever_the_leader_crashes() {
     let mut lasted = BTreeSet::new();
     for step in 0..40 {
-        let mut world = world(100 + step, 2, 3, 6 * 64 * MEGABYTES);
-        let former = world.masters(0);
-        fell(&mut world, 0);
+        let mut cluster = cluster(100 + step, 2, 3, 6 * 64 * MEGABYTES);
+        let former = cluster.masters(0);
+        fell(&mut cluster, 0);
         let millis = if step < 20 { step * 3 } else { (step - 17) * 25 };
-        world.simulation.run_for(Duration::from_millis(millis));
-        lasted.insert(told(&world).len());
-        world.change_leader();
+        cluster.simulation.run_for(Duration::from_millis(millis));
+        lasted.insert(told(&cluster).len());
+        cluster.change_leader();
         // If not even the verdict was written.
-        assert!(world.handle().server_failed(id(&world, 0), 1));
-        until_all_are_somewhere(&mut world, &former);
-        assert_eq!(held(&world).len(), mapped(&map(&mut world)).len(), "step {step}");
-        for (_, server) in &world.servers[1..] {
+        assert!(cluster.handle().server_failed(id(&cluster, 0), 1));
+        until_all_are_somewhere(&mut cluster, &former);
+        assert_eq!(held(&cluster).len(), mapped(&map(&mut cluster)).len(), "step {step}");
+        for server in &cluster.servers[1..] {
             let server = server.borrow();
             let mut numbers = server.begun.iter().map(|it| (it.crashed, it.recovery));
             assert!(numbers.all(|(_, number)| number > 0));
@@ -203,14 +204,14 @@ fn the_next_leader_finishes_a_recovery_whenever_the_leader_crashes() {
 fn a_recovery_does_not_wait_for_backups_that_are_down_and_only_shortly_for_silent_ones() {
     // The log of the first server is on the first and the second server.
     let time = |seed, silent: bool| {
-        let mut world = world(seed, 1, 4, 0);
-        world.servers[2].1.borrow_mut().backup_is_deaf = silent;
-        let former = world.masters(0);
-        let begun = world.simulation.now();
-        fell(&mut world, 0);
-        world.until("a master is told", |world| !told(world).is_empty());
-        let took = world.simulation.now() - begun;
-        until_all_are_somewhere(&mut world, &former);
+        let mut cluster = cluster(seed, 1, 4, 0);
+        cluster.servers[2].borrow_mut().backup_is_deaf = silent;
+        let former = cluster.masters(0);
+        let begun = cluster.simulation.now();
+        fell(&mut cluster, 0);
+        cluster.until("a master is told", |cluster| !told(cluster).is_empty());
+        let took = cluster.simulation.now() - begun;
+        until_all_are_somewhere(&mut cluster, &former);
         took
     };
     assert!(time(44, false) < Duration::from_millis(100));
@@ -220,55 +221,54 @@ fn a_recovery_does_not_wait_for_backups_that_are_down_and_only_shortly_for_silen
 
 #[test]
 fn missing_segments_are_named_and_used_as_soon_as_their_backup_restarts() {
-    let mut world = world(46, 2, 3, 0);
-    let former = [world.masters(0), world.masters(1)].concat();
+    let mut cluster = cluster(46, 2, 3, 0);
+    let former = [cluster.masters(0), cluster.masters(1)].concat();
     // Both servers with the first server's log. The third one has a replica of the second one's
     // log.
-    let first = world.masters(0);
-    fell(&mut world, 0);
-    fell(&mut world, 1);
-    world.simulation.run_for(Duration::from_secs(4));
-    let seen = status(&mut world).recoveries;
+    let first = cluster.masters(0);
+    fell(&mut cluster, 0);
+    fell(&mut cluster, 1);
+    cluster.simulation.run_for(Duration::from_secs(4));
+    let seen = status(&mut cluster).recoveries;
     assert_eq!(seen.iter().map(|it| it.crashed).collect::<Vec<_>>(), first);
-    let silent: BTreeSet<_> = [id(&world, 0), id(&world, 1)].into();
+    let silent: BTreeSet<_> = [id(&cluster, 0), id(&cluster, 1)].into();
     let silent = silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     for it in &seen {
         let trouble = it.trouble.as_deref().unwrap();
         assert!(trouble.contains(&format!("no answer came from {silent}")), "{trouble}");
         assert_eq!(it.stage, "waiting");
     }
-    world.change_leader();
-    world.simulation.run_for(Duration::from_secs(20));
+    cluster.change_leader();
+    cluster.simulation.run_for(Duration::from_secs(20));
     // At the restart at once, however long the pause had grown.
-    let (host, _) = world.servers[1];
-    world.simulation.start(host);
-    world.until_all_are_there_but(&[0]);
-    let came = world.simulation.now();
-    until_all_are_somewhere(&mut world, &former);
-    let took = world.simulation.now() - came;
+    cluster.server(1).restart();
+    cluster.until_all_are_there_but(&[0]);
+    let came = cluster.simulation.now();
+    until_all_are_somewhere(&mut cluster, &former);
+    let took = cluster.simulation.now() - came;
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
 fn no_owner_is_written_before_reads_have_ended() {
     for (seed, changes) in [(47, false), (48, true)] {
-        let mut world = world(seed, 2, 2, 0);
-        let former = world.masters(0);
-        let begun = world.simulation.now();
-        world.servers[1].1.borrow_mut().recovers_by_itself = !changes;
-        fell(&mut world, 0);
+        let mut cluster = cluster(seed, 2, 2, 0);
+        let former = cluster.masters(0);
+        let begun = cluster.simulation.now();
+        cluster.servers[1].borrow_mut().recovers_by_itself = !changes;
+        fell(&mut cluster, 0);
         if changes {
             // One leader assigns the parts. The next leader, which did not see that, gets the
             // report.
-            world.until("the parts are assigned", |world| told(world).len() == 2);
-            world.store.stop();
-            let old = world.coordinators[world.leader().unwrap()].host;
-            world.simulation.crash(old);
-            world.servers[1].1.borrow_mut().recovers_by_itself = true;
-            world.store.start();
+            cluster.until("the parts are assigned", |cluster| told(cluster).len() == 2);
+            cluster.store.stop();
+            let old = cluster.leader().unwrap();
+            cluster.coordinator(old).kill();
+            cluster.servers[1].borrow_mut().recovers_by_itself = true;
+            cluster.store.start();
         }
-        until_all_are_somewhere(&mut world, &former);
-        let took = world.simulation.now() - begun;
+        until_all_are_somewhere(&mut cluster, &former);
+        let took = cluster.simulation.now() - begun;
         assert!(took >= Duration::from_millis(525), "{took:?}");
         assert!(changes || took < Duration::from_millis(650), "{took:?}");
     }
@@ -276,58 +276,58 @@ fn no_owner_is_written_before_reads_have_ended() {
 
 #[test]
 fn torn_replicas_of_heads_are_used_only_if_no_other_of_their_length_remains() {
-    let mut world = world(49, 1, 3, 0);
-    let (host, former) = (world.servers[0].0, world.masters(0));
+    let mut cluster = cluster(49, 1, 3, 0);
+    let former = cluster.masters(0);
     let digest = Some(vec![SegmentId(1), SegmentId(2)]);
     let torn = Head { digest, torn: Some("cut short".into()), ..Head::default() };
     let heads = [(former[0], Ok(torn)), (former[1], Err(Status::NotFound))];
-    world.servers[0].1.borrow_mut().heads.extend(heads);
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until_all_are_there();
-    until_all_are_somewhere(&mut world, &former);
-    for recover in told(&world) {
+    cluster.servers[0].borrow_mut().heads.extend(heads);
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    until_all_are_somewhere(&mut cluster, &former);
+    for recover in told(&cluster) {
         let at: Vec<_> = recover.segments[0].at.iter().map(|it| it.0).collect();
-        assert_eq!(at, [id(&world, 1)]);
+        assert_eq!(at, [id(&cluster, 1)]);
         assert_eq!(recover.segments[1].at.len(), 2);
     }
     // A torn replica is better than none.
-    let torn = world.servers[0].1.borrow().heads[&former[0]].clone();
-    let former = world.masters(1);
+    let torn = cluster.servers[0].borrow().heads[&former[0]].clone();
+    let former = cluster.masters(1);
     for number in [1, 2] {
         let heads = former.iter().map(|it| (*it, torn.clone()));
-        world.servers[number].1.borrow_mut().heads.extend(heads);
+        cluster.servers[number].borrow_mut().heads.extend(heads);
     }
-    fell(&mut world, 1);
-    until_all_are_somewhere(&mut world, &former);
+    fell(&mut cluster, 1);
+    until_all_are_somewhere(&mut cluster, &former);
 }
 
 #[test]
 fn a_busy_master_is_asked_for_a_while_and_then_another_one() {
-    let mut world = world(50, 1, 3, 0);
-    let former = world.masters(0);
-    let busy = world.masters(1);
-    world.servers[1].1.borrow_mut().refuses = Some(Status::Busy);
-    fell(&mut world, 0);
-    until_all_are_somewhere(&mut world, &former);
-    assert!(told(&world).iter().all(|it| !busy.contains(&it.master)));
+    let mut cluster = cluster(50, 1, 3, 0);
+    let former = cluster.masters(0);
+    let busy = cluster.masters(1);
+    cluster.servers[1].borrow_mut().refuses = Some(Status::Busy);
+    fell(&mut cluster, 0);
+    until_all_are_somewhere(&mut cluster, &former);
+    assert!(told(&cluster).iter().all(|it| !busy.contains(&it.master)));
 }
 
 #[test]
 fn a_recovery_waits_for_a_master_that_still_works_on_an_earlier_round() {
-    let mut world = world(67, 1, 3, 0);
-    let former = world.masters(0);
+    let mut cluster = cluster(67, 1, 3, 0);
+    let former = cluster.masters(0);
     for number in [1, 2] {
-        world.servers[number].1.borrow_mut().refuses = Some(Status::InProgress);
+        cluster.servers[number].borrow_mut().refuses = Some(Status::InProgress);
     }
-    fell(&mut world, 0);
-    world.simulation.run_for(Duration::from_secs(12));
-    assert!(status(&mut world).recoveries.iter().all(|it| it.trouble.is_none()));
+    fell(&mut cluster, 0);
+    cluster.simulation.run_for(Duration::from_secs(12));
+    assert!(status(&mut cluster).recoveries.iter().all(|it| it.trouble.is_none()));
     for number in [1, 2] {
-        world.servers[number].1.borrow_mut().refuses = None;
+        cluster.servers[number].borrow_mut().refuses = None;
     }
-    until_all_are_somewhere(&mut world, &former);
-    assert!(told(&world).iter().all(|it| it.recovery <= 2), "each at the first attempt");
+    until_all_are_somewhere(&mut cluster, &former);
+    assert!(told(&cluster).iter().all(|it| it.recovery <= 2), "each at the first attempt");
 }
 
 /// The leader crashes when it has written one of a part's two tables. The next leader assigns the
@@ -337,33 +337,33 @@ fn a_recovery_waits_for_a_master_that_still_works_on_an_earlier_round() {
 fn a_part_that_is_half_written_when_the_leader_crashes_is_finished() {
     let mut halves = 0;
     for seed in 120..130 {
-        let mut world = world(seed, 2, 2, 0);
-        create(&mut world, "u", 4).unwrap();
-        let former = world.masters(0);
-        fell(&mut world, 0);
-        let written = |world: &World| -> Vec<usize> {
+        let mut cluster = cluster(seed, 2, 2, 0);
+        create(&mut cluster, "u", 4).unwrap();
+        let former = cluster.masters(0);
+        fell(&mut cluster, 0);
+        let written = |cluster: &ControlPlane| -> Vec<usize> {
             let is_left = |it: &serde_json::Value| former.contains(&MasterId(it.as_u64().unwrap()));
             let left = |table: &serde_json::Value| {
                 let tablets = table["tablets"].as_array().unwrap();
                 tablets.iter().filter(|it| is_left(&it["master"])).count()
             };
-            stored(&world.store, "tables").iter().map(left).collect()
+            stored(&cluster.store, "tables").iter().map(left).collect()
         };
-        while written(&world).iter().all(|left| *left == 2) {
-            world.simulation.run_for(Duration::from_micros(20));
+        while written(&cluster).iter().all(|left| *left == 2) {
+            cluster.simulation.run_for(Duration::from_micros(20));
         }
-        world.store.stop();
-        let left = written(&world);
+        cluster.store.stop();
+        let left = written(&cluster);
         halves += usize::from(left.iter().any(|it| *it > 0) && left[0] != left[1]);
-        let old = world.coordinators[world.leader().unwrap()].host;
-        world.simulation.crash(old);
-        world.store.start();
-        assert!(world.servers[1].1.borrow().freed.is_empty());
-        until_all_are_somewhere(&mut world, &former);
-        assert_eq!(held(&world).len(), mapped(&map(&mut world)).len(), "seed {seed}");
-        assert!(world.servers[1].1.borrow().telling.is_empty());
-        world.until("replicas are freed", |world| {
-            let server = world.servers[1].1.borrow();
+        let old = cluster.leader().unwrap();
+        cluster.coordinator(old).kill();
+        cluster.store.start();
+        assert!(cluster.servers[1].borrow().freed.is_empty());
+        until_all_are_somewhere(&mut cluster, &former);
+        assert_eq!(held(&cluster).len(), mapped(&map(&mut cluster)).len(), "seed {seed}");
+        assert!(cluster.servers[1].borrow().telling.is_empty());
+        cluster.until("replicas are freed", |cluster| {
+            let server = cluster.servers[1].borrow();
             former.iter().all(|it| server.freed.contains(it))
         });
     }
@@ -373,36 +373,36 @@ fn a_part_that_is_half_written_when_the_leader_crashes_is_finished() {
 #[test]
 fn a_recovery_goes_on_without_a_backup_that_crashes_before_it_reads() {
     for seed in 51..61 {
-        let mut world = world(seed, 1, 4, 8 * 64 * MEGABYTES);
-        let former = world.masters(0);
-        let (host, server) = world.servers[1].clone();
+        let mut cluster = cluster(seed, 1, 4, 8 * 64 * MEGABYTES);
+        let former = cluster.masters(0);
+        let server = Rc::clone(&cluster.servers[1]);
         // One of the two backups with the log restarts at once. The other one belongs to the
         // crashed server.
-        fell(&mut world, 0);
-        world.simulation.run_for(Duration::from_millis((seed - 51) * 4));
-        world.simulation.crash(host);
-        world.simulation.run_for(Duration::from_millis(30));
+        fell(&mut cluster, 0);
+        cluster.simulation.run_for(Duration::from_millis((seed - 51) * 4));
+        cluster.server(1).kill();
+        cluster.simulation.run_for(Duration::from_millis(30));
         server.borrow_mut().enlisted = None;
-        world.simulation.start(host);
-        world.until_all_are_there_but(&[0]);
-        until_all_are_somewhere(&mut world, &former);
+        cluster.server(1).restart();
+        cluster.until_all_are_there_but(&[0]);
+        until_all_are_somewhere(&mut cluster, &former);
     }
 }
 
 #[test]
 fn a_backup_that_restarts_during_a_recovery_is_told_again() {
-    let mut world = world(66, 1, 4, 8 * 64 * MEGABYTES);
-    for (_, server) in &world.servers {
+    let mut cluster = cluster(66, 1, 4, 8 * 64 * MEGABYTES);
+    for server in &cluster.servers {
         server.borrow_mut().recovers_by_itself = false;
     }
-    fell(&mut world, 0);
-    world.until("all are told", |world| told(world).len() == 4);
-    let numbers: BTreeSet<u64> = told(&world).iter().map(|it| it.recovery).collect();
-    let (host, server) = world.servers[1].clone();
+    fell(&mut cluster, 0);
+    cluster.until("all are told", |cluster| told(cluster).len() == 4);
+    let numbers: BTreeSet<u64> = told(&cluster).iter().map(|it| it.recovery).collect();
+    let server = Rc::clone(&cluster.servers[1]);
     server.borrow_mut().begun.clear();
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until("it is told again", |_| {
+    cluster.server(1).kill();
+    cluster.server(1).restart();
+    cluster.until("it is told again", |_| {
         let server = server.borrow();
         numbers.iter().all(|number| server.begun.iter().any(|it| it.recovery == *number))
     });
@@ -411,24 +411,24 @@ fn a_backup_that_restarts_during_a_recovery_is_told_again() {
 /// The generation has lost its memory, and with it the end of a head.
 #[test]
 fn a_round_ends_if_a_backup_restarts_without_a_replica_that_the_survey_found() {
-    let mut world = world(67, 1, 4, 8 * 64 * MEGABYTES);
-    for (_, server) in &world.servers {
+    let mut cluster = cluster(67, 1, 4, 8 * 64 * MEGABYTES);
+    for server in &cluster.servers {
         server.borrow_mut().recovers_by_itself = false;
     }
-    let former = world.masters(0);
-    fell(&mut world, 0);
-    world.until("all are told", |world| told(world).len() == 4);
-    let last = told(&world).iter().map(|it| it.recovery).max().unwrap();
-    let (host, server) = world.servers[1].clone();
+    let former = cluster.masters(0);
+    fell(&mut cluster, 0);
+    cluster.until("all are told", |cluster| told(cluster).len() == 4);
+    let last = told(&cluster).iter().map(|it| it.recovery).max().unwrap();
+    let server = Rc::clone(&cluster.servers[1]);
     server.borrow_mut().begun.clear();
-    world.simulation.crash(host);
+    cluster.server(1).kill();
     for master in &former {
         let mut server = server.borrow_mut();
         let replicas = server.replicas.get_mut(master).unwrap();
         replicas.iter_mut().filter(|it| !it.closed).for_each(|it| it.length -= 1);
     }
-    world.simulation.start(host);
-    world.until("other rounds begin", |_| {
+    cluster.server(1).restart();
+    cluster.until("other rounds begin", |_| {
         let server = server.borrow();
         former.iter().all(|master| server.begun.iter().any(|it| it.crashed == *master))
     });
@@ -439,52 +439,52 @@ fn a_round_ends_if_a_backup_restarts_without_a_replica_that_the_survey_found() {
 #[test]
 fn a_backup_that_refuses_to_read_is_named_and_replaced_if_another_one_can_read() {
     for (seed, others) in [(68, false), (69, true)] {
-        let mut world = world(seed, 1, 3, 0);
-        let former = world.masters(0);
-        let at_first = world.servers[0].0;
-        world.servers[1].1.borrow_mut().does_not_read = Some(Status::Malformed);
+        let mut cluster = cluster(seed, 1, 3, 0);
+        let former = cluster.masters(0);
+        cluster.servers[1].borrow_mut().does_not_read = Some(Status::Malformed);
         if others {
             // The other backup with the log restarts.
-            world.simulation.crash(at_first);
-            world.simulation.start(at_first);
-            world.until_all_are_there();
-            until_all_are_somewhere(&mut world, &former);
+            cluster.server(0).kill();
+            cluster.server(0).restart();
+            cluster.until_all_are_there();
+            until_all_are_somewhere(&mut cluster, &former);
             continue;
         }
-        fell(&mut world, 0);
-        world.simulation.run_for(Duration::from_secs(5));
-        let name = id(&world, 1).to_string();
-        for it in status(&mut world).recoveries {
+        fell(&mut cluster, 0);
+        cluster.simulation.run_for(Duration::from_secs(5));
+        let name = id(&cluster, 1).to_string();
+        for it in status(&mut cluster).recoveries {
             assert_eq!(it.stage, "waiting");
             assert!(it.trouble.as_ref().is_some_and(|it| it.contains(&name)), "{:?}", it.trouble);
         }
-        assert!(told(&world).is_empty());
-        world.servers[1].1.borrow_mut().does_not_read = None;
-        until_all_are_somewhere(&mut world, &former);
+        assert!(told(&cluster).is_empty());
+        cluster.servers[1].borrow_mut().does_not_read = None;
+        until_all_are_somewhere(&mut cluster, &former);
     }
 }
 
 #[test]
 fn a_master_that_never_finishes_does_not_block_another_masters_part_for_ever() {
-    let mut world = world(39, 2, 4, 0);
-    world.common.table_bytes.set(8 * 256 * MEGABYTES);
+    let mut cluster = cluster(39, 2, 4, 0);
+    cluster.common.table_bytes.set(8 * 256 * MEGABYTES);
     for number in [2, 3] {
-        world.servers[number].1.borrow_mut().recovers_by_itself = false;
+        cluster.servers[number].borrow_mut().recovers_by_itself = false;
     }
-    let (former, stuck) = (world.masters(0), world.masters(3));
-    fell(&mut world, 0);
+    let (former, stuck) = (cluster.masters(0), cluster.masters(3));
+    fell(&mut cluster, 0);
     for number in [2, 3] {
-        world.until("it has begun", |world| !world.servers[number].1.borrow().recovers.is_empty());
+        cluster
+            .until("it has begun", |cluster| !cluster.servers[number].borrow().recovers.is_empty());
     }
-    world.simulation.run_for(Duration::from_secs(3));
-    fell(&mut world, 2);
-    let begun = world.simulation.now();
-    world.until("the first master is finished", |world| {
-        owners(&world.store).iter().all(|it| !former.contains(it))
+    cluster.simulation.run_for(Duration::from_secs(3));
+    fell(&mut cluster, 2);
+    let begun = cluster.simulation.now();
+    cluster.until("the first master is finished", |cluster| {
+        owners(&cluster.store).iter().all(|it| !former.contains(it))
     });
-    let took = world.simulation.now() - begun;
+    let took = cluster.simulation.now() - begun;
     assert!(took > Duration::from_secs(29) && took < Duration::from_secs(34), "{took:?}");
-    let seen = told(&world);
+    let seen = told(&cluster);
     let of_first: Vec<_> = seen.iter().filter(|it| former.contains(&it.crashed)).collect();
     let newest = of_first.iter().map(|it| it.recovery).max().unwrap();
     let last = of_first.iter().filter(|it| it.recovery == newest);
@@ -497,16 +497,16 @@ fn a_master_that_never_finishes_does_not_block_another_masters_part_for_ever() {
 fn a_leader_that_did_not_assign_the_parts_waits_as_long() {
     let mut soonest = Duration::MAX;
     for seed in 70..90 {
-        let mut world = world(seed, 2, 2, 0);
-        let former = world.masters(0);
-        world.servers[1].1.borrow_mut().recovers_by_itself = true;
-        fell(&mut world, 0);
-        world.until("the parts are assigned", |world| told(world).len() == 2);
-        let begun = world.simulation.now();
-        world.servers[1].1.borrow_mut().backup_is_deaf = true;
-        world.handle().resign();
-        until_all_are_somewhere(&mut world, &former);
-        let took = world.simulation.now() - begun;
+        let mut cluster = cluster(seed, 2, 2, 0);
+        let former = cluster.masters(0);
+        cluster.servers[1].borrow_mut().recovers_by_itself = true;
+        fell(&mut cluster, 0);
+        cluster.until("the parts are assigned", |cluster| told(cluster).len() == 2);
+        let begun = cluster.simulation.now();
+        cluster.servers[1].borrow_mut().backup_is_deaf = true;
+        cluster.handle().resign();
+        until_all_are_somewhere(&mut cluster, &former);
+        let took = cluster.simulation.now() - begun;
         assert!(took >= Duration::from_millis(520), "{took:?}");
         soonest = soonest.min(took);
     }
@@ -517,15 +517,15 @@ fn a_leader_that_did_not_assign_the_parts_waits_as_long() {
 /// master, and an incomplete one.
 #[test]
 fn a_report_counts_if_it_was_requested_or_is_written_already() {
-    let mut world = world(62, 2, 2, 0);
-    world.common.table_bytes.set(4 * 64 * MEGABYTES);
-    for (_, server) in &world.servers {
+    let mut cluster = cluster(62, 2, 2, 0);
+    cluster.common.table_bytes.set(4 * 64 * MEGABYTES);
+    for server in &cluster.servers {
         server.borrow_mut().recovers_by_itself = false;
     }
-    fell(&mut world, 0);
-    world.until("both are told", |world| told(world).len() == 4);
-    let first = told(&world).into_iter().find(|it| it.partition == 0).unwrap();
-    let second = told(&world)
+    fell(&mut cluster, 0);
+    cluster.until("both are told", |cluster| told(cluster).len() == 4);
+    let first = told(&cluster).into_iter().find(|it| it.partition == 0).unwrap();
+    let second = told(&cluster)
         .into_iter()
         .find(|it| it.recovery == first.recovery && it.partition == 1)
         .unwrap();
@@ -541,8 +541,8 @@ fn a_report_counts_if_it_was_requested_or_is_written_already() {
         outcome: Ok(taken),
     };
     let good = report(&first, taken(&first));
-    let say = |world: &mut World, message: &Recovered| {
-        world.ask::<Owned>(Opcode::Recovered, message).map(|it| it.not_yours)
+    let say = |cluster: &mut ControlPlane, message: &Recovered| {
+        cluster.ask::<Owned>(Opcode::Recovered, message).map(|it| it.not_yours)
     };
     let bad = [
         Recovered { recovery: first.recovery + 100, ..good.clone() },
@@ -553,91 +553,91 @@ fn a_report_counts_if_it_was_requested_or_is_written_already() {
         // A report that was not requested.
         report(&first, taken(&second)),
     ];
-    let mut before = owners(&world.store);
+    let mut before = owners(&cluster.store);
     for message in &bad {
-        assert_eq!(say(&mut world, message), Err(Status::BadRange), "{message:?}");
+        assert_eq!(say(&mut cluster, message), Err(Status::BadRange), "{message:?}");
     }
-    assert_eq!(owners(&world.store), before);
-    assert_eq!(say(&mut world, &good), Ok(vec![]));
-    before = owners(&world.store);
+    assert_eq!(owners(&cluster.store), before);
+    assert_eq!(say(&mut cluster, &good), Ok(vec![]));
+    before = owners(&cluster.store);
     assert!(before.contains(&first.master));
-    assert_eq!(say(&mut world, &good), Ok(vec![]), "a repetition");
-    world.change_leader();
-    assert_eq!(say(&mut world, &good), Ok(vec![]), "a repetition to another leader");
+    assert_eq!(say(&mut cluster, &good), Ok(vec![]), "a repetition");
+    cluster.change_leader();
+    assert_eq!(say(&mut cluster, &good), Ok(vec![]), "a repetition to another leader");
     // The remainder was assigned again, under another number: a report with the old number is void.
-    world.until("the remainder is assigned again", |world| told(world).len() > 4);
-    assert_eq!(say(&mut world, &report(&second, taken(&second))), Err(Status::BadRange));
+    cluster.until("the remainder is assigned again", |cluster| told(cluster).len() > 4);
+    assert_eq!(say(&mut cluster, &report(&second, taken(&second))), Err(Status::BadRange));
     // A report with tablets that it owns already keeps these, and the answer names the others.
     let both = [taken(&first), taken(&second)].concat();
     let others: Vec<_> = second.tablets.iter().map(|it| it.range).collect();
-    assert_eq!(say(&mut world, &report(&first, both)), Ok(others));
+    assert_eq!(say(&mut cluster, &report(&first, both)), Ok(others));
 }
 
 #[test]
 fn a_table_that_is_split_or_dropped_during_a_recovery_does_no_harm() {
     for (seed, drops) in [(63, false), (64, true)] {
-        let mut world = world(seed, 2, 3, 0);
-        create(&mut world, "u", 6).unwrap();
-        world.common.table_bytes.set(6 * 64 * MEGABYTES);
-        let former = world.masters(0);
-        fell(&mut world, 0);
-        world.simulation.run_for(Duration::from_millis(40));
+        let mut cluster = cluster(seed, 2, 3, 0);
+        create(&mut cluster, "u", 6).unwrap();
+        cluster.common.table_bytes.set(6 * 64 * MEGABYTES);
+        let former = cluster.masters(0);
+        fell(&mut cluster, 0);
+        cluster.simulation.run_for(Duration::from_millis(40));
         for at in 1..64 {
             let split = SplitTablet { table: "t".into(), at: KeyHash(at << 58) };
-            world.ask::<TableInfo>(Opcode::SplitTablet, &split).unwrap();
+            cluster.ask::<TableInfo>(Opcode::SplitTablet, &split).unwrap();
         }
         if drops {
             let message = DropTable::named("u");
-            world.ask::<Empty>(Opcode::DropTable, &message).unwrap();
+            cluster.ask::<Empty>(Opcode::DropTable, &message).unwrap();
         }
-        until_all_are_somewhere(&mut world, &former);
-        let tables: BTreeSet<_> = map(&mut world).tables.iter().map(|it| it.id).collect();
-        assert!(held(&world).iter().all(|(_, range)| tables.contains(&range.table)));
-        assert_eq!(stored(&world.store, "tables").len(), if drops { 1 } else { 2 });
+        until_all_are_somewhere(&mut cluster, &former);
+        let tables: BTreeSet<_> = map(&mut cluster).tables.iter().map(|it| it.id).collect();
+        assert!(held(&cluster).iter().all(|(_, range)| tables.contains(&range.table)));
+        assert_eq!(stored(&cluster.store, "tables").len(), if drops { 1 } else { 2 });
     }
 }
 
 #[test]
 fn masters_with_room_rebuild_and_the_status_says_if_none_has_room() {
-    let mut world = world(65, 1, 4, 0);
-    world.common.table_bytes.set(8 * 64 * MEGABYTES);
-    let (former, small) = (world.masters(0), [world.masters(1), world.masters(3)].concat());
+    let mut cluster = cluster(65, 1, 4, 0);
+    cluster.common.table_bytes.set(8 * 64 * MEGABYTES);
+    let (former, small) = (cluster.masters(0), [cluster.masters(1), cluster.masters(3)].concat());
     for (number, megabytes) in [(1, 10), (2, 1000), (3, 10)] {
-        let mut server = world.servers[number].1.borrow_mut();
+        let mut server = cluster.servers[number].borrow_mut();
         (server.memory_bytes, server.recovers_by_itself) = (megabytes * MEGABYTES, false);
     }
-    fell(&mut world, 0);
-    world.until("all are told", |world| told(world).len() == 4);
-    assert!(told(&world).iter().all(|it| !small.contains(&it.master)));
-    assert!(status(&mut world).recoveries.iter().all(|it| it.trouble.is_none()));
-    fell(&mut world, 2);
+    fell(&mut cluster, 0);
+    cluster.until("all are told", |cluster| told(cluster).len() == 4);
+    assert!(told(&cluster).iter().all(|it| !small.contains(&it.master)));
+    assert!(status(&mut cluster).recoveries.iter().all(|it| it.trouble.is_none()));
+    fell(&mut cluster, 2);
     for number in [1, 3] {
-        world.servers[number].1.borrow_mut().recovers_by_itself = true;
+        cluster.servers[number].borrow_mut().recovers_by_itself = true;
     }
-    let seen = |world: &World| world.handle().recoveries().unwrap();
-    world.until("the status says so", |world| {
-        seen(world).iter().any(|it| it.trouble.as_ref().is_some_and(|it| it.contains("room")))
+    let seen = |cluster: &ControlPlane| cluster.handle().recoveries().unwrap();
+    cluster.until("the status says so", |cluster| {
+        seen(cluster).iter().any(|it| it.trouble.as_ref().is_some_and(|it| it.contains("room")))
     });
-    until_all_are_somewhere(&mut world, &former);
+    until_all_are_somewhere(&mut cluster, &former);
 }
 
 #[test]
 fn a_recovery_counts_the_room_that_others_are_about_to_take() {
     const BYTES: u64 = 16 * 64 * MEGABYTES;
     const ROOM: u64 = 40 * MEGABYTES;
-    let mut world = world(66, 1, 8, 0);
-    world.common.table_bytes.set(BYTES);
-    let small = [world.masters(1), world.masters(3)].concat();
+    let mut cluster = cluster(66, 1, 8, 0);
+    cluster.common.table_bytes.set(BYTES);
+    let small = [cluster.masters(1), cluster.masters(3)].concat();
     for (number, room) in [(1, ROOM), (3, ROOM), (5, 30 * ROOM), (7, 30 * ROOM)] {
-        world.servers[number].1.borrow_mut().memory_bytes = room;
+        cluster.servers[number].borrow_mut().memory_bytes = room;
     }
     // Masters begin no part, so none of them counts its future data.
-    for (_, server) in &world.servers {
+    for server in &cluster.servers {
         server.borrow_mut().refuses = Some(Status::Busy);
     }
-    [0, 2, 4, 6].into_iter().for_each(|number| fell(&mut world, number));
-    let given = |world: &World| -> Vec<Vec<(MasterId, u64)>> {
-        let servers = stored(&world.store, "servers");
+    [0, 2, 4, 6].into_iter().for_each(|number| fell(&mut cluster, number));
+    let given = |cluster: &ControlPlane| -> Vec<Vec<(MasterId, u64)>> {
+        let servers = stored(&cluster.store, "servers");
         let formers = servers.iter().flat_map(|it| it["former"].as_array().unwrap());
         let parts = |former: &serde_json::Value| {
             let parts = former["parts"].as_array().cloned().unwrap_or_default();
@@ -652,11 +652,11 @@ fn a_recovery_counts_the_room_that_others_are_about_to_take() {
         };
         formers.map(parts).collect()
     };
-    world.until("all parts are assigned", |world| {
-        let given = given(world);
+    cluster.until("all parts are assigned", |cluster| {
+        let given = given(cluster);
         given.len() == 8 && given.iter().all(|parts| !parts.is_empty())
     });
-    let given = given(&world).concat();
+    let given = given(&cluster).concat();
     for master in small {
         let bytes: u64 = given.iter().filter(|it| it.0 == master).map(|it| it.1).sum();
         assert!(bytes <= ROOM, "{master} is to rebuild {bytes} bytes: {given:?}");

@@ -1,6 +1,6 @@
 //! Single events in a calm simulation.
 
-use crate::world::{World, options, owners, settings, stored};
+use crate::control_plane::{ControlPlane, options, owners, settings, stored};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,42 +16,46 @@ use thunderhead_wire::{
     ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
 };
 
-pub(crate) fn create(world: &mut World, name: &str, span: u32) -> Result<TableInfo, Status> {
+pub(crate) fn create(
+    cluster: &mut ControlPlane,
+    name: &str,
+    span: u32,
+) -> Result<TableInfo, Status> {
     let message = CreateTable { name: name.into(), server_span: span };
-    world.ask(Opcode::CreateTable, &message)
+    cluster.ask(Opcode::CreateTable, &message)
 }
 
-pub(crate) fn drop_table(world: &mut World, name: &str) -> Result<Empty, Status> {
-    world.ask(Opcode::DropTable, &DropTable::named(name))
+pub(crate) fn drop_table(cluster: &mut ControlPlane, name: &str) -> Result<Empty, Status> {
+    cluster.ask(Opcode::DropTable, &DropTable::named(name))
 }
 
-pub(crate) fn map(world: &mut World) -> Map {
-    world.ask(Opcode::Map, &MapRequest::default()).unwrap()
+pub(crate) fn map(cluster: &mut ControlPlane) -> Map {
+    cluster.ask(Opcode::Map, &MapRequest::default()).unwrap()
 }
 
-pub(crate) fn status(world: &mut World) -> ClusterStatus {
-    world.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
+pub(crate) fn status(cluster: &mut ControlPlane) -> ClusterStatus {
+    cluster.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
 }
 
-fn open(world: &mut World) -> LeaseOpened {
-    world.ask(Opcode::OpenLease, &Empty {}).unwrap()
+fn open(cluster: &mut ControlPlane) -> LeaseOpened {
+    cluster.ask(Opcode::OpenLease, &Empty {}).unwrap()
 }
 
-fn ended(world: &mut World, leases: &[u64]) -> Vec<u64> {
+fn ended(cluster: &mut ControlPlane, leases: &[u64]) -> Vec<u64> {
     let message = CheckLeases { leases: leases.to_vec() };
-    world.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
+    cluster.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
 }
 
 /// Returns how many former masters the store remembers.
-pub(crate) fn formers(world: &World) -> usize {
-    let servers = stored(&world.store, "servers");
+pub(crate) fn formers(cluster: &ControlPlane) -> usize {
+    let servers = stored(&cluster.store, "servers");
     servers.iter().map(|it| it["former"].as_array().unwrap().len()).sum()
 }
 
 /// Returns the tablets of each master, by the commands to it.
-pub(crate) fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
+pub(crate) fn held(cluster: &ControlPlane) -> BTreeSet<(MasterId, TabletRange)> {
     let mut held = BTreeSet::new();
-    for (_, server) in &world.servers {
+    for server in &cluster.servers {
         let server = server.borrow();
         let Some(enlisted) = &server.enlisted else { continue };
         for (master, tablets) in &server.tablets {
@@ -82,11 +86,11 @@ fn servers_of(table: &TableInfo) -> BTreeSet<std::net::IpAddr> {
 #[test]
 fn tablets_go_to_shards_with_room_even_if_full_ones_do_not_report_it() {
     for hides in [false, true] {
-        let mut world = World::new(1, 1, 3, &options());
-        world.until_all_are_there();
-        let before = create(&mut world, "before", 3).unwrap();
+        let mut cluster = ControlPlane::new(1, 1, 3, &options());
+        cluster.until_all_are_there();
+        let before = create(&mut cluster, "before", 3).unwrap();
         let full = before.tablets[0].address.unwrap().ip();
-        for (_, server) in &world.servers {
+        for server in &cluster.servers {
             let mut server = server.borrow_mut();
             let id = server.known.unwrap().server;
             let own = server.list.servers.iter().find(|it| it.server == id);
@@ -95,103 +99,103 @@ fn tablets_go_to_shards_with_room_even_if_full_ones_do_not_report_it() {
             server.hides_its_room = hides;
         }
         for number in 0..6 {
-            let table = create(&mut world, &format!("t{number}"), 1).unwrap();
+            let table = create(&mut cluster, &format!("t{number}"), 1).unwrap();
             let servers = servers_of(&table);
             assert_eq!(servers.len(), 1, "it is served: {table:?}");
             assert!(!servers.contains(&full));
         }
         // All of them are full now: no table is made that no master could serve.
-        for (_, server) in &world.servers {
+        for server in &cluster.servers {
             (server.borrow_mut().is_full, server.borrow_mut().hides_its_room) = (true, false);
         }
-        assert_eq!(create(&mut world, "more", 2), Err(Status::NoSpace));
-        assert_eq!(map(&mut world).tables.len(), 7);
+        assert_eq!(create(&mut cluster, "more", 2), Err(Status::NoSpace));
+        assert_eq!(map(&mut cluster).tables.len(), 7);
         // One gets room again.
-        world.servers[1].1.borrow_mut().is_full = false;
-        assert_eq!(servers_of(&create(&mut world, "more", 2).unwrap()).len(), 1);
+        cluster.servers[1].borrow_mut().is_full = false;
+        assert_eq!(servers_of(&create(&mut cluster, "more", 2).unwrap()).len(), 1);
     }
 }
 
 #[test]
 fn tables_come_are_found_and_go() {
-    let mut world = World::new(1, 1, 2, &options());
-    world.until_all_are_there();
-    let table = create(&mut world, "users", 3).unwrap();
+    let mut cluster = ControlPlane::new(1, 1, 2, &options());
+    cluster.until_all_are_there();
+    let table = create(&mut cluster, "users", 3).unwrap();
     assert_eq!(table.tablets.len(), 3);
     assert!(table.tablets.iter().all(|tablet| tablet.address.is_some()));
     let servers: BTreeSet<_> = table.tablets.iter().map(|it| it.address.unwrap().ip()).collect();
     assert_eq!(servers.len(), 2);
-    let all = map(&mut world);
+    let all = map(&mut cluster);
     assert_eq!(all.tables, std::slice::from_ref(&table));
-    assert_eq!(held(&world), mapped(&all));
-    assert_eq!(create(&mut world, "users", 1), Err(Status::TableExists));
+    assert_eq!(held(&cluster), mapped(&all));
+    assert_eq!(create(&mut cluster, "users", 1), Err(Status::TableExists));
     let message = MapRequest { table: Some("users".into()), ..MapRequest::default() };
     assert_eq!(
-        world.ask::<Map>(Opcode::Map, &message).unwrap().tables,
+        cluster.ask::<Map>(Opcode::Map, &message).unwrap().tables,
         std::slice::from_ref(&table)
     );
     let message = MapRequest { table: Some("others".into()), ..MapRequest::default() };
-    assert_eq!(world.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
-    assert_eq!(drop_table(&mut world, "users"), Ok(Empty {}));
-    assert_eq!(drop_table(&mut world, "users"), Err(Status::NoSuchTable));
-    assert!(held(&world).is_empty());
-    assert!(stored(&world.store, "tables").is_empty(), "its record is deleted");
-    let later = map(&mut world);
+    assert_eq!(cluster.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
+    assert_eq!(drop_table(&mut cluster, "users"), Ok(Empty {}));
+    assert_eq!(drop_table(&mut cluster, "users"), Err(Status::NoSuchTable));
+    assert!(held(&cluster).is_empty());
+    assert!(stored(&cluster.store, "tables").is_empty(), "its record is deleted");
+    let later = map(&mut cluster);
     assert!(later.version > all.version && later.tables.is_empty());
-    let again = create(&mut world, "users", 1).unwrap();
+    let again = create(&mut cluster, "users", 1).unwrap();
     assert!(again.id > table.id);
 }
 
 #[test]
 fn a_delayed_drop_deletes_no_later_table_of_the_same_name() {
-    let mut world = World::new(1, 1, 2, &options());
-    world.until_all_are_there();
-    let former = create(&mut world, "t", 1).unwrap();
-    assert_eq!(drop_table(&mut world, "t"), Ok(Empty {}));
-    let table = create(&mut world, "t", 1).unwrap();
-    let drop_id = |world: &mut World, id| {
+    let mut cluster = ControlPlane::new(1, 1, 2, &options());
+    cluster.until_all_are_there();
+    let former = create(&mut cluster, "t", 1).unwrap();
+    assert_eq!(drop_table(&mut cluster, "t"), Ok(Empty {}));
+    let table = create(&mut cluster, "t", 1).unwrap();
+    let drop_id = |cluster: &mut ControlPlane, id| {
         let message = DropTable { name: "t".into(), id: Some(id) };
-        world.ask::<Empty>(Opcode::DropTable, &message)
+        cluster.ask::<Empty>(Opcode::DropTable, &message)
     };
-    assert_eq!(drop_id(&mut world, former.id), Err(Status::NoSuchTable));
-    assert_eq!(map(&mut world).tables, std::slice::from_ref(&table));
-    assert_eq!(drop_id(&mut world, table.id), Ok(Empty {}));
-    assert!(map(&mut world).tables.is_empty());
+    assert_eq!(drop_id(&mut cluster, former.id), Err(Status::NoSuchTable));
+    assert_eq!(map(&mut cluster).tables, std::slice::from_ref(&table));
+    assert_eq!(drop_id(&mut cluster, table.id), Ok(Empty {}));
+    assert!(map(&mut cluster).tables.is_empty());
 }
 
 #[test]
 fn only_the_coordinator_knows_that_a_table_is_split() {
-    let mut world = World::new(2, 2, 1, &options());
-    world.until_all_are_there();
-    let table = create(&mut world, "t", 1).unwrap();
+    let mut cluster = ControlPlane::new(2, 2, 1, &options());
+    cluster.until_all_are_there();
+    let table = create(&mut cluster, "t", 1).unwrap();
     let split = |at| SplitTablet { table: "t".into(), at: KeyHash(at) };
-    let two: TableInfo = world.ask(Opcode::SplitTablet, &split(1 << 63)).unwrap();
+    let two: TableInfo = cluster.ask(Opcode::SplitTablet, &split(1 << 63)).unwrap();
     assert_eq!(two.tablets.len(), 2);
-    assert_eq!(world.ask(Opcode::SplitTablet, &split(1 << 63)), Ok(two.clone()));
-    assert_eq!(world.ask::<TableInfo>(Opcode::SplitTablet, &split(0)), Err(Status::BadRange));
-    world.change_leader();
-    assert_eq!(map(&mut world).tables, [two]);
+    assert_eq!(cluster.ask(Opcode::SplitTablet, &split(1 << 63)), Ok(two.clone()));
+    assert_eq!(cluster.ask::<TableInfo>(Opcode::SplitTablet, &split(0)), Err(Status::BadRange));
+    cluster.change_leader();
+    assert_eq!(map(&mut cluster).tables, [two]);
     // The shard has one tablet still, and drops both with it.
-    assert_eq!(held(&world).len(), 1);
-    drop_table(&mut world, "t").unwrap();
-    assert!(held(&world).is_empty());
+    assert_eq!(held(&cluster).len(), 1);
+    drop_table(&mut cluster, "t").unwrap();
+    assert!(held(&cluster).is_empty());
     let migrate = MigrateTablet { table: "t".into(), first: KeyHash::MIN, to: MasterId(1) };
-    let refused = world.ask::<TableInfo>(Opcode::MigrateTablet, &migrate);
+    let refused = cluster.ask::<TableInfo>(Opcode::MigrateTablet, &migrate);
     assert_eq!((refused, table.tablets.len()), (Err(Status::NoSuchTable), 1));
 }
 
 #[test]
 fn ids_are_never_used_twice_by_any_leader() {
-    let mut world = World::new(3, 2, 1, &options());
-    world.until_all_are_there();
+    let mut cluster = ControlPlane::new(3, 2, 1, &options());
+    cluster.until_all_are_there();
     let (mut tables, mut leases, mut masters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut servers = BTreeSet::new();
     let (mut list, mut all) = (0, 0);
     for round in 0..4 {
         for _ in 0..3 {
-            assert!(tables.insert(create(&mut world, "t", 2).unwrap().id));
-            assert!(leases.insert(open(&mut world).lease));
-            drop_table(&mut world, "t").unwrap();
+            assert!(tables.insert(create(&mut cluster, "t", 2).unwrap().id));
+            assert!(leases.insert(open(&mut cluster).lease));
+            drop_table(&mut cluster, "t").unwrap();
             let nonce = round * 1000 + tables.len() as u64;
             let message = Register {
                 known: None,
@@ -201,71 +205,70 @@ fn ids_are_never_used_twice_by_any_leader() {
                 newest_format: Format::NEWEST,
                 followed: Followed::default(),
             };
-            let registered: Registered = world.ask(Opcode::Register, &message).unwrap();
+            let registered: Registered = cluster.ask(Opcode::Register, &message).unwrap();
             assert!(servers.insert(registered.server));
-            let again: Registered = world.ask(Opcode::Register, &message).unwrap();
+            let again: Registered = cluster.ask(Opcode::Register, &message).unwrap();
             assert_eq!(again, registered, "a nonce gets one id");
         }
-        let new = world.masters(0);
+        let new = cluster.masters(0);
         assert!(new.into_iter().all(|master| masters.insert(master)));
         let versions = (
-            world.ask::<ServerList>(Opcode::ServerList, &Empty {}).unwrap().version,
-            map(&mut world).version,
+            cluster.ask::<ServerList>(Opcode::ServerList, &Empty {}).unwrap().version,
+            map(&mut cluster).version,
         );
         assert!(versions.0 > list && versions.1 > all, "versions only grow");
         (list, all) = versions;
-        let host = world.servers[0].0;
-        world.simulation.crash(host);
-        world.simulation.start(host);
-        world.change_leader();
-        world.until_all_are_there();
+        cluster.server(0).kill();
+        cluster.server(0).restart();
+        cluster.change_leader();
+        cluster.until_all_are_there();
     }
     let leases: Vec<u64> = leases.into_iter().collect();
-    assert!(ended(&mut world, &leases).is_empty(), "all are open");
+    assert!(ended(&mut cluster, &leases).is_empty(), "all are open");
 }
 
 #[test]
 fn the_next_leader_finishes_all_unfinished_work() {
-    let mut world = World::new(4, 2, 2, &options());
-    world.until_all_are_there();
-    world.servers[0].1.borrow_mut().is_deaf = true;
+    let mut cluster = ControlPlane::new(4, 2, 2, &options());
+    cluster.until_all_are_there();
+    cluster.servers[0].borrow_mut().is_deaf = true;
     // The answer comes although one shard does not know yet; its tablet has no address yet.
-    assert_eq!(create(&mut world, "t", 2), Err(Status::InProgress));
+    assert_eq!(create(&mut cluster, "t", 2), Err(Status::InProgress));
     let addresses =
         |table: &TableInfo| table.tablets.iter().filter(|it| it.address.is_some()).count();
-    assert_eq!(addresses(&map(&mut world).tables[0]), 1);
-    world.change_leader();
-    world.servers[0].1.borrow_mut().is_deaf = false;
-    world.until("it is taken", |world| {
-        world.handle().map().is_some_and(|map| addresses(&map.tables[0]) == 2)
+    assert_eq!(addresses(&map(&mut cluster).tables[0]), 1);
+    cluster.change_leader();
+    cluster.servers[0].borrow_mut().is_deaf = false;
+    cluster.until("it is taken", |cluster| {
+        cluster.handle().map().is_some_and(|map| addresses(&map.tables[0]) == 2)
     });
-    assert_eq!(held(&world), mapped(&map(&mut world)));
+    assert_eq!(held(&cluster), mapped(&map(&mut cluster)));
     // The same with a dropped table.
-    world.servers[1].1.borrow_mut().is_deaf = true;
-    drop_table(&mut world, "t").unwrap();
-    assert!(map(&mut world).tables.is_empty());
-    assert_eq!(stored(&world.store, "tables").len(), 1);
-    world.change_leader();
-    world.servers[1].1.borrow_mut().is_deaf = false;
-    world.until("it is dropped", |world| held(world).is_empty());
-    world.until("the record is deleted", |world| stored(&world.store, "tables").is_empty());
+    cluster.servers[1].borrow_mut().is_deaf = true;
+    drop_table(&mut cluster, "t").unwrap();
+    assert!(map(&mut cluster).tables.is_empty());
+    assert_eq!(stored(&cluster.store, "tables").len(), 1);
+    cluster.change_leader();
+    cluster.servers[1].borrow_mut().is_deaf = false;
+    cluster.until("it is dropped", |cluster| held(cluster).is_empty());
+    cluster.until("the record is deleted", |cluster| stored(&cluster.store, "tables").is_empty());
 }
 
 #[test]
 fn a_restarted_server_recovers_its_tablets() {
-    let mut world = World::new(5, 2, 2, &options());
-    world.until_all_are_there();
-    create(&mut world, "t", 4).unwrap();
-    world
+    let mut cluster = ControlPlane::new(5, 2, 2, &options());
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 4).unwrap();
+    cluster
         .ask::<TableInfo>(Opcode::SplitTablet, &SplitTablet { table: "t".into(), at: KeyHash(9) })
         .unwrap();
-    let (host, former) = (world.servers[0].0, world.masters(0));
+    let former = cluster.masters(0);
     let message = RaiseEpoch { master: former[0], segment: SegmentId(3), epoch: Epoch(2) };
-    assert_eq!(world.ask(Opcode::RaiseEpoch, &message), Ok(Empty {}));
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until_all_are_there();
-    let gone = map(&mut world);
+    assert_eq!(cluster.ask(Opcode::RaiseEpoch, &message), Ok(Empty {}));
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    let gone = map(&mut cluster);
     let nowhere: Vec<_> = gone.tables[0]
         .tablets
         .iter()
@@ -273,27 +276,29 @@ fn a_restarted_server_recovers_its_tablets() {
         .map(|it| it.master)
         .collect();
     assert!(!nowhere.is_empty() && nowhere.iter().all(|it| former.contains(it)));
-    world.until("all are somewhere", |world| {
-        let map = world.handle().map().unwrap();
+    cluster.until("all are somewhere", |cluster| {
+        let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some())
     });
     // By the shard with the same number in the server.
-    let now = world.masters(0);
-    let recovers = world.servers[0].1.borrow().recovers.clone();
+    let now = cluster.masters(0);
+    let recovers = cluster.servers[0].borrow().recovers.clone();
     assert_eq!(recovers.len(), 2);
     for recover in &recovers {
         let shard = former.iter().position(|it| *it == recover.crashed).unwrap();
         assert_eq!(recover.master, now[shard]);
         assert!(recover.tablets.iter().all(|it| it.since == SegmentId::NONE));
     }
-    world.until("all are freed", |world| {
-        world.servers.iter().all(|(_, it)| former.iter().all(|old| it.borrow().freed.contains(old)))
+    cluster.until("all are freed", |cluster| {
+        cluster.servers.iter().all(|it| former.iter().all(|old| it.borrow().freed.contains(old)))
     });
-    world.until("it is forgotten", |world| {
-        stored(&world.store, "servers").iter().all(|it| it["former"].as_array().unwrap().is_empty())
+    cluster.until("it is forgotten", |cluster| {
+        stored(&cluster.store, "servers")
+            .iter()
+            .all(|it| it["former"].as_array().unwrap().is_empty())
     });
-    assert_eq!(world.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
-    let since: Vec<_> = stored(&world.store, "tables")[0]["tablets"]
+    assert_eq!(cluster.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
+    let since: Vec<_> = stored(&cluster.store, "tables")[0]["tablets"]
         .as_array()
         .unwrap()
         .iter()
@@ -301,32 +306,33 @@ fn a_restarted_server_recovers_its_tablets() {
         .collect();
     assert_eq!(since.iter().filter(|it| **it == 7).count(), nowhere.len());
     // All servers got the list.
-    let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
-    world.until("it is told", |world| world.servers.iter().all(|(_, it)| it.borrow().list == list));
+    let list: ServerList = cluster.ask(Opcode::ServerList, &Empty {}).unwrap();
+    cluster
+        .until("it is told", |cluster| cluster.servers.iter().all(|it| it.borrow().list == list));
     assert_eq!(list.servers.iter().map(|it| it.generation).max(), Some(2));
 }
 
 #[test]
 fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
-    let mut world = World::new(6, 2, 3, &options());
-    world.until_all_are_there();
-    let table = create(&mut world, "t", 6).unwrap();
-    let (host, former) = (world.servers[0].0, world.masters(0));
-    let server = world.servers[0].1.borrow().known.unwrap().server;
-    world.simulation.pause(host, Duration::from_secs(20));
-    assert!(world.handle().server_failed(server, 1));
-    world.until("all are somewhere else", |world| {
-        let map = world.handle().map().unwrap();
+    let mut cluster = ControlPlane::new(6, 2, 3, &options());
+    cluster.until_all_are_there();
+    let table = create(&mut cluster, "t", 6).unwrap();
+    let former = cluster.masters(0);
+    let server = cluster.servers[0].borrow().known.unwrap().server;
+    cluster.server(0).pause(Duration::from_secs(20));
+    assert!(cluster.handle().server_failed(server, 1));
+    cluster.until("all are somewhere else", |cluster| {
+        let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
     });
-    let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
+    let list: ServerList = cluster.ask(Opcode::ServerList, &Empty {}).unwrap();
     for info in &list.servers {
         let state = if info.server == server { ServerState::Down } else { ServerState::Up };
         assert_eq!(info.state, state);
     }
     // It cannot free its replicas, and no other work waits for that.
-    world.until("they are forgotten", |world| formers(world) == 0);
-    world.change_leader();
+    cluster.until("they are forgotten", |cluster| formers(cluster) == 0);
+    cluster.change_leader();
     // Reports of a crashed master do not count.
     let by = former[0];
     let ranges = table.tablets.iter().map(|it| TabletRange {
@@ -343,9 +349,9 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
         by,
         outcome: Ok(taken.clone()),
     };
-    assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
-    let by = world.masters(1)[0];
-    let its_own = mapped(&map(&mut world));
+    assert_eq!(cluster.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
+    let by = cluster.masters(1)[0];
+    let its_own = mapped(&map(&mut cluster));
     let taken = taken.into_iter().filter(|it| !its_own.contains(&(by, it.range))).collect();
     let other = Recovered {
         keeps: false,
@@ -355,83 +361,84 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
         by,
         outcome: Ok(taken),
     };
-    assert_eq!(world.ask::<Empty>(Opcode::Recovered, &other), Err(Status::BadRange));
-    assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
+    assert_eq!(cluster.ask::<Empty>(Opcode::Recovered, &other), Err(Status::BadRange));
+    assert!(owners(&cluster.store).iter().all(|it| !former.contains(it)));
     // A verdict on a former generation has no effect.
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until_all_are_there();
-    assert!(world.handle().server_failed(server, 1));
-    world.until("it is freed there", |world| {
-        former.iter().all(|old| world.servers[0].1.borrow().freed.contains(old))
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    assert!(cluster.handle().server_failed(server, 1));
+    cluster.until("it is freed there", |cluster| {
+        former.iter().all(|old| cluster.servers[0].borrow().freed.contains(old))
     });
-    let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
+    let list: ServerList = cluster.ask(Opcode::ServerList, &Empty {}).unwrap();
     assert!(list.servers.iter().all(|it| it.state == ServerState::Up));
 }
 
 #[test]
 fn a_part_goes_to_another_master_if_it_fails_or_its_master_crashes() {
-    let mut world = World::new(7, 2, 2, &options());
-    world.until_all_are_there();
-    create(&mut world, "t", 4).unwrap();
-    for (_, server) in &world.servers {
+    let mut cluster = ControlPlane::new(7, 2, 2, &options());
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 4).unwrap();
+    for server in &cluster.servers {
         server.borrow_mut().trouble = Some("replicas are missing".into());
     }
-    let (host, former) = (world.servers[0].0, world.masters(0));
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until("both servers tried it", |world| {
-        world.servers.iter().all(|(_, it)| !it.borrow().recovers.is_empty())
+    let former = cluster.masters(0);
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until("both servers tried it", |cluster| {
+        cluster.servers.iter().all(|it| !it.borrow().recovers.is_empty())
     });
-    let seen = status(&mut world);
+    let seen = status(&mut cluster);
     assert_eq!(seen.recoveries.len(), 2);
     assert_eq!(seen.recoveries[0].trouble.as_deref(), Some("replicas are missing"));
-    assert!(world.servers.iter().all(|(_, it)| it.borrow().freed.is_empty()));
+    assert!(cluster.servers.iter().all(|it| it.borrow().freed.is_empty()));
     // A master has begun, and crashes; a new leader finds that out.
-    for (_, server) in &world.servers {
+    for server in &cluster.servers {
         let mut server = server.borrow_mut();
         (server.trouble, server.recovers_by_itself) = (None, false);
         server.recovers.clear();
     }
-    world.until("a master has begun", |world| {
-        world.servers.iter().map(|(_, it)| it.borrow().recovers.len()).sum::<usize>() >= 2
+    cluster.until("a master has begun", |cluster| {
+        cluster.servers.iter().map(|it| it.borrow().recovers.len()).sum::<usize>() >= 2
     });
-    world.change_leader();
-    for (host, server) in world.servers.clone() {
-        server.borrow_mut().recovers_by_itself = true;
-        world.simulation.crash(host);
-        world.simulation.start(host);
+    cluster.change_leader();
+    for number in 0..cluster.servers.len() {
+        cluster.servers[number].borrow_mut().recovers_by_itself = true;
+        cluster.server(number).kill();
+        cluster.server(number).restart();
     }
-    world.until_all_are_there();
-    world.until("all are somewhere", |world| {
-        let map = world.handle().map();
+    cluster.until_all_are_there();
+    cluster.until("all are somewhere", |cluster| {
+        let map = cluster.handle().map();
         map.is_some_and(|map| map.tables[0].tablets.iter().all(|it| it.address.is_some()))
     });
-    assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
-    world.until("all is freed", |world| {
-        stored(&world.store, "servers").iter().all(|it| it["former"].as_array().unwrap().is_empty())
+    assert!(owners(&cluster.store).iter().all(|it| !former.contains(it)));
+    cluster.until("all is freed", |cluster| {
+        stored(&cluster.store, "servers")
+            .iter()
+            .all(|it| it["former"].as_array().unwrap().is_empty())
     });
-    assert_eq!(status(&mut world).recoveries, []);
+    assert_eq!(status(&mut cluster).recoveries, []);
 }
 
 #[test]
 fn a_shard_keeps_its_rebuilt_tablets_even_if_another_table_was_dropped_meanwhile() {
-    let mut world = World::new(16, 1, 2, &options());
-    world.until_all_are_there();
+    let mut cluster = ControlPlane::new(16, 1, 2, &options());
+    cluster.until_all_are_there();
     for name in ["kept", "dropped"] {
-        create(&mut world, name, 4).unwrap();
+        create(&mut cluster, name, 4).unwrap();
     }
-    for (_, server) in &world.servers {
+    for server in &cluster.servers {
         server.borrow_mut().recovers_by_itself = false;
     }
-    let host = world.servers[0].0;
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until_all_are_there();
-    world.until("a master has begun", |world| world.servers[0].1.borrow().recovers.len() == 2);
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    cluster.until("a master has begun", |cluster| cluster.servers[0].borrow().recovers.len() == 2);
     let Recover { master, crashed, recovery, partition, tablets, .. } =
-        world.servers[0].1.borrow().recovers[0].clone();
-    let kept = map(&mut world).tables[0].id;
+        cluster.servers[0].borrow().recovers[0].clone();
+    let kept = map(&mut cluster).tables[0].id;
     let of_kept: Vec<_> = tablets.iter().filter(|it| it.range.table == kept).copied().collect();
     assert!(of_kept.len() < tablets.len());
     // A leader writes only one of the tables. Then the other one is dropped, and not all shards
@@ -444,55 +451,54 @@ fn a_shard_keeps_its_rebuilt_tablets_even_if_another_table_was_dropped_meanwhile
         by: master,
         outcome: Ok(taken),
     };
-    world.ask::<Empty>(Opcode::Recovered, &report(of_kept)).unwrap();
-    world.servers[1].1.borrow_mut().is_deaf = true;
-    drop_table(&mut world, "dropped").unwrap();
+    cluster.ask::<Empty>(Opcode::Recovered, &report(of_kept)).unwrap();
+    cluster.servers[1].borrow_mut().is_deaf = true;
+    drop_table(&mut cluster, "dropped").unwrap();
     // The shard still reports all its tablets. It must not be told to drop them.
     let dropped: Vec<_> = tablets.iter().map(|it| it.range).filter(|it| it.table != kept).collect();
-    let answer: Owned = world.ask(Opcode::Recovered, &report(tablets.clone())).unwrap();
+    let answer: Owned = cluster.ask(Opcode::Recovered, &report(tablets.clone())).unwrap();
     assert_eq!(answer.not_yours, dropped);
     let has = tablets.iter().map(|it| it.range).collect();
-    world.servers[0].1.borrow_mut().tablets.insert(master, has);
-    world.until("it drops the tablets of the dropped table", |world| {
-        world.servers[0].1.borrow().tablets[&master].iter().all(|it| it.table == kept)
+    cluster.servers[0].borrow_mut().tablets.insert(master, has);
+    cluster.until("it drops the tablets of the dropped table", |cluster| {
+        cluster.servers[0].borrow().tablets[&master].iter().all(|it| it.table == kept)
     });
 }
 
 #[test]
 fn a_tablet_that_was_not_taken_needs_no_recovery() {
-    let mut world = World::new(8, 1, 2, &options());
-    world.until_all_are_there();
-    let former = world.masters(0);
-    world.servers[0].1.borrow_mut().is_deaf = true;
-    assert_eq!(create(&mut world, "t", 4), Err(Status::InProgress));
-    let host = world.servers[0].0;
-    world.simulation.crash(host);
-    let server = world.servers[0].1.borrow().known.unwrap().server;
-    assert!(world.handle().server_failed(server, 1));
-    world.until("all are somewhere", |world| {
-        let map = world.handle().map().unwrap();
+    let mut cluster = ControlPlane::new(8, 1, 2, &options());
+    cluster.until_all_are_there();
+    let former = cluster.masters(0);
+    cluster.servers[0].borrow_mut().is_deaf = true;
+    assert_eq!(create(&mut cluster, "t", 4), Err(Status::InProgress));
+    cluster.server(0).kill();
+    let server = cluster.servers[0].borrow().known.unwrap().server;
+    assert!(cluster.handle().server_failed(server, 1));
+    cluster.until("all are somewhere", |cluster| {
+        let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
     });
-    assert!(world.servers.iter().all(|(_, it)| it.borrow().recovers.is_empty()));
-    assert_eq!(held(&world), mapped(&map(&mut world)));
+    assert!(cluster.servers.iter().all(|it| it.borrow().recovers.is_empty()));
+    assert_eq!(held(&cluster), mapped(&map(&mut cluster)));
 }
 
 #[test]
 fn without_replicas_the_tablets_of_a_crashed_master_begin_empty() {
     let settings = Settings { replicas: 0, ..settings() };
-    let mut world = World::new(17, 2, 2, &Options { settings, ..options() });
-    world.until_all_are_there();
-    create(&mut world, "t", 4).unwrap();
-    let (host, former) = (world.servers[0].0, world.masters(0));
-    world.simulation.crash(host);
-    world.simulation.start(host);
-    world.until_all_are_there();
-    world.until("all are somewhere", |world| {
-        let map = world.handle().map().unwrap();
+    let mut cluster = ControlPlane::new(17, 2, 2, &Options { settings, ..options() });
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 4).unwrap();
+    let former = cluster.masters(0);
+    cluster.server(0).kill();
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    cluster.until("all are somewhere", |cluster| {
+        let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
     });
-    assert!(world.servers.iter().all(|(_, it)| it.borrow().recovers.is_empty()));
-    assert_eq!(held(&world), mapped(&map(&mut world)));
+    assert!(cluster.servers.iter().all(|it| it.borrow().recovers.is_empty()));
+    assert_eq!(held(&cluster), mapped(&map(&mut cluster)));
 }
 
 /// A server without storage does not keep its identity. Only its address shows that its former
@@ -500,30 +506,30 @@ fn without_replicas_the_tablets_of_a_crashed_master_begin_empty() {
 #[test]
 fn a_server_that_takes_anothers_address_ends_its_generation() {
     let settings = Settings { replicas: 0, ..settings() };
-    let mut world = World::new(18, 1, 2, &Options { settings, ..options() });
-    world.until_all_are_there();
-    create(&mut world, "t", 2).unwrap();
-    let (host, former) = (world.servers[0].0, world.masters(0));
-    world.simulation.crash(host);
+    let mut cluster = ControlPlane::new(18, 1, 2, &Options { settings, ..options() });
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 2).unwrap();
+    let former = cluster.masters(0);
+    cluster.server(0).kill();
     // It registers again.
-    world.servers[0].1.borrow_mut().known = None;
-    world.simulation.start(host);
-    world.until_all_are_there();
-    world.until("all are somewhere", |world| {
-        let map = world.handle().map().unwrap();
+    cluster.servers[0].borrow_mut().known = None;
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    cluster.until("all are somewhere", |cluster| {
+        let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
     });
-    let servers = status(&mut world).servers.servers;
+    let servers = status(&mut cluster).servers.servers;
     let up = servers.iter().filter(|it| it.state == ServerState::Up).count();
     assert_eq!((servers.len(), up), (3, 2));
-    assert_eq!(held(&world), mapped(&map(&mut world)));
+    assert_eq!(held(&cluster), mapped(&map(&mut cluster)));
 }
 
 #[test]
 fn a_generation_begins_once_and_a_former_one_does_not_return() {
-    let mut world = World::new(9, 2, 1, &options());
-    world.until_all_are_there();
-    let known = world.servers[0].1.borrow().known.unwrap();
+    let mut cluster = ControlPlane::new(9, 2, 1, &options());
+    cluster.until_all_are_there();
+    let known = cluster.servers[0].borrow().known.unwrap();
     let enlist = |nonce| Enlist {
         cluster: known.cluster,
         server: known.server,
@@ -539,19 +545,19 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
             place: 0,
         }),
     };
-    let first: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
+    let first: Enlisted = cluster.ask(Opcode::Enlist, &enlist(71)).unwrap();
     assert_eq!((first.generation, first.masters.len()), (2, 1));
-    world.change_leader();
-    let again: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
+    cluster.change_leader();
+    let again: Enlisted = cluster.ask(Opcode::Enlist, &enlist(71)).unwrap();
     assert_eq!((again.generation, again.masters), (2, first.masters));
-    let second: Enlisted = world.ask(Opcode::Enlist, &enlist(72)).unwrap();
+    let second: Enlisted = cluster.ask(Opcode::Enlist, &enlist(72)).unwrap();
     assert_eq!(second.generation, 3);
-    assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(71)), Err(Status::Deposed));
-    assert!(world.handle().server_failed(known.server, 3));
-    world.until("it is down", |world| {
-        world.handle().servers().unwrap().servers[0].state == ServerState::Down
+    assert_eq!(cluster.ask::<Enlisted>(Opcode::Enlist, &enlist(71)), Err(Status::Deposed));
+    assert!(cluster.handle().server_failed(known.server, 3));
+    cluster.until("it is down", |cluster| {
+        cluster.handle().servers().unwrap().servers[0].state == ServerState::Down
     });
-    assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
+    assert_eq!(cluster.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
     let strange = Known { cluster: ClusterId(1), server: known.server };
     let register = |known| Register {
         known: Some(known),
@@ -561,12 +567,12 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         newest_format: Format::NEWEST,
         followed: Followed::default(),
     };
-    let refused = world.ask::<Registered>(Opcode::Register, &register(strange));
+    let refused = cluster.ask::<Registered>(Opcode::Register, &register(strange));
     assert_eq!(refused, Err(Status::WrongCluster));
     let nobody = Known { server: ServerId(77), ..known };
-    let refused = world.ask::<Registered>(Opcode::Register, &register(nobody));
+    let refused = cluster.ask::<Registered>(Opcode::Register, &register(nobody));
     assert_eq!(refused, Err(Status::UnknownServer));
-    let registered: Registered = world.ask(Opcode::Register, &register(known)).unwrap();
+    let registered: Registered = cluster.ask(Opcode::Register, &register(known)).unwrap();
     assert_eq!((registered.server, registered.settings), (known.server, settings()));
     // At the place of a missing storage, a new one begins only on request.
     let placed = |nonce| {
@@ -574,8 +580,8 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         let backup = BackupInfo { address: at, read_bytes_per_second: 0, place: 55 };
         Enlist { shards: vec![at], backup: Some(backup), ..enlist(nonce) }
     };
-    let _: Enlisted = world.ask(Opcode::Enlist, &placed(73)).unwrap();
-    world.change_leader();
+    let _: Enlisted = cluster.ask(Opcode::Enlist, &placed(73)).unwrap();
+    cluster.change_leader();
     let begin = |place, nonce| Register {
         known: None,
         nonce,
@@ -585,11 +591,11 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         followed: Followed::default(),
     };
     for nonce in [2, 3] {
-        let refused: Registered = world.ask(Opcode::Register, &begin(55, nonce)).unwrap();
+        let refused: Registered = cluster.ask(Opcode::Register, &begin(55, nonce)).unwrap();
         assert_eq!((refused.server, refused.is_missing), (known.server, true));
     }
     for place in [0, 56] {
-        let new: Registered = world.ask(Opcode::Register, &begin(place, 4 + place)).unwrap();
+        let new: Registered = cluster.ask(Opcode::Register, &begin(place, 4 + place)).unwrap();
         assert!(new.server != known.server && !new.is_missing);
     }
 }
@@ -597,71 +603,75 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
 #[test]
 fn leases_end_without_renewal_or_when_they_are_closed() {
     let options = Options { lease_ttl: Duration::from_secs(10), ..options() };
-    let mut world = World::new(10, 2, 0, &options);
-    let (kept, silent, closed) = (open(&mut world), open(&mut world), open(&mut world));
+    let mut cluster = ControlPlane::new(10, 2, 0, &options);
+    let (kept, silent, closed) = (open(&mut cluster), open(&mut cluster), open(&mut cluster));
     assert_eq!(kept.ttl_ms, 10_000);
     let all = [kept.lease, silent.lease, closed.lease, 1, u64::MAX];
-    assert_eq!(ended(&mut world, &all), [1, u64::MAX], "these were never opened");
+    assert_eq!(ended(&mut cluster, &all), [1, u64::MAX], "these were never opened");
     let close = Lease { lease: closed.lease };
-    assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
-    assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
-    assert_eq!(world.ask::<Empty>(Opcode::RenewLease, &close), Err(Status::LeaseEnded));
+    assert_eq!(cluster.ask(Opcode::CloseLease, &close), Ok(Empty {}));
+    assert_eq!(cluster.ask(Opcode::CloseLease, &close), Ok(Empty {}));
+    assert_eq!(cluster.ask::<Empty>(Opcode::RenewLease, &close), Err(Status::LeaseEnded));
     let keep = Lease { lease: kept.lease };
     for _ in 0..3 {
-        world.simulation.run_for(Duration::from_secs(4));
-        assert_eq!(world.ask(Opcode::RenewLease, &keep), Ok(Empty {}));
+        cluster.simulation.run_for(Duration::from_secs(4));
+        assert_eq!(cluster.ask(Opcode::RenewLease, &keep), Ok(Empty {}));
     }
-    assert_eq!(ended(&mut world, &all[..3]), [silent.lease, closed.lease]);
-    assert_eq!(stored(&world.store, "leases").len(), 1);
+    assert_eq!(ended(&mut cluster, &all[..3]), [silent.lease, closed.lease]);
+    assert_eq!(stored(&cluster.store, "leases").len(), 1);
     // A new leader gives it its whole time again.
-    world.simulation.run_for(Duration::from_secs(7));
-    world.change_leader();
-    world.simulation.run_for(Duration::from_secs(5));
-    assert_eq!(ended(&mut world, &all[..3]), [silent.lease, closed.lease]);
-    assert_eq!(status(&mut world).leases, 1);
-    world.simulation.run_for(Duration::from_secs(6));
-    assert_eq!(ended(&mut world, &all[..3]), all[..3]);
+    cluster.simulation.run_for(Duration::from_secs(7));
+    cluster.change_leader();
+    cluster.simulation.run_for(Duration::from_secs(5));
+    assert_eq!(ended(&mut cluster, &all[..3]), [silent.lease, closed.lease]);
+    assert_eq!(status(&mut cluster).leases, 1);
+    cluster.simulation.run_for(Duration::from_secs(6));
+    assert_eq!(ended(&mut cluster, &all[..3]), all[..3]);
 }
 
 #[test]
 fn without_its_metastore_a_leader_changes_nothing_and_still_answers_for_the_map() {
     let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
-    let mut world = World::new(11, 2, 1, &options);
-    world.until_all_are_there();
-    create(&mut world, "t", 1).unwrap();
-    world.store.stop();
-    assert_eq!(create(&mut world, "u", 1), Err(Status::MetastoreUnavailable));
-    assert_eq!(map(&mut world).tables.len(), 1);
-    assert!(world.handle().remarks()[0].contains("metastore"));
+    let mut cluster = ControlPlane::new(11, 2, 1, &options);
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 1).unwrap();
+    cluster.store.stop();
+    assert_eq!(create(&mut cluster, "u", 1), Err(Status::MetastoreUnavailable));
+    assert_eq!(map(&mut cluster).tables.len(), 1);
+    assert!(cluster.handle().remarks()[0].contains("metastore"));
     // A request that began before the store returned is done after that.
-    let begun = world.begin(Opcode::CreateTable, &CreateTable { name: "v".into(), server_span: 1 });
-    world.simulation.run_for(Duration::from_secs(1));
-    world.store.start();
-    world.until("it is made", |world| matches!(world.answer(begun), Some(Ok(_))));
-    assert_eq!(map(&mut world).tables.len(), 2);
-    assert_eq!(world.handle().remarks(), [""; 0]);
+    let begun =
+        cluster.begin(Opcode::CreateTable, &CreateTable { name: "v".into(), server_span: 1 });
+    cluster.simulation.run_for(Duration::from_secs(1));
+    cluster.store.start();
+    cluster.until("it is made", |cluster| matches!(cluster.answer(begun), Some(Ok(_))));
+    assert_eq!(map(&mut cluster).tables.len(), 2);
+    assert_eq!(cluster.handle().remarks(), [""; 0]);
 }
 
 #[test]
 fn bad_requests_are_refused_without_any_effect() {
-    let mut world = World::new(12, 1, 1, &options());
-    assert_eq!(create(&mut World::new(13, 1, 0, &options()), "t", 1), Err(Status::NoServers));
-    world.until_all_are_there();
+    let mut cluster = ControlPlane::new(12, 1, 1, &options());
+    assert_eq!(
+        create(&mut ControlPlane::new(13, 1, 0, &options()), "t", 1),
+        Err(Status::NoServers)
+    );
+    cluster.until_all_are_there();
     for opcode in Opcode::ALL.iter().filter(|it| (64..=79).contains(&it.code())) {
         for body in [&b""[..], b"{", b"[]]", b"\xff\xfe", b"null", b"7"] {
-            let refused = world.ask_raw::<Empty>(*opcode, body.to_vec());
+            let refused = cluster.ask_raw::<Empty>(*opcode, body.to_vec());
             assert_eq!(refused, Err(Status::Malformed), "{opcode}");
         }
     }
     let deep = "[".repeat(100_000).into_bytes();
-    assert_eq!(world.ask_raw::<Empty>(Opcode::Map, deep), Err(Status::Malformed));
+    assert_eq!(cluster.ask_raw::<Empty>(Opcode::Map, deep), Err(Status::Malformed));
     let long = "x".repeat(256);
     for name in ["", "a\nb", &long] {
-        assert_eq!(create(&mut world, name, 1), Err(Status::BadName), "{name:?}");
+        assert_eq!(create(&mut cluster, name, 1), Err(Status::BadName), "{name:?}");
     }
-    assert_eq!(create(&mut world, "t", 0), Err(Status::Malformed));
-    assert!(create(&mut world, &long[1..], u32::MAX).is_ok_and(|it| it.tablets.len() == 2));
-    let known = world.servers[0].1.borrow().known.unwrap();
+    assert_eq!(create(&mut cluster, "t", 0), Err(Status::Malformed));
+    assert!(create(&mut cluster, &long[1..], u32::MAX).is_ok_and(|it| it.tablets.len() == 2));
+    let known = cluster.servers[0].borrow().known.unwrap();
     let enlist = Enlist {
         cluster: known.cluster,
         server: known.server,
@@ -689,14 +699,14 @@ fn bad_requests_are_refused_without_any_effect() {
         Enlist { rack: long, ..enlist.clone() },
     ];
     for message in bad {
-        let refused = world.ask::<Enlisted>(Opcode::Enlist, &message);
+        let refused = cluster.ask::<Enlisted>(Opcode::Enlist, &message);
         assert_eq!(refused.map(|it| it.generation), Err(Status::Malformed), "{message:?}");
     }
     let other = Enlist { cluster: ClusterId(1), ..enlist };
-    assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &other), Err(Status::WrongCluster));
-    assert_eq!(drop_table(&mut world, "nothing"), Err(Status::NoSuchTable));
+    assert_eq!(cluster.ask::<Enlisted>(Opcode::Enlist, &other), Err(Status::WrongCluster));
+    assert_eq!(drop_table(&mut cluster, "nothing"), Err(Status::NoSuchTable));
     let message = RaiseEpoch { master: MasterId(99), segment: SegmentId(1), epoch: Epoch(1) };
-    assert_eq!(world.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
+    assert_eq!(cluster.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
     let late = Recovered {
         keeps: false,
         crashed: MasterId(99),
@@ -705,17 +715,17 @@ fn bad_requests_are_refused_without_any_effect() {
         by: MasterId(98),
         outcome: Ok(vec![]),
     };
-    assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
-    assert_eq!(world.ask_raw::<Empty>(Opcode::Read, vec![]), Err(Status::UnknownOpcode));
+    assert_eq!(cluster.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
+    assert_eq!(cluster.ask_raw::<Empty>(Opcode::Read, vec![]), Err(Status::UnknownOpcode));
 }
 
 #[test]
 fn a_cluster_keeps_the_settings_of_its_creation() {
-    let mut world = World::new(14, 1, 0, &options());
-    let made = status(&mut world);
+    let mut cluster = ControlPlane::new(14, 1, 0, &options());
+    let made = status(&mut cluster);
     let other = Options { settings: Settings { replicas: 9, ..settings() }, ..options() };
-    let store = world.store.clone();
-    let truth = world.simulation.truth();
+    let store = cluster.store.clone();
+    let truth = cluster.simulation.truth();
     assert!(truth.get() > 0);
     let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::sync::Arc::new(
         thunderhead_runtime::sim::clock::SimClock::new(truth, thunderhead_runtime::Time(0), 0),
@@ -723,13 +733,12 @@ fn a_cluster_keeps_the_settings_of_its_creation() {
     let second = thunderhead_coordinator::Coordinator::new(Box::new(client), other);
     let handle = second.handle();
     let cell = std::cell::RefCell::new(Some(second));
-    let old = world.coordinators[0].host;
-    world.simulation.add_host("other settings", move |boot| {
+    cluster.simulation.add_host("other settings", move |boot| {
         let coordinator = cell.borrow_mut().take().expect("it is started once");
         Box::new(thunderhead_rpc::Node::new(boot.world, boot.transport, coordinator))
     });
-    world.simulation.crash(old);
-    world.until("the other one leads", |_| handle.leads());
+    cluster.coordinator(0).kill();
+    cluster.until("the other one leads", |_| handle.leads());
     let text = format!(
         "other settings than this coordinator was given, and keeps them: replicas is {}, not 9",
         made.settings.replicas
@@ -737,42 +746,41 @@ fn a_cluster_keeps_the_settings_of_its_creation() {
     assert!(handle.remarks()[0].ends_with(&text), "{:?}", handle.remarks());
     assert_eq!(made.settings, settings());
     handle.resign();
-    world.simulation.start(old);
-    world.until("the first one leads", |world| world.leader().is_some());
-    assert_eq!(status(&mut world).cluster, made.cluster);
-    assert_eq!(status(&mut world).settings, settings());
+    cluster.coordinator(0).restart();
+    cluster.until("the first one leads", |cluster| cluster.leader().is_some());
+    assert_eq!(status(&mut cluster).cluster, made.cluster);
+    assert_eq!(status(&mut cluster).settings, settings());
 }
 
 #[test]
 fn idle_processes_have_few_turns() {
-    let mut world = World::new(15, 2, 3, &options());
-    world.until_all_are_there();
-    create(&mut world, "t", 4).unwrap();
-    open(&mut world);
-    world.rest();
-    world.simulation.run_for(Duration::from_secs(5));
-    let before = world.simulation.turns();
+    let mut cluster = ControlPlane::new(15, 2, 3, &options());
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 4).unwrap();
+    open(&mut cluster);
+    cluster.rest();
+    cluster.simulation.run_for(Duration::from_secs(5));
+    let before = cluster.simulation.turns();
     let seconds = 60;
-    world.simulation.run_for(Duration::from_secs(seconds));
+    cluster.simulation.run_for(Duration::from_secs(seconds));
     // Two coordinators, three servers and a user, and connections between them.
-    let turns = world.simulation.turns() - before;
+    let turns = cluster.simulation.turns() - before;
     assert!(turns / seconds < 30, "{} turns a second", turns / seconds);
 }
 
 #[test]
 fn a_coordinator_that_stood_still_leads_again_at_once() {
-    let mut world = World::new(19, 1, 1, &options());
-    world.until_all_are_there();
-    create(&mut world, "t", 1).unwrap();
+    let mut cluster = ControlPlane::new(19, 1, 1, &options());
+    cluster.until_all_are_there();
+    create(&mut cluster, "t", 1).unwrap();
     // Just longer than the lease, and much longer: with and without renewals in flight.
     for pause in [1_800, 2_100, 2_600, 10_000].map(Duration::from_millis) {
-        let host = world.coordinators[0].host;
-        world.simulation.pause(host, pause);
-        world.simulation.run_for(pause);
-        let woken = world.simulation.now();
-        world.until("it leads again", |world| world.leader().is_some());
-        let after = world.simulation.now() - woken;
+        cluster.coordinator(0).pause(pause);
+        cluster.simulation.run_for(pause);
+        let woken = cluster.simulation.now();
+        cluster.until("it leads again", |cluster| cluster.leader().is_some());
+        let after = cluster.simulation.now() - woken;
         assert!(after < Duration::from_millis(100), "{after:?} after a pause of {pause:?}");
     }
-    assert_eq!(map(&mut world).tables.len(), 1);
+    assert_eq!(map(&mut cluster).tables.len(), 1);
 }

@@ -1,22 +1,27 @@
 //! A leader that is stopped between a reading of the clock and the decision by that reading.
 
+use crate::control_plane::{ControlPlane, options};
 use crate::scenarios::{create, drop_table, map};
-use crate::world::{World, options};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Node, Opcode};
+use thunderhead_testkit::Place;
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{CreateTable, MapRequest, to_body};
 
 /// Returns the answers of one coordinator, leading or not: a host asks it repeatedly. While the
 /// coordinator's answers are decisions, the next question follows at once, so that one is in flight
 /// most of the time.
-fn asks_only(world: &mut World, coordinator: usize, asked: (Opcode, Vec<u8>)) -> Rc<RefCell<Said>> {
-    let to = world.addresses()[coordinator];
+fn asks_only(
+    cluster: &mut ControlPlane,
+    coordinator: usize,
+    asked: (Opcode, Vec<u8>),
+) -> Rc<RefCell<Said>> {
+    let to = cluster.address(Place::Coordinator(coordinator));
     let said: Rc<RefCell<Said>> = Rc::default();
     let noted = Rc::clone(&said);
-    world.simulation.add_host("asks only one", move |boot| {
+    cluster.add_user(move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
         let (tasks, caller, noted) = (node.tasks().clone(), node.task_caller(), Rc::clone(&noted));
         let asked = asked.clone();
@@ -55,23 +60,23 @@ fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_under_its_former_l
     // Some of the tasks are asking masters when the leader is stopped, and end when it goes on.
     let cases = (16..24).flat_map(|seed| asked.clone().map(|(opcode, body)| (seed, opcode, body)));
     for (seed, opcode, body) in cases {
-        let mut world = World::new(seed, 2, 2, &options());
-        world.until_all_are_there();
-        self::create(&mut world, "old", 1).unwrap();
-        let old = world.leader().expect("a coordinator leads");
-        let said = asks_only(&mut world, old, (opcode, body));
-        world.simulation.run_for(Duration::from_millis(100));
+        let mut cluster = ControlPlane::new(seed, 2, 2, &options());
+        cluster.until_all_are_there();
+        self::create(&mut cluster, "old", 1).unwrap();
+        let old = cluster.leader().expect("a coordinator leads");
+        let said = asks_only(&mut cluster, old, (opcode, body));
+        cluster.simulation.run_for(Duration::from_millis(100));
         assert!(said.borrow().iter().all(is_decided), "it leads: {:?}", said.borrow());
-        let host = world.coordinators[old].host;
         let stops_for = options().leadership_ttl * 6;
-        world.simulation.stop_behind_the_clock(host, stops_for);
-        world.until("another one leads", |world| world.leader().is_some_and(|it| it != old));
+        let host = cluster.host(Place::Coordinator(old));
+        cluster.simulation.stop_behind_the_clock(host, stops_for);
+        cluster.until("another one leads", |cluster| cluster.leader().is_some_and(|it| it != old));
         // The user finds the new leader by this, and repeats no question after it.
-        map(&mut world);
-        drop_table(&mut world, "old").unwrap();
+        map(&mut cluster);
+        drop_table(&mut cluster, "old").unwrap();
         // The last answers of the leadership may have been in flight until here.
         said.borrow_mut().clear();
-        world.simulation.run_for(stops_for);
+        cluster.simulation.run_for(stops_for);
         let said = said.borrow();
         assert!(
             !said.is_empty() && !said.iter().any(is_decided),

@@ -97,7 +97,7 @@ struct Message {
     to: usize,
 }
 
-struct World {
+struct Model {
     random: Random,
     flaw: Flaw,
     shards: Vec<Shard>,
@@ -112,9 +112,9 @@ struct World {
     logs: u64,
 }
 
-impl World {
-    fn new(seed: u64, flaw: Flaw) -> World {
-        let mut world = World {
+impl Model {
+    fn new(seed: u64, flaw: Flaw) -> Model {
+        let mut model = Model {
             random: Random::from_seed(seed),
             flaw,
             shards: (1..=SHARDS as u64).map(Shard::new).collect(),
@@ -129,14 +129,14 @@ impl World {
         };
         for number in 0..TABLETS {
             let (table, owner) = (TableId(number + 1), number as usize % SHARDS);
-            world.shards[owner].come(table, Vec::new());
-            world.owners.insert(table, owner);
+            model.shards[owner].come(table, Vec::new());
+            model.owners.insert(table, owner);
         }
         for _ in 0..CLIENTS {
-            let user = world.user();
-            world.users.push(user);
+            let user = model.user();
+            model.users.push(user);
         }
-        world
+        model
     }
 
     fn user(&mut self) -> User {
@@ -322,13 +322,13 @@ impl World {
 fn first_wrong(flaw: Flaw, seeds: u64) -> Option<u64> {
     let mut done = 0;
     (0..seeds).find(|seed| {
-        let mut world = World::new(*seed, flaw);
+        let mut model = Model::new(*seed, flaw);
         for _ in 0..1500 {
-            world.step();
+            model.step();
         }
-        done += world.done.len();
+        done += model.done.len();
         assert!(*seed < 50 || done > 50 * 40, "most of it is refused: {done}");
-        !world.is_right()
+        !model.is_right()
     })
 }
 

@@ -1,9 +1,9 @@
 //! Migrations: tablets that come from a running master, and the remains of incomplete ones.
 
-use crate::cast::*;
+use crate::fixture::*;
 use crate::past::*;
 use crate::recovery::recovered;
-use crate::world::*;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use thunderhead_log::{Recorder, SegmentId, TableId, TabletRange, Version};
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
+use thunderhead_testkit::CoordinatorState;
 use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, OwnedSince, Taken};
 use thunderhead_wire::migration::{Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
@@ -63,7 +64,7 @@ fn completed(log: &Recorder, since: SegmentId) -> BTreeSet<u64> {
 
 #[test]
 fn remains_of_a_migration_do_not_replace_data_of_the_next_one() {
-    let mut cluster = Cluster::new(21, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(21, Link::default(), shard_options(), 4 << 20);
     let since = cluster.drive(Duration::from_secs(30), |user| async move {
         let range = TabletRange::whole(OTHER);
         user.insist(Opcode::MigrateIn, begin(5, range)).await.unwrap();
@@ -97,7 +98,7 @@ fn remains_of_a_migration_do_not_replace_data_of_a_recovery() {
     let past = past(&mut Random::from_seed(31), 200);
     let replicas = past.recorder.replicas(usize::MAX);
     let all = completed(&past.recorder, SegmentId::NONE);
-    let mut cluster = Cluster::new(22, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(22, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &replicas, &[0, 1]);
     let sequences = all.clone();
     cluster.drive(Duration::from_secs(30), move |user| {
@@ -121,7 +122,12 @@ fn remains_of_a_migration_do_not_replace_data_of_a_recovery() {
 
 /// Checks a shard's answers to updates of a table that it owns since a moment, first while no
 /// coordinator answers about leases, and then while one does.
-async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
+async fn obeys(
+    user: &User,
+    coordinators: &RefCell<CoordinatorState>,
+    table: TableId,
+    since: OwnedSince,
+) {
     let OwnedSince { map_version, next_lease } = since;
     let by = |lease, sequence, map| Identity::new(lease, sequence, 1).with_map(map);
     let tell = async |identity| match user
@@ -132,7 +138,7 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
         Err(CallError::Refused { status, .. }) => Err(status),
         Err(other) => panic!("{other}"),
     };
-    truth.is_mute.set(true);
+    coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
     let new = next_lease;
     for map in [0, map_version - 1] {
         assert_eq!(tell(by(new, 1, map)).await, Err(Status::Moved), "the map is older");
@@ -149,7 +155,7 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
             "{old}"
         );
     }
-    truth.is_mute.set(false);
+    coordinators.borrow_mut().mute(Opcode::CheckLeases, false);
     for old in [LEASE, LEASE + 1, next_lease - 1] {
         let written = user.write(by(old, 1_000_001, map_version), table, b"late", b"v").await;
         assert!(written.is_ok(), "{old}: {written:?}");
@@ -159,14 +165,14 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
 
 #[test]
 fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
-    let mut cluster = Cluster::new(23, Link::default(), shard_options(), 4 << 20);
-    let truth = Rc::clone(&cluster.truth);
-    truth.since.set(OwnedSince { map_version: 4, next_lease: 50 });
+    let mut cluster = ShardCluster::new(23, Link::default(), shard_options(), 4 << 20);
+    let coordinators = Rc::clone(&cluster.coordinators);
+    coordinators.borrow_mut().owned_since = OwnedSince { map_version: 4, next_lease: 50 };
     cluster.drive(Duration::from_secs(60), move |user| {
-        let truth = Rc::clone(&truth);
+        let coordinators = Rc::clone(&coordinators);
         async move {
             // The shard knows the client from another tablet; its lease was open then.
-            user.take(vec![TabletRange::whole(OLD)]).await.unwrap();
+            user.take(MASTER, vec![TabletRange::whole(OLD)]).await.unwrap();
             user.write(Identity::new(LEASE, 1_000_000, 1), OLD, b"k", b"v").await.unwrap();
             user.tasks.sleep(Duration::from_secs(1)).await;
             let range = TabletRange::whole(OTHER);
@@ -175,14 +181,14 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             let end = message(6, Kind::End, &1u64.to_le_bytes());
             user.insist(Opcode::MigrateIn, end).await.unwrap();
             let since = OwnedSince { map_version: 9, next_lease: 100 };
-            truth.is_mute.set(true);
-            truth.since.set(since);
+            coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
+            coordinators.borrow_mut().owned_since = since;
             let tablets = vec![range];
             let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since };
             user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
-            obeys(&user, &truth, OTHER, since).await;
+            obeys(&user, &coordinators, OTHER, since).await;
             // A tablet that was created here needs no such answer.
-            truth.is_mute.set(true);
+            coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
             user.write(Identity::new(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
             user.write(Identity::new(77, 1, 1), OLD, b"k", b"v").await.unwrap();
         }
@@ -193,17 +199,17 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
 fn a_rebuilt_tablet_is_updated_by_newer_maps_and_leases_only() {
     let past = past(&mut Random::from_seed(32), 200);
     let replicas = past.recorder.replicas(usize::MAX);
-    let mut cluster = Cluster::new(24, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(24, Link::default(), shard_options(), 4 << 20);
     let since = OwnedSince { map_version: 9, next_lease: 100 };
-    cluster.truth.since.set(since);
+    cluster.coordinators.borrow_mut().owned_since = since;
     let segments = put_all(&cluster, &replicas, &[0, 1]);
     let task = cluster.recover(1, &segments);
-    cluster.truth.is_mute.set(true);
+    cluster.coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
     let (outcome, _) = recovered(&mut cluster, task);
     assert!(outcome.outcome.is_ok());
-    let truth = Rc::clone(&cluster.truth);
+    let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(60), move |user| {
-        let truth = Rc::clone(&truth);
-        async move { obeys(&user, &truth, OLD, since).await }
+        let coordinators = Rc::clone(&coordinators);
+        async move { obeys(&user, &coordinators, OLD, since).await }
     });
 }

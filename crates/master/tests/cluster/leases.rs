@@ -1,7 +1,6 @@
 //! Clients whose leases begin, last and end.
 
-use crate::cast::*;
-use crate::world::*;
+use crate::fixture::*;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::TabletRange;
@@ -16,28 +15,31 @@ use zerocopy::IntoBytes;
 fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_refused_when_it_is_over()
  {
     for leader in 0..2 {
-        let mut cluster = Cluster::new(3, Link::default(), shard_options(), 4 << 20);
-        cluster.truth.leader.set(leader);
-        cluster.truth.ended.borrow_mut().insert(66);
-        let truth = Rc::clone(&cluster.truth);
+        let mut cluster = ShardCluster::new(3, Link::default(), shard_options(), 4 << 20);
+        cluster.coordinators.borrow_mut().leader = leader;
+        cluster.coordinators.borrow_mut().ended.insert(66);
+        let coordinators = Rc::clone(&cluster.coordinators);
         cluster.drive(Duration::from_secs(300), move |user| {
-            let truth = Rc::clone(&truth);
+            let coordinators = Rc::clone(&coordinators);
             async move {
-                user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+                user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
                 // No coordinator answers.
-                truth.is_mute.set(true);
+                coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
                 let body = update(Identity::new(5, 1, 1), OTHER, b"k", b"v");
                 let version = user.call(Opcode::Write, body.clone()).await.unwrap();
                 assert_eq!(user.call(Opcode::Write, body).await.unwrap(), version);
                 let once = user.write(Identity::new(66, 1, 1), OTHER, b"k", b"v").await;
                 assert!(once.is_ok(), "that it is over is not known yet: {once:?}");
-                truth.is_mute.set(false);
+                coordinators.borrow_mut().mute(Opcode::CheckLeases, false);
                 user.tasks.sleep(Duration::from_secs(5)).await;
                 for sequence in 2..20 {
                     let identity = Identity::new(5, sequence, 1);
                     user.write(identity, OTHER, b"k", b"w").await.unwrap();
                 }
-                assert!(truth.lease_questions.get() <= 2, "known leases are not asked about again");
+                assert!(
+                    coordinators.borrow().count(Opcode::CheckLeases) <= 2,
+                    "known leases are not asked about again"
+                );
                 for sequence in [1, 2] {
                     let over = Identity::new(66, sequence, 1);
                     let over = user.write(over, OTHER, b"k", b"v").await;
@@ -47,7 +49,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
                 assert_eq!(user.status().await.records, 19);
                 // The lease ends; the shard learns that within little more than a minute.
-                truth.ended.borrow_mut().insert(5);
+                coordinators.borrow_mut().ended.insert(5);
                 user.tasks.sleep(Duration::from_secs(65)).await;
                 assert_eq!(user.status().await.records, 0, "its records are forgotten");
                 for sequence in [1, 19, 20] {
@@ -69,9 +71,9 @@ fn the_memory_of_clients_is_bounded() {
         records_per_client_max: 4,
         ..shard_options()
     };
-    let mut cluster = Cluster::new(4, Link::default(), options, 4 << 20);
+    let mut cluster = ShardCluster::new(4, Link::default(), options, 4 << 20);
     cluster.drive(Duration::from_secs(300), |user| async move {
-        user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+        user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
         let busy = async |lease, sequence, first| {
             let body = update(Identity::new(lease, sequence, first), OTHER, b"k", b"v");
             let mut last = user.call(Opcode::Write, body.clone()).await;

@@ -1,14 +1,13 @@
-//! A shard in its cluster, in the simulator: with fake coordinators and backups, and a network that
-//! loses, duplicates and delays messages. Tablets are given and taken, and leases end. The tablets
-//! of a crashed master are rebuilt from the replicas of a recorder: after any prefix of its events,
-//! with copies that are damaged, missing or cut short, and with backups that do not answer.
+//! A shard in its cluster, in the simulator: with scripted coordinators and backups, and a network
+//! that loses, duplicates and delays messages. Tablets are given and taken, and leases end. The
+//! tablets of a crashed master are rebuilt from the replicas of a recorder: after any prefix of its
+//! events, with copies that are damaged, missing or cut short, and with backups that do not answer.
 
-mod cast;
 mod coming;
+mod fixture;
 mod leases;
 mod parts;
 mod past;
 mod recovery;
 mod tablets;
 mod taking_back;
-mod world;

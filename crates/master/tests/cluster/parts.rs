@@ -1,10 +1,10 @@
 //! Partitions that one or several shards rebuild from the parts that backups have cut, of one
 //! crashed master or of several.
 
-use crate::cast::*;
+use crate::fixture::*;
 use crate::past::*;
 use crate::recovery::recovered;
-use crate::world::*;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::{Completion, Condition as When, Recorder, SegmentId, TabletRange, Version};
@@ -12,6 +12,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_simulator::swarm;
+use thunderhead_testkit::CoordinatorState;
 use thunderhead_wire::control::{self, Recover, Taken};
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, MasterId, Status};
@@ -32,8 +33,8 @@ fn half_of(number: u64) -> usize {
     usize::from(KeyHash::of(&key(number)).0 > HALF)
 }
 
-fn cluster(seed: u64) -> Cluster {
-    Cluster::new(seed, Link::default(), shard_options(), 4 << 20)
+fn cluster(seed: u64) -> ShardCluster {
+    ShardCluster::new(seed, Link::default(), shard_options(), 4 << 20)
 }
 
 async fn found(user: &User) -> Model {
@@ -47,8 +48,9 @@ async fn found(user: &User) -> Model {
 }
 
 /// Waits until the coordinators have had `count` reports.
-async fn told(user: &User, truth: &Truth, count: usize) {
-    while truth.recovered.borrow().len() < count || user.status().await.recovering.is_some() {
+async fn told(user: &User, coordinators: &RefCell<CoordinatorState>, count: usize) {
+    while coordinators.borrow().recovered.len() < count || user.status().await.recovering.is_some()
+    {
         user.tasks.sleep(Duration::from_millis(1)).await;
     }
 }
@@ -60,14 +62,14 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         let mut random = Random::from_seed(seed);
         let past = past(&mut random, 150);
         let link = swarm::drawn_link(&mut random);
-        let mut cluster = Cluster::new(seed, link, shard_options(), 4 << 20);
+        let mut cluster = ShardCluster::new(seed, link, shard_options(), 4 << 20);
         // The master crashes after any event that leaves a log.
         let events = random.below(past.recorder.events() as u64 + 1) as usize;
         let replicas = past.recorder.replicas(events);
         if digest(&replicas).is_none() {
             continue;
         }
-        cluster.manners.busy.set(random.below(100));
+        cluster.backups.borrow_mut().busy = random.below(100);
         // Each segment has at least two good copies, one of which may be unreachable.
         let segments = put_all(&cluster, &replicas, &[0, 1, 2]);
         let mut task = cluster.recover(1, &segments);
@@ -78,7 +80,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
                 flip(&cluster, which, *segment, &mut random);
             } else if random.chance(0.3) {
                 absent += 1;
-                cluster.backups[which].1.borrow_mut().remove(segment);
+                cluster.backups.borrow_mut().replicas(which, GONE).remove(segment);
             } else if random.chance(0.2) {
                 // This name has the bytes of another segment.
                 let other = &replicas[&segments[0]];
@@ -89,7 +91,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         if is_silent {
             silent += 1;
             let which = random.below(3) as usize;
-            cluster.simulation.crash(cluster.backups[which].0);
+            cluster.backup(which).kill();
             // There is a third copy, which is good.
             for (segment, replica) in &replicas {
                 put(&cluster, (which + 1) % 3, *segment, replica);
@@ -120,12 +122,13 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
     let mut cluster = cluster(21);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1]);
     let second = cluster.add_shard(SECOND, shard_options(), 4 << 20, Recorder::new());
+    let second = cluster.address(second);
     let task = cluster.recover(1, &segments);
-    let truth = Rc::clone(&cluster.truth);
+    let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(9), move |first| {
-        let (task, truth) = (task.clone(), Rc::clone(&truth));
+        let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
         async move {
-            let users = [first.clone(), User { shard: second, ..first }];
+            let users = [first.clone(), first.of_shard(second)];
             for (partition, tablets) in halves().into_iter().enumerate() {
                 let master = [MASTER, SECOND][partition];
                 let partition = partition as u32;
@@ -133,9 +136,9 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
                 let body = control::to_body(&task);
                 users[partition as usize].insist(Opcode::Recover, body).await.unwrap();
             }
-            told(&users[0], &truth, 2).await;
-            told(&users[1], &truth, 2).await;
-            for told in truth.recovered.borrow().iter() {
+            told(&users[0], &coordinators, 2).await;
+            told(&users[1], &coordinators, 2).await;
+            for told in coordinators.borrow().recovered.iter() {
                 let by = [MASTER, SECOND][told.partition as usize];
                 let tablets = told.outcome.as_ref().unwrap();
                 assert_eq!((told.by, tablets.len()), (by, 1));
@@ -167,32 +170,38 @@ fn two_masters_are_rebuilt_at_once_and_others_are_served() {
     let mut tasks = Vec::new();
     for ((number, past), tablets) in pasts.iter().enumerate().zip(halves()) {
         let replicas = past.recorder.replicas(usize::MAX);
-        let segments = put_all(&cluster, &replicas, &[number]);
+        let crashed = MasterId(3 + number as u64);
+        let segments = put_all_of(&cluster, crashed, &replicas, &[number]);
         let mut task = cluster.recover(1, &segments);
         let of = cluster.backup_addresses()[number];
         task.segments.iter_mut().for_each(|it| it.at = vec![of]);
-        tasks.push(Recover { crashed: MasterId(3 + number as u64), tablets, ..task });
+        tasks.push(Recover { crashed, tablets, ..task });
     }
-    cluster.manners.busy.set(60);
-    let truth = Rc::clone(&cluster.truth);
+    cluster.backups.borrow_mut().busy = 60;
+    let coordinators = Rc::clone(&cluster.coordinators);
     let found = cluster.drive(Duration::from_secs(9), move |user| {
-        let (tasks, truth) = (tasks.clone(), Rc::clone(&truth));
+        let (tasks, coordinators) = (tasks.clone(), Rc::clone(&coordinators));
         async move {
-            user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+            user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
             for task in tasks.iter().chain(&tasks) {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
             }
             let written = user.write(Identity::NONE, OTHER, &key(1), b"1").await;
-            assert!(truth.recovered.borrow().is_empty() && written.is_ok());
+            assert!(coordinators.borrow().recovered.is_empty() && written.is_ok());
             assert_eq!(user.read(OLD, &key(0)).await, Err(Status::Moved));
-            told(&user, &truth, 2).await;
-            let crashed: Vec<_> = truth.recovered.borrow().iter().map(|it| it.crashed).collect();
+            told(&user, &coordinators, 2).await;
+            let crashed: Vec<_> =
+                coordinators.borrow().recovered.iter().map(|it| it.crashed).collect();
             assert!(crashed.contains(&MasterId(3)) && crashed.contains(&MasterId(4)));
             for task in &tasks {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
             }
             user.tasks.sleep(Duration::from_millis(500)).await;
-            assert_eq!(truth.recovered.borrow().len(), 2, "a completed recovery is not repeated");
+            assert_eq!(
+                coordinators.borrow().recovered.len(),
+                2,
+                "a completed recovery is not repeated"
+            );
             found(&user).await
         }
     });
@@ -209,30 +218,31 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     let mut tasks = [1, 2].map(|recovery| cluster.recover(recovery, &segments));
     // The first recovery makes progress, but does not end.
     tasks[0].segments[0].at = vec![cluster.backup_addresses()[2]];
-    cluster.simulation.crash(cluster.backups[2].0);
-    let (truth, manners) = (Rc::clone(&cluster.truth), Rc::clone(&cluster.manners));
+    cluster.backup(2).kill();
+    let (coordinators, backups) = (Rc::clone(&cluster.coordinators), Rc::clone(&cluster.backups));
     let found = cluster.drive(Duration::from_secs(30), move |user| {
-        let (tasks, truth, manners) = (tasks.clone(), Rc::clone(&truth), Rc::clone(&manners));
+        let (tasks, coordinators, backups) =
+            (tasks.clone(), Rc::clone(&coordinators), Rc::clone(&backups));
         async move {
             let [first, second] = tasks;
             user.insist(Opcode::Recover, control::to_body(&first)).await.unwrap();
             while user.status().await.recovering.is_none_or(|(bytes, _)| bytes == 0) {
                 user.tasks.sleep(Duration::from_micros(100)).await;
             }
-            assert!(truth.recovered.borrow().is_empty());
-            manners.recovery.set(2);
-            manners.busy.set(200);
+            assert!(coordinators.borrow().recovered.is_empty());
+            backups.borrow_mut().recovery = Some(2);
+            backups.borrow_mut().busy = 200;
             user.insist(Opcode::Recover, control::to_body(&second)).await.unwrap();
             let late = user.call(Opcode::Recover, control::to_body(&first)).await;
             let status = Status::InProgress;
             assert!(matches!(late, Err(CallError::Refused { status: it, .. }) if it == status));
             assert_eq!(user.read(OLD, &key(0)).await, Err(Status::Moved));
-            told(&user, &truth, 1).await;
+            told(&user, &coordinators, 1).await;
             found(&user).await
         }
     });
     assert_eq!(found, past.steps.last().unwrap().1);
-    let told = cluster.truth.recovered.borrow().clone();
+    let told = cluster.coordinators.borrow().recovered.clone();
     assert_eq!((told.len(), told[0].recovery), (1, 2));
     assert!(told[0].outcome.is_ok(), "{told:?}");
 }
@@ -247,31 +257,31 @@ fn tablets_that_the_coordinator_may_have_written_stay_in_a_later_recovery() {
     let first =
         Recover { tablets: [kept.clone(), lost.clone()].concat(), ..cluster.recover(1, &segments) };
     let second = Recover { tablets: lost.clone(), ..cluster.recover(2, &segments) };
-    let (truth, manners) = (Rc::clone(&cluster.truth), Rc::clone(&cluster.manners));
-    truth.refuses.set(Some(Status::MetastoreUnavailable));
+    let (coordinators, backups) = (Rc::clone(&cluster.coordinators), Rc::clone(&cluster.backups));
+    coordinators.borrow_mut().refuses = Some(Status::MetastoreUnavailable);
     let found = cluster.drive(Duration::from_secs(30), move |user| {
         let (first, second, lost) = (first.clone(), second.clone(), lost[0].range);
-        let (truth, manners) = (Rc::clone(&truth), Rc::clone(&manners));
+        let (coordinators, backups) = (Rc::clone(&coordinators), Rc::clone(&backups));
         async move {
             user.insist(Opcode::Recover, control::to_body(&first)).await.unwrap();
-            while truth.recovered.borrow().is_empty() {
+            while coordinators.borrow().recovered.is_empty() {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
-            manners.recovery.set(2);
+            backups.borrow_mut().recovery = Some(2);
             let early = user.call(Opcode::Recover, control::to_body(&second)).await;
             let status = Status::InProgress;
             assert!(matches!(early, Err(CallError::Refused { status: it, .. }) if it == status));
-            truth.not_yours.borrow_mut().push(lost);
-            truth.refuses.set(None);
+            coordinators.borrow_mut().not_yours.push(lost);
+            coordinators.borrow_mut().refuses = None;
             while user.status().await.recovering.is_some() {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
             let half = found(&user).await;
             // The recovery does not count as done, either.
-            truth.not_yours.borrow_mut().clear();
-            truth.recovered.borrow_mut().clear();
+            coordinators.borrow_mut().not_yours.clear();
+            coordinators.borrow_mut().recovered.clear();
             user.insist(Opcode::Recover, control::to_body(&second)).await.unwrap();
-            told(&user, &truth, 1).await;
+            told(&user, &coordinators, 1).await;
             (half, found(&user).await)
         }
     });
@@ -286,7 +296,7 @@ fn a_recovery_that_no_backup_knows_of_any_more_fails() {
     let past = past(&mut Random::from_seed(5), 150);
     let mut cluster = cluster(24);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
-    cluster.manners.recovery.set(2);
+    cluster.backups.borrow_mut().recovery = Some(2);
     let task = cluster.recover(1, &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
@@ -302,8 +312,8 @@ fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
     let segments = put_all(&cluster, &replicas, &[0, 1]);
     let victim = segments[0];
     for backup in 0..2 {
-        let mut replicas = cluster.backups[backup].1.borrow_mut();
-        let bytes = replicas.get_mut(&victim).unwrap();
+        let mut backups = cluster.backups.borrow_mut();
+        let bytes = backups.replicas(backup, GONE).get_mut(&victim).unwrap();
         let at = bytes.len() / 2 + backup;
         bytes[at] ^= 4;
     }
@@ -315,8 +325,8 @@ fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
     assert_eq!(found, Err(Status::Moved));
     // A good copy appears, and the recovery is begun anew.
     put(&cluster, 2, victim, &replicas[&victim]);
-    cluster.truth.recovered.borrow_mut().clear();
-    cluster.manners.recovery.set(2);
+    cluster.coordinators.borrow_mut().recovered.clear();
+    cluster.backups.borrow_mut().recovery = Some(2);
     let task = cluster.recover(2, &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
@@ -328,9 +338,9 @@ fn backups_that_stay_busy_or_silent_are_given_up_in_the_end() {
         let past = past(&mut Random::from_seed(7), 100);
         let mut cluster = cluster(26);
         let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[1]);
-        cluster.manners.busy.set(u64::MAX);
+        cluster.backups.borrow_mut().busy = u64::MAX;
         if is_silent {
-            cluster.simulation.crash(cluster.backups[1].0);
+            cluster.backup(1).kill();
         }
         let task = cluster.recover(1, &segments);
         let begun = cluster.simulation.now();
@@ -349,7 +359,7 @@ fn tablets_that_the_coordinator_refuses_are_dropped() {
     let past = past(&mut Random::from_seed(8), 150);
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-    cluster.truth.refuses.set(Some(Status::BadRange));
+    cluster.coordinators.borrow_mut().refuses = Some(Status::BadRange);
     let task = cluster.recover(1, &segments);
     let (told, found) = recovered(&mut cluster, task);
     assert!(told.outcome.is_ok());
@@ -372,18 +382,18 @@ fn rebuilt_tablets_stay_until_a_coordinator_gives_a_verdict_about_them() {
         let past = past(&mut Random::from_seed(8), 150);
         let mut cluster = cluster(60 + number as u64);
         let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-        let truth = Rc::clone(&cluster.truth);
-        truth.refuses.set(Some(*status));
+        let coordinators = Rc::clone(&cluster.coordinators);
+        coordinators.borrow_mut().refuses = Some(*status);
         let task = control::to_body(&cluster.recover(1, &segments));
         let found = cluster.drive(Duration::from_secs(100), move |user| {
-            let (task, truth) = (task.clone(), Rc::clone(&truth));
+            let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
             async move {
                 user.insist(Opcode::Recover, task).await.unwrap();
-                while truth.recovered.borrow().is_empty() {
+                while coordinators.borrow().recovered.is_empty() {
                     user.tasks.sleep(Duration::from_millis(1)).await;
                 }
                 user.tasks.sleep(Duration::from_secs(1)).await;
-                truth.refuses.set(None);
+                coordinators.borrow_mut().refuses = None;
                 while user.status().await.recovering.is_some() {
                     user.tasks.sleep(Duration::from_millis(1)).await;
                 }
@@ -400,11 +410,11 @@ fn no_more_than_some_are_rebuilt_at_once() {
     let past = past(&mut Random::from_seed(9), 50);
     let mut cluster = cluster(28);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-    cluster.manners.busy.set(2000);
+    cluster.backups.borrow_mut().busy = 2000;
     let task = cluster.recover(1, &segments);
-    let truth = Rc::clone(&cluster.truth);
+    let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(100), move |user| {
-        let (task, truth) = (task.clone(), Rc::clone(&truth));
+        let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
         async move {
             let parts = (0..9u64).map(|part| {
                 let (first, last) = (KeyHash(part << 60), KeyHash((part << 60) + (1 << 59)));
@@ -419,12 +429,12 @@ fn no_more_than_some_are_rebuilt_at_once() {
             let busy = user.call(Opcode::Recover, parts[8].clone()).await;
             let status = Status::Busy;
             assert!(matches!(busy, Err(CallError::Refused { status: it, .. }) if it == status));
-            told(&user, &truth, 8).await;
+            told(&user, &coordinators, 8).await;
             user.insist(Opcode::Recover, parts[8].clone()).await.unwrap();
-            told(&user, &truth, 9).await;
+            told(&user, &coordinators, 9).await;
         }
     });
-    assert!(cluster.truth.recovered.borrow().iter().all(|it| it.outcome.is_ok()));
+    assert!(cluster.coordinators.borrow().recovered.iter().all(|it| it.outcome.is_ok()));
 }
 
 #[test]
@@ -436,7 +446,7 @@ fn a_shard_whose_memory_is_too_small_says_so_and_goes_on() {
         log.write(OLD, &key(number), &[1; 1000]).unwrap();
     }
     log.turn();
-    let mut cluster = Cluster::new(29, Link::default(), shard_options(), 1 << 20);
+    let mut cluster = ShardCluster::new(29, Link::default(), shard_options(), 1 << 20);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1]);
     let task = cluster.recover(1, &segments);
     let (told, found) = recovered(&mut cluster, task);
@@ -444,9 +454,9 @@ fn a_shard_whose_memory_is_too_small_says_so_and_goes_on() {
     assert!(why.contains("needs more memory"), "{why}");
     assert_eq!(found, Err(Status::Moved));
     // The shard fetches no more of a begun segment than fits.
-    assert!(cluster.manners.asked.borrow().len() > 20);
+    assert!(cluster.backups.borrow().asked.len() > 20);
     cluster.drive(Duration::from_secs(100), |user| async move {
-        user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+        user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
         for number in 0..300u64 {
             let written = user.write(Identity::NONE, OTHER, &key(number), &[2; 1000]).await;
             written.unwrap();

@@ -1,7 +1,6 @@
 //! The history of a log before its master crashed, and copies of the log, whole or not.
 
-use crate::cast::*;
-use crate::world::*;
+use crate::fixture::*;
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
@@ -9,6 +8,7 @@ use thunderhead_log::{
     Options as LogOptions, Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
 };
 use thunderhead_runtime::Random;
+use thunderhead_wire::MasterId;
 
 /// The id of the log.
 pub(crate) const LOG: LogId = LogId(5);
@@ -128,14 +128,24 @@ pub(crate) fn digest(replicas: &BTreeMap<SegmentId, Replica>) -> Option<Vec<Segm
     })
 }
 
-pub(crate) fn put(cluster: &Cluster, backup: usize, segment: SegmentId, replica: &Replica) {
-    let replicas = &cluster.backups[backup].1;
-    replicas.borrow_mut().insert(segment, replica.bytes.clone());
+pub(crate) fn put(cluster: &ShardCluster, backup: usize, segment: SegmentId, replica: &Replica) {
+    put_of(cluster, GONE, backup, segment, replica);
 }
 
-pub(crate) fn flip(cluster: &Cluster, backup: usize, segment: SegmentId, random: &mut Random) {
-    let mut replicas = cluster.backups[backup].1.borrow_mut();
-    let bytes = replicas.get_mut(&segment).unwrap();
+fn put_of(
+    cluster: &ShardCluster,
+    master: MasterId,
+    backup: usize,
+    segment: SegmentId,
+    replica: &Replica,
+) {
+    let mut backups = cluster.backups.borrow_mut();
+    backups.replicas(backup, master).insert(segment, replica.bytes.clone());
+}
+
+pub(crate) fn flip(cluster: &ShardCluster, backup: usize, segment: SegmentId, random: &mut Random) {
+    let mut backups = cluster.backups.borrow_mut();
+    let bytes = backups.replicas(backup, GONE).get_mut(&segment).unwrap();
     if !bytes.is_empty() {
         let at = random.below(bytes.len() as u64) as usize;
         // The dead bit of an entry stays, because no checksum covers it.
@@ -145,13 +155,23 @@ pub(crate) fn flip(cluster: &Cluster, backup: usize, segment: SegmentId, random:
 
 /// Puts all segments on these backups, and returns their ids in the order of a digest.
 pub(crate) fn put_all(
-    cluster: &Cluster,
+    cluster: &ShardCluster,
+    replicas: &BTreeMap<SegmentId, Replica>,
+    backups: &[usize],
+) -> Vec<SegmentId> {
+    put_all_of(cluster, GONE, replicas, backups)
+}
+
+/// Puts all segments of a master on these backups.
+pub(crate) fn put_all_of(
+    cluster: &ShardCluster,
+    master: MasterId,
     replicas: &BTreeMap<SegmentId, Replica>,
     backups: &[usize],
 ) -> Vec<SegmentId> {
     for (segment, replica) in replicas {
         for backup in backups {
-            put(cluster, *backup, *segment, replica);
+            put_of(cluster, master, *backup, *segment, replica);
         }
     }
     digest(replicas).unwrap()

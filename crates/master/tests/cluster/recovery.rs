@@ -1,8 +1,7 @@
 //! Tablets of a crashed master, rebuilt from the replicas of backups.
 
-use crate::cast::*;
+use crate::fixture::*;
 use crate::past::*;
-use crate::world::*;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::{Completion, Condition as When, Recorder, SegmentId, TabletRange};
@@ -15,21 +14,21 @@ use thunderhead_wire::{KeyHash, Status};
 
 /// Lets the shard recover, and returns its report to the coordinator and the recovered contents.
 pub(crate) fn recovered(
-    cluster: &mut Cluster,
+    cluster: &mut ShardCluster,
     task: Recover,
 ) -> (Recovered, Result<Model, Status>) {
-    let truth = Rc::clone(&cluster.truth);
+    let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(100), move |user| {
-        let (truth, body) = (Rc::clone(&truth), control::to_body(&task));
+        let (coordinators, body) = (Rc::clone(&coordinators), control::to_body(&task));
         async move {
             user.insist(Opcode::Recover, body.clone()).await.unwrap();
-            while truth.recovered.borrow().is_empty() {
+            while coordinators.borrow().recovered.is_empty() {
                 user.tasks.sleep(Duration::from_millis(10)).await;
                 if user.tasks.now().0 % 3 == 0 {
                     user.insist(Opcode::Recover, body.clone()).await.unwrap();
                 }
             }
-            let outcome = truth.recovered.borrow()[0].clone();
+            let outcome = coordinators.borrow().recovered[0].clone();
             while user.status().await.recovering.is_some() {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
@@ -50,7 +49,7 @@ pub(crate) fn recovered(
 fn tablets_of_one_master_may_come_in_several_recoveries() {
     let mut random = Random::from_seed(6);
     let past = past(&mut random, 150);
-    let mut cluster = Cluster::new(14, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(14, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     let whole = TabletRange::whole(OLD);
     let ranges = [
@@ -63,9 +62,9 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
         tablets: vec![Taken { range, since: SegmentId::NONE }],
         ..cluster.recover(1, &segments)
     });
-    let truth = Rc::clone(&cluster.truth);
+    let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(30), move |user| {
-        let (tasks, truth) = (tasks.clone(), Rc::clone(&truth));
+        let (tasks, coordinators) = (tasks.clone(), Rc::clone(&coordinators));
         async move {
             for task in tasks.iter().chain(&tasks) {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
@@ -79,14 +78,20 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
                     matches!(refused, Err(CallError::Refused { status: it, .. }) if it == status);
                 assert!(refused, "{opcode}");
             }
-            while truth.recovered.borrow().len() < 2 || user.status().await.recovering.is_some() {
+            while coordinators.borrow().recovered.len() < 2
+                || user.status().await.recovering.is_some()
+            {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
             for task in &tasks {
                 user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
             }
             user.tasks.sleep(Duration::from_millis(500)).await;
-            assert_eq!(truth.recovered.borrow().len(), 2, "a completed recovery is not repeated");
+            assert_eq!(
+                coordinators.borrow().recovered.len(),
+                2,
+                "a completed recovery is not repeated"
+            );
         }
     });
     let found =
@@ -95,10 +100,10 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
 }
 
 /// Begins a recovery while no appended bytes become durable.
-fn begun_while_nothing_gets_durable(seed: u64) -> Cluster {
+fn begun_while_nothing_gets_durable(seed: u64) -> ShardCluster {
     let mut random = Random::from_seed(3);
     let past = past(&mut random, 100);
-    let mut cluster = Cluster::new(seed, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(seed, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.recorder.hold(true);
     let body = control::to_body(&cluster.recover(1, &segments));
@@ -113,12 +118,12 @@ fn begun_while_nothing_gets_durable(seed: u64) -> Cluster {
 fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
     let mut cluster = begun_while_nothing_gets_durable(11);
     cluster.simulation.run_for(shard_options().recovery_patience / 2);
-    assert!(cluster.truth.recovered.borrow().is_empty());
+    assert!(cluster.coordinators.borrow().recovered.is_empty());
     let read = async |user: User| user.read(OLD, &key(0)).await;
     assert_eq!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
     cluster.recorder.hold(false);
     cluster.simulation.run_for(Duration::from_secs(1));
-    assert!(cluster.truth.recovered.borrow()[0].outcome.is_ok());
+    assert!(cluster.coordinators.borrow().recovered[0].outcome.is_ok());
     assert_ne!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
 }
 
@@ -126,7 +131,7 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
 fn a_recovery_without_backups_for_its_copies_reports_that() {
     let mut cluster = begun_while_nothing_gets_durable(12);
     cluster.simulation.run_for(shard_options().recovery_patience * 3);
-    let why = cluster.truth.recovered.borrow()[0].outcome.clone().unwrap_err();
+    let why = cluster.coordinators.borrow().recovered[0].outcome.clone().unwrap_err();
     assert!(why.contains("have taken no copies"), "{why}");
     let read = async |user: User| user.read(OLD, &key(0)).await;
     assert_eq!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
@@ -136,9 +141,9 @@ fn a_recovery_without_backups_for_its_copies_reports_that() {
 fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
     let mut random = Random::from_seed(7);
     let past = past(&mut random, 150);
-    let mut cluster = Cluster::new(15, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(15, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-    cluster.truth.ended.borrow_mut().insert(8);
+    cluster.coordinators.borrow_mut().ended.insert(8);
     let task = cluster.recover(1, &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
@@ -164,14 +169,14 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
         log.write_completed(OLD, &key(number), &[1; 30], When::Absent, completion).unwrap();
     }
     log.turn();
-    let mut cluster = Cluster::new(8, Link::default(), shard_options(), 8 << 20);
+    let mut cluster = ShardCluster::new(8, Link::default(), shard_options(), 8 << 20);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1, 2]);
-    let (task, truth) = (cluster.recover(1, &segments), Rc::clone(&cluster.truth));
+    let (task, coordinators) = (cluster.recover(1, &segments), Rc::clone(&cluster.coordinators));
     let before = cluster.simulation.turns();
     let during = cluster.drive(Duration::from_secs(100), move |user| {
-        let (task, truth) = (task.clone(), Rc::clone(&truth));
+        let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
         async move {
-            user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+            user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
             user.write(Identity::NONE, OTHER, b"k", b"0").await.unwrap();
             user.insist(Opcode::Recover, control::to_body(&task)).await.unwrap();
             let mut during = 0;
@@ -181,7 +186,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
                 assert_eq!(user.read(OTHER, b"k").await.unwrap().1, number.as_bytes());
                 let status = user.status().await;
                 let Some((done, of)) = status.recovering else { break };
-                if truth.recovered.borrow().is_empty() {
+                if coordinators.borrow().recovered.is_empty() {
                     assert_eq!(user.read(OLD, &key(1)).await, Err(Status::Moved));
                     during += u64::from(done > 0 && done < of);
                 }
@@ -195,7 +200,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             // When a tablet has arrived, the shard asks about all leases.
             let new = Identity::new(8, objects + 1, objects + 1);
             user.write(new, OLD, &key(0), b"new").await.unwrap();
-            assert_eq!(truth.lease_questions.get(), 1);
+            assert_eq!(coordinators.borrow().count(Opcode::CheckLeases), 1);
             let status = user.status().await;
             assert_eq!(status.objects, objects + 1);
             // Updates whose answers the client has are forgotten, over some turns.
@@ -210,5 +215,5 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
     assert!(during > 5, "others were served {during} times");
     let turns = cluster.simulation.turns() - before;
     assert!(turns > objects / 200, "{turns} turns");
-    assert!(cluster.manners.asked.borrow().len() > 20);
+    assert!(cluster.backups.borrow().asked.len() > 20);
 }

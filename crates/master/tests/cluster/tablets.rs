@@ -1,8 +1,7 @@
 //! Tablets that are given and taken, and the memory that they live in.
 
-use crate::cast::*;
+use crate::fixture::*;
 use crate::past::key;
-use crate::world::*;
 use std::time::Duration;
 use thunderhead_log::TabletRange;
 use thunderhead_net::sim::Link;
@@ -13,7 +12,7 @@ use thunderhead_wire::{KeyHash, Status};
 
 #[test]
 fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
-    let mut cluster = Cluster::new(1, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(1, Link::default(), shard_options(), 4 << 20);
     let recorder = cluster.recorder.clone();
     recorder.hold(true);
     let own = recorder.clone();
@@ -26,10 +25,10 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
             let part = TabletRange { first: KeyHash(5), last: KeyHash(9), ..whole };
             let rest = TabletRange { first: KeyHash(10), ..whole };
             let first = TabletRange { last: KeyHash(4), ..whole };
-            user.take(vec![whole]).await.unwrap();
+            user.take(MASTER, vec![whole]).await.unwrap();
             assert!(held.events() > 0);
-            user.take(vec![whole, TabletRange::whole(OLD)]).await.unwrap();
-            assert_eq!(user.take(vec![part]).await, Err(Status::BadRange));
+            user.take(MASTER, vec![whole, TabletRange::whole(OLD)]).await.unwrap();
+            assert_eq!(user.take(MASTER, vec![part]).await, Err(Status::BadRange));
             let stranger = Tablets { master: GONE, tablets: vec![whole], map_version: 0 };
             let stranger = control::to_body(&stranger);
             for opcode in [Opcode::TakeTablets, Opcode::DropTablets] {
@@ -56,7 +55,7 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
             assert_eq!(user.read(OTHER, b"k").await, Err(Status::Moved));
             let status = user.status().await;
             assert_eq!((status.tablets.len(), status.objects, status.records), (1, 0, 0));
-            user.take(vec![whole]).await.unwrap();
+            user.take(MASTER, vec![whole]).await.unwrap();
             assert_eq!(user.read(OTHER, b"k").await, Err(Status::NotFound));
         }
     });
@@ -66,7 +65,7 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
 /// tablet, and no other client would ever see these objects.
 #[test]
 fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
-    let mut cluster = Cluster::new(3, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(3, Link::default(), shard_options(), 4 << 20);
     cluster.drive(Duration::from_secs(60), |user| async move {
         let whole = TabletRange::whole(OTHER);
         let at = |map_version, range| {
@@ -98,7 +97,7 @@ fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
 
 #[test]
 fn a_tablet_is_not_taken_before_the_log_is_durable() {
-    let mut cluster = Cluster::new(2, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = ShardCluster::new(2, Link::default(), shard_options(), 4 << 20);
     cluster.recorder.hold(true);
     let opened = cluster.drive(Duration::from_secs(10), |user| async move {
         let tablets = vec![TabletRange::whole(OTHER)];
@@ -117,9 +116,9 @@ fn a_tablet_is_not_taken_before_the_log_is_durable() {
 
 #[test]
 fn cleaners_beside_the_shard_keep_memory_free() {
-    let mut cluster = Cluster::new(10, Link::default(), shard_options(), 1 << 20);
+    let mut cluster = ShardCluster::new(10, Link::default(), shard_options(), 1 << 20);
     cluster.drive(Duration::from_secs(100), |user| async move {
-        user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+        user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
         for number in 0..6000u64 {
             let written = user.write(Identity::NONE, OTHER, &key(number % 500), &[2; 1000]).await;
             written.unwrap();

@@ -1,10 +1,9 @@
 //! A shard takes back the log of its former generation: after any crash, also another one while it
 //! takes the log back; with damaged copies; and if it cannot.
 
-use crate::cast::*;
+use crate::fixture::*;
 use crate::past::*;
 use crate::recovery::recovered;
-use crate::world::*;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,17 +32,18 @@ fn successor(life: u64, recorder: &Recorder) -> Log {
 }
 
 /// Returns a cluster whose shard has a later generation.
-fn cluster(seed: u64, life: u64) -> (Cluster, Recorder) {
-    let mut cluster = Cluster::new(seed, Link::default(), shard_options(), 1 << 20);
+fn cluster(seed: u64, life: u64) -> (ShardCluster, Recorder) {
+    let mut cluster = ShardCluster::new(seed, Link::default(), shard_options(), 1 << 20);
     let recorder = Recorder::new();
     let own = recorder.clone();
     // This shard replaces the first shard of the cluster, which gets no requests.
-    cluster.shard = cluster.add_shard_with(SECOND, shard_options(), move || successor(life, &own));
+    let second = cluster.add_shard_with(SECOND, shard_options(), move || successor(life, &own));
+    cluster.shard = cluster.address(second);
     (cluster, recorder)
 }
 
 /// Returns the command to the shard.
-fn task(cluster: &Cluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
+fn task(cluster: &ShardCluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
     let mut task = Recover { take_back: true, master: SECOND, ..cluster.recover(1, segments) };
     for it in &mut task.segments {
         it.closed = !copies[&it.segment].open;
@@ -53,7 +53,7 @@ fn task(cluster: &Cluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
 
 /// Runs the command, and returns the results.
 fn taken_back(
-    cluster: &mut Cluster,
+    cluster: &mut ShardCluster,
     copies: &Copies,
     segments: &[SegmentId],
 ) -> (Recovered, Result<Model, Status>) {
@@ -189,7 +189,7 @@ fn a_copy_that_is_damaged_is_not_taken_back_and_another_one_is() {
             let backup = random.below(2) as usize;
             match random.below(3) {
                 0 => flip(&one, backup, *segment, &mut random),
-                1 => drop(one.backups[backup].1.borrow_mut().remove(segment)),
+                1 => drop(one.backups.borrow_mut().replicas(backup, GONE).remove(segment)),
                 _ => {}
             }
         }
@@ -212,8 +212,8 @@ fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
     let segments = put_all(&one, &former, &[0, 1]);
     let closed = segments.iter().rfind(|it| !former[*it].open).unwrap();
     for backup in [0, 1] {
-        let mut copies = one.backups[backup].1.borrow_mut();
-        let bytes = copies.get_mut(closed).unwrap();
+        let mut backups = one.backups.borrow_mut();
+        let bytes = backups.replicas(backup, GONE).get_mut(closed).unwrap();
         let half = bytes.len() / 2;
         bytes.truncate(half);
         // The flipped bit is in an entry that is there whole.
@@ -235,15 +235,15 @@ fn a_shard_whose_log_names_what_it_gave_up_says_so_when_it_fails_to_rebuild_it_i
     let (mut one, _) = cluster(81, 1);
     let segments = put_all(&one, &former, &[0]);
     // A leader that no longer knows the recovery has begun another one.
-    one.truth.refuses.set(Some(Status::BadRange));
+    one.coordinators.borrow_mut().refuses = Some(Status::BadRange);
     let (told, found) = taken_back(&mut one, &former, &segments);
     assert!(told.outcome.is_ok(), "{told:?}");
     assert_eq!(found, Err(Status::Moved));
-    one.truth.refuses.set(None);
-    one.truth.recovered.borrow_mut().clear();
+    one.coordinators.borrow_mut().refuses = None;
+    one.coordinators.borrow_mut().recovered.clear();
     let closed = segments.iter().find(|it| !former[*it].open).unwrap();
-    one.backups[0].1.borrow_mut().remove(closed);
-    one.manners.recovery.set(2);
+    one.backups.borrow_mut().replicas(0, GONE).remove(closed);
+    one.backups.borrow_mut().recovery = Some(2);
     let in_parts = Recover { master: SECOND, ..one.recover(2, &segments) };
     let (told, _) = recovered(&mut one, in_parts);
     assert!(told.outcome.is_err() && told.keeps, "{told:?}");
@@ -253,13 +253,13 @@ fn a_shard_whose_log_names_what_it_gave_up_says_so_when_it_fails_to_rebuild_it_i
 fn a_shard_that_cannot_take_a_log_back_says_so_and_rebuilds_it() {
     let (past, former) = ended(&mut Random::from_seed(61));
     // The first shard's log has another id.
-    let mut one = Cluster::new(61, Link::default(), shard_options(), 1 << 20);
+    let mut one = ShardCluster::new(61, Link::default(), shard_options(), 1 << 20);
     let segments = put_all(&one, &former, &[0]);
     let back = Recover { master: MASTER, ..task(&one, &former, &segments) };
     let (told, found) = recovered(&mut one, back.clone());
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     assert_eq!(found, Err(Status::Moved));
-    one.truth.recovered.borrow_mut().clear();
+    one.coordinators.borrow_mut().recovered.clear();
     let again = control::to_body(&Recover { recovery: 2, ..back });
     one.drive(Duration::from_secs(9), move |user| {
         let again = again.clone();
@@ -269,7 +269,7 @@ fn a_shard_that_cannot_take_a_log_back_says_so_and_rebuilds_it() {
             assert!(matches!(refused, Err(CallError::Refused { status: it, .. }) if it == status));
         }
     });
-    one.manners.recovery.set(3);
+    one.backups.borrow_mut().recovery = Some(3);
     let task = one.recover(3, &segments);
     let (told, found) = recovered(&mut one, task);
     told.outcome.unwrap();
@@ -283,19 +283,19 @@ fn a_log_of_which_something_was_rebuilt_before_is_not_taken_back() {
     let segments = put_all(&one, &former, &[0]);
     // One segment is unavailable, so the others are replayed in vain.
     let closed = segments.iter().find(|it| !former[*it].open).unwrap();
-    let hidden = one.backups[0].1.borrow_mut().remove(closed).unwrap();
+    let hidden = one.backups.borrow_mut().replicas(0, GONE).remove(closed).unwrap();
     let in_parts = Recover { master: SECOND, ..one.recover(1, &segments) };
     let (told, _) = recovered(&mut one, in_parts);
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
-    one.truth.recovered.borrow_mut().clear();
-    one.backups[0].1.borrow_mut().insert(*closed, hidden);
+    one.coordinators.borrow_mut().recovered.clear();
+    one.backups.borrow_mut().replicas(0, GONE).insert(*closed, hidden);
     // A leader that does not know that begins anew. The replayed entries would count a second time.
-    one.manners.recovery.set(2);
+    one.backups.borrow_mut().recovery = Some(2);
     let back = Recover { recovery: 2, ..task(&one, &former, &segments) };
     let (told, _) = recovered(&mut one, back);
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
-    one.truth.recovered.borrow_mut().clear();
-    one.manners.recovery.set(3);
+    one.coordinators.borrow_mut().recovered.clear();
+    one.backups.borrow_mut().recovery = Some(3);
     let in_parts = Recover { master: SECOND, ..one.recover(3, &segments) };
     let (told, found) = recovered(&mut one, in_parts);
     told.outcome.unwrap();
@@ -311,7 +311,7 @@ fn a_shard_says_what_it_still_has_of_its_former_log_once_that_is_settled() {
     assert_eq!(one.drive(Duration::from_secs(9), inherited), None, "it may still begin");
     recorder.hold(true);
     let body = control::to_body(&task(&one, &former, &segments));
-    let truth = Rc::clone(&one.truth);
+    let coordinators = Rc::clone(&one.coordinators);
     one.drive(Duration::from_secs(9), move |user| {
         let body = body.clone();
         async move { user.insist(Opcode::Recover, body).await.unwrap() }
@@ -320,7 +320,7 @@ fn a_shard_says_what_it_still_has_of_its_former_log_once_that_is_settled() {
     assert_eq!(one.drive(Duration::from_secs(9), inherited), None, "it is at it");
     recorder.hold(false);
     one.simulation.run_for(Duration::from_secs(1));
-    assert!(truth.recovered.borrow()[0].outcome.is_ok());
+    assert!(coordinators.borrow().recovered[0].outcome.is_ok());
     let closed = segments.iter().copied().filter(|it| !former[it].open);
     let has: Vec<SegmentId> = closed.collect();
     assert_eq!(one.drive(Duration::from_secs(9), inherited), Some(has));

@@ -3,17 +3,16 @@
 //! coordinator, goes on.
 
 use crate::recovery::TABLE;
-use crate::simulated::{Coordinator, MASTER, PORT, Shared, backup_node, first_list, master_node};
+use crate::simulated::{MASTER, backup_node, first_list, master_node};
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::Durability;
 use thunderhead_log::TabletRange;
 use thunderhead_master::replication::MESSAGE_BYTES;
-use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{CallError, Node, Opcode};
-use thunderhead_simulator::{HostId, Options, Simulation};
+use thunderhead_simulator::Options;
+use thunderhead_testkit::{Cluster, Place};
 use thunderhead_wire::control::{InventoryOf, READ_LEASE, ServerState, to_body};
 use thunderhead_wire::operations::{EnumerateHead, Identity, ObjectHead};
 use thunderhead_wire::{Condition, Status, Version};
@@ -50,46 +49,29 @@ impl Asked {
     }
 }
 
+/// A shard, its backups, and the answers that it gave.
 struct Scene {
-    simulation: Simulation,
-    known: Shared,
-    coordinator: HostId,
-    shard: HostId,
-    backups: Vec<HostId>,
+    cluster: Cluster,
     asked: Rc<RefCell<Vec<Asked>>>,
 }
 
 /// Starts a shard with replicas on backups, which gets one write and then reads of all kinds, some
 /// every few milliseconds.
 fn scene(replicas: u32, backups: u64) -> Scene {
-    let mut simulation = Simulation::new(Options::calm(1));
-    let known: Shared = Rc::default();
-    let hosts: Vec<HostId> = (1..=backups)
-        .map(|id| {
-            let known = Rc::clone(&known);
-            simulation.add_host(&format!("backup {id}"), move |boot| {
-                backup_node(boot, id, Durability::Replicated, &known)
-            })
-        })
-        .collect();
-    let noted = Rc::clone(&known);
-    let coordinator = simulation.add_host("coordinator", move |boot| {
-        let mut node = Node::new(boot.world, boot.transport, Coordinator(Rc::clone(&noted)));
-        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
-        Box::new(node)
-    });
-    let to_coordinator = address(simulation.address(coordinator), PORT);
-    let own = Rc::clone(&known);
-    let shard = simulation.add_host("shard", move |boot| {
-        master_node(boot, &own, replicas, MESSAGE_BYTES, to_coordinator)
-    });
-    let to = address(simulation.address(shard), PORT);
-    let addresses: Vec<SocketAddr> =
-        hosts.iter().map(|host| address(simulation.address(*host), PORT)).collect();
-    known.borrow_mut().list = first_list(to, &addresses);
+    let mut cluster = Cluster::new(Options::calm(1));
+    for id in 1..=backups {
+        let known = Rc::clone(&cluster.coordinators);
+        cluster.add_backup(move |boot| backup_node(boot, id, Durability::Replicated, &known));
+    }
+    cluster.add_scripted_coordinator();
+    let coordinator = cluster.address(Place::Coordinator(0));
+    let known = Rc::clone(&cluster.coordinators);
+    cluster.add_server(move |boot| master_node(boot, &known, replicas, MESSAGE_BYTES, coordinator));
+    let to = cluster.address(0);
+    cluster.coordinators.borrow_mut().servers = first_list(to, &cluster.addresses(Place::Backup));
     let asked: Rc<RefCell<Vec<Asked>>> = Rc::default();
-    let (truth, own) = (simulation.truth(), Rc::clone(&asked));
-    simulation.add_host("client", move |boot| {
+    let (truth, own) = (cluster.simulation.truth(), Rc::clone(&asked));
+    cluster.add_user(move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
         let (caller, tasks, asked) = (node.task_caller(), node.tasks().clone(), Rc::clone(&own));
         let truth = truth.clone();
@@ -120,14 +102,18 @@ fn scene(replicas: u32, backups: u64) -> Scene {
         });
         Box::new(node)
     });
-    Scene { simulation, known, coordinator, shard, backups: hosts, asked }
+    Scene { cluster, asked }
 }
 
 impl Scene {
+    fn run_for(&mut self, duration: Duration) {
+        self.cluster.simulation.run_for(duration);
+    }
+
     /// Fences a backup at a time, as a recovery of the log does.
     fn fence_at(&mut self, at: Duration, backup: usize) {
-        let to = address(self.simulation.address(self.backups[backup]), PORT);
-        self.simulation.add_host(&format!("fence of {backup}"), move |boot| {
+        let to = self.cluster.address(Place::Backup(backup));
+        self.cluster.add_user(move |boot| {
             let node = Node::new(boot.world, boot.transport, ());
             let (caller, tasks) = (node.task_caller(), node.tasks().clone());
             node.tasks().spawn(async move {
@@ -140,20 +126,22 @@ impl Scene {
         });
     }
 
-    /// Blocks or unblocks all links between shard and backups.
-    fn separate(&self, blocked: bool) {
-        let shard = self.simulation.address(self.shard);
-        let link = Link { blocked, ..Link::default() };
-        for backup in &self.backups {
-            let backup = self.simulation.address(*backup);
-            self.simulation.network().set_link(shard, backup, link);
-            self.simulation.network().set_link(backup, shard, link);
-        }
+    /// Cuts the shard off from all its backups.
+    fn cut_off(&mut self) {
+        let backups = self.cluster.count(Place::Backup);
+        (0..backups).for_each(|backup| self.cluster.cut(0, Place::Backup(backup)));
     }
 
-    fn backup_dies(&mut self, backup: usize) {
-        self.simulation.crash(self.backups[backup]);
-        let list = &mut self.known.borrow_mut().list;
+    /// Opens all links between the shard and its backups.
+    fn mend(&mut self) {
+        let backups = self.cluster.count(Place::Backup);
+        (0..backups).for_each(|backup| self.cluster.mend(0, Place::Backup(backup)));
+    }
+
+    /// Kills a backup, of which the coordinator tells the shard at once.
+    fn kill_backup(&mut self, backup: usize) {
+        self.cluster.backup(backup).kill();
+        let list = &mut self.cluster.coordinators.borrow_mut().servers;
         list.version += 1;
         list.servers[backup + 1].state = ServerState::Down;
     }
@@ -184,9 +172,9 @@ impl Scene {
 #[test]
 fn an_idle_master_answers_reads_and_needs_no_coordinator() {
     let mut scene = scene(2, 3);
-    scene.simulation.run_for(ms(5000));
-    scene.simulation.crash(scene.coordinator);
-    scene.simulation.run_for(ms(60_000));
+    scene.run_for(ms(5000));
+    scene.cluster.coordinator(0).kill();
+    scene.run_for(ms(60_000));
     scene.serves(ms(100), ms(65_000));
 }
 
@@ -194,10 +182,10 @@ fn an_idle_master_answers_reads_and_needs_no_coordinator() {
 fn a_master_that_was_stopped_while_it_was_given_up_tells_nothing_old() {
     let mut scene = scene(1, 1);
     scene.fence_at(ms(1100), 0);
-    scene.simulation.run_for(ms(1000));
+    scene.run_for(ms(1000));
     scene.serves(ms(100), ms(1000));
-    scene.simulation.pause(scene.shard, ms(2000));
-    scene.simulation.run_for(ms(3000));
+    scene.cluster.server(0).pause(ms(2000));
+    scene.run_for(ms(3000));
     // Requests arrived during the pause, before or after other masters could have written.
     scene.is_silent(ms(1000) + ms(100) + READ_LEASE, ms(4000));
 }
@@ -207,7 +195,7 @@ fn one_backup_of_the_end_of_the_log_that_was_fenced_is_enough() {
     for backup in 0..2 {
         let mut scene = scene(2, 2);
         scene.fence_at(ms(1000), backup);
-        scene.simulation.run_for(ms(2000));
+        scene.run_for(ms(2000));
         scene.serves(ms(100), ms(1000));
         scene.is_silent(ms(1000) + READ_LEASE, ms(2000));
     }
@@ -216,29 +204,29 @@ fn one_backup_of_the_end_of_the_log_that_was_fenced_is_enough() {
 #[test]
 fn a_master_that_hears_nothing_of_its_backups_stops_in_time_and_goes_on_when_it_does() {
     let mut scene = scene(2, 2);
-    scene.simulation.run_for(ms(1000));
-    scene.separate(true);
-    scene.simulation.run_for(ms(2000));
+    scene.run_for(ms(1000));
+    scene.cut_off();
+    scene.run_for(ms(2000));
     scene.serves(ms(100), ms(1000) + READ_LEASE * 2 / 3 - ms(10));
     scene.is_silent(ms(1000) + READ_LEASE, ms(3000));
     // After a while the shard answers that another one may have the tablet.
     let moved = Err(CallError::Refused { status: Status::Moved, hint: 0, detail: 0 });
     let late = scene.answered(ms(1100) + READ_LEASE * 2, ms(3000));
     assert!(late.iter().all(|it| it.opcode == Opcode::ReadMany || it.outcome == moved), "{late:?}");
-    scene.separate(false);
-    scene.simulation.run_for(ms(4000));
+    scene.mend();
+    scene.run_for(ms(4000));
     scene.serves(ms(5000), ms(7000));
 }
 
 #[test]
 fn an_answer_that_waits_for_backups_for_long_says_so() {
     let mut scene = scene(2, 2);
-    scene.simulation.run_for(ms(1000));
-    scene.separate(true);
-    let to = address(scene.simulation.address(scene.shard), PORT);
+    scene.run_for(ms(1000));
+    scene.cut_off();
+    let to = scene.cluster.address(0);
     let outcome: Rc<RefCell<Option<Asked>>> = Rc::default();
-    let (truth, own) = (scene.simulation.truth(), Rc::clone(&outcome));
-    scene.simulation.add_host("writer", move |boot| {
+    let (truth, own) = (scene.cluster.simulation.truth(), Rc::clone(&outcome));
+    scene.cluster.add_user(move |boot| {
         let node = Node::new(boot.world, boot.transport, ());
         let (caller, truth, own) = (node.task_caller(), truth.clone(), Rc::clone(&own));
         node.tasks().spawn(async move {
@@ -250,7 +238,7 @@ fn an_answer_that_waits_for_backups_for_long_says_so() {
         });
         Box::new(node)
     });
-    scene.simulation.run_for(ms(1000));
+    scene.run_for(ms(1000));
     let asked = outcome.take().expect("the write is answered");
     let CallError::Refused { status, .. } = asked.outcome.unwrap_err() else { panic!() };
     assert_eq!(status, Status::AwaitingReplicas);
@@ -269,12 +257,12 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
     for backup in 0..3 {
         for coordinates in [true, false] {
             let mut scene = scene(2, 3);
-            scene.simulation.run_for(ms(1000));
+            scene.run_for(ms(1000));
             if !coordinates {
-                scene.simulation.crash(scene.coordinator);
+                scene.cluster.coordinator(0).kill();
             }
-            scene.backup_dies(backup);
-            scene.simulation.run_for(ms(2000));
+            scene.kill_backup(backup);
+            scene.run_for(ms(2000));
             if coordinates {
                 scene.serves(ms(100), ms(3000));
                 continue;
@@ -283,8 +271,8 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
             // counts.
             let all = scene.answered(ms(1000) + READ_LEASE, ms(3000));
             stopped += u32::from(all.iter().all(|it| !it.tells()));
-            scene.simulation.start(scene.coordinator);
-            scene.simulation.run_for(ms(2000));
+            scene.cluster.coordinator(0).restart();
+            scene.run_for(ms(2000));
             scene.serves(ms(4000), ms(5000));
         }
     }
@@ -295,27 +283,27 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
 fn a_shard_writes_and_reads_with_one_replica_of_two_while_a_backup_is_away() {
     let mut scene = scene(2, 2);
     scene.fence_at(ms(6000), 0);
-    scene.simulation.run_for(ms(1000));
-    scene.backup_dies(1);
-    scene.simulation.run_for(ms(5000));
+    scene.run_for(ms(1000));
+    scene.kill_backup(1);
+    scene.run_for(ms(5000));
     scene.serves(ms(100), ms(6000));
     // The remaining backup is enough for a recovery, so its word is needed.
-    scene.simulation.run_for(ms(1000));
+    scene.run_for(ms(1000));
     scene.is_silent(ms(6000) + ms(10) + READ_LEASE, ms(7000));
 }
 
 #[test]
 fn reads_go_on_by_the_word_of_the_coordinator_where_replicas_are_too_few_to_write() {
     let mut scene = scene(2, 2);
-    scene.known.borrow_mut().list.min_replicas = Some(2);
-    scene.simulation.run_for(ms(1000));
-    scene.backup_dies(1);
-    scene.simulation.run_for(ms(5000));
+    scene.cluster.coordinators.borrow_mut().servers.min_replicas = Some(2);
+    scene.run_for(ms(1000));
+    scene.kill_backup(1);
+    scene.run_for(ms(5000));
     scene.serves(ms(100), ms(6000));
-    scene.simulation.crash(scene.coordinator);
-    scene.simulation.run_for(ms(2000));
+    scene.cluster.coordinator(0).kill();
+    scene.run_for(ms(2000));
     scene.is_silent(ms(6000) + READ_LEASE, ms(8000));
-    scene.simulation.start(scene.coordinator);
-    scene.simulation.run_for(ms(2000));
+    scene.cluster.coordinator(0).restart();
+    scene.run_for(ms(2000));
     scene.serves(ms(8700), ms(10_000));
 }

@@ -74,7 +74,7 @@ struct Seen {
     goes_on: bool,
 }
 
-struct World {
+struct TwoClusters {
     simulation: Simulation,
     stores: [SimStore; 2],
     /// The machines with the coordinators, one of each cluster.
@@ -92,23 +92,23 @@ pub(crate) fn run(seed: u64, keeps_text: bool) -> Outcomes {
     let stores =
         [(); 2].map(|()| SimStore::new(simulation.truth(), random.split(), Faults::none()));
     let (seats, servers, seen) = (Vec::new(), Vec::new(), Rc::default());
-    let mut world = World { simulation, stores, seats, servers, seen };
-    let failure = world.play(&mut random).err();
-    let seen = world.seen.borrow();
+    let mut clusters = TwoClusters { simulation, stores, seats, servers, seen };
+    let failure = clusters.play(&mut random).err();
+    let seen = clusters.seen.borrow();
     let failures: Vec<String> = seen.failures.iter().take(3).cloned().chain(failure).collect();
     Outcomes {
-        digest: world.simulation.digest(),
+        digest: clusters.simulation.digest(),
         operations: seen.operations,
         answered: seen.operations,
         failure: (!failures.is_empty()).then(|| failures.join("\n")),
-        trace: world.simulation.take_trace(),
-        virtual_time: world.simulation.now(),
-        turns: world.simulation.turns(),
+        trace: clusters.simulation.take_trace(),
+        virtual_time: clusters.simulation.now(),
+        turns: clusters.simulation.turns(),
         rare_events: RareEvents::default(),
     }
 }
 
-impl World {
+impl TwoClusters {
     fn play(&mut self, random: &mut Random) -> Result<(), String> {
         for cluster in 0..2 {
             self.add_coordinator(cluster);
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    fn until(&mut self, label: &str, holds: impl Fn(&World) -> bool) -> Result<(), String> {
+    fn until(&mut self, label: &str, holds: impl Fn(&TwoClusters) -> bool) -> Result<(), String> {
         let end = self.simulation.now() + PATIENCE;
         while !holds(self) {
             if self.simulation.now() >= end || !self.seen.borrow().failures.is_empty() {

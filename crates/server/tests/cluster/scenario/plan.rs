@@ -10,6 +10,7 @@ use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_server::Probing;
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::swarm;
+use thunderhead_testkit::Weighted;
 use thunderhead_wire::control::Settings;
 
 /// The longest duration of a fault for which a server may be declared crashed.
@@ -137,6 +138,21 @@ pub(crate) struct Plan {
 
 /// Small parts, so that the recoveries of a small cluster are divided, too.
 const PARTS: Parts = Parts { least: 4 << 10, bytes: 64 << 10 };
+
+/// The scenes with their weights, in the order of the random numbers that draw them.
+const SCENES: Weighted<Scene> = Weighted(&[
+    (1, Scene::LateWords),
+    (1, Scene::BegunAnew),
+    (1, Scene::TornRounds),
+    (2, Scene::HeldUpdates),
+    (3, Scene::CopiedEarly),
+    (2, Scene::LeftBehind),
+    (2, Scene::PartsLeft),
+    (2, Scene::ChangedDemand),
+    (3, Scene::HungDisk),
+    (1, Scene::NoCoordinator),
+    (2, Scene::LostMemory),
+]);
 
 impl Plan {
     pub(crate) fn draw(random: &mut Random, extras: Extras) -> Plan {
@@ -270,19 +286,7 @@ impl Plan {
     /// Draws a plan with one scene again and again, and with networks and disks that work well.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(20) {
-            12 | 13 => Scene::ChangedDemand,
-            14..17 => Scene::HungDisk,
-            17 => Scene::NoCoordinator,
-            18 | 19 => Scene::LostMemory,
-            8 | 9 => Scene::LeftBehind,
-            0 => Scene::LateWords,
-            1 => Scene::BegunAnew,
-            2 => Scene::TornRounds,
-            3 | 4 => Scene::HeldUpdates,
-            10 | 11 => Scene::PartsLeft,
-            _ => Scene::CopiedEarly,
-        };
+        let scene = SCENES.draw(random);
         let (servers, replicas) = match scene {
             Scene::LateWords => (random.within(3..6), random.within(1..3)),
             // There are so few servers that replicas are made anew where they were.

@@ -1,5 +1,6 @@
 //! The hosts of a cluster: coordinators, servers and users, and their faults.
 
+mod faults;
 mod generations;
 mod scenes;
 mod shortages;
@@ -9,6 +10,7 @@ use super::client::Client;
 use super::plan::{GENERATION_LASTS_MAX, Plan, Scene};
 use super::scale;
 use super::user::{Seeing, User};
+use faults::{FAULTS, Fault};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -458,7 +460,7 @@ impl World {
         };
         let thread = random.pick(&place.hosts).copied().unwrap_or(seat.host);
         let user = random.pick(&self.users).copied().unwrap_or(seat.host);
-        let somebody = match random.below(10) {
+        let victim = match random.below(10) {
             0..6 => thread,
             6..8 => seat.host,
             _ => user,
@@ -475,10 +477,9 @@ impl World {
         if plan.migrations && random.chance(0.05) {
             return self.holds_updates(random);
         }
-        match random.below(18) {
-            0..3 => self.kill(&place, power),
-            // Many servers crash at once.
-            3 => {
+        match FAULTS.draw(random) {
+            Fault::Kill => self.kill(&place, power),
+            Fault::KillMany => {
                 let share = if random.chance(0.5) { 1.0 } else { random.fraction() };
                 for place in self.places.clone() {
                     if random.chance(share) {
@@ -486,19 +487,18 @@ impl World {
                     }
                 }
             }
-            4 => {
+            Fault::StopAtDiskOperation => {
                 let operations = random.within(1..60);
                 self.simulation.stop_at_disk_operation(place.first(), operations, power);
             }
-            5 => {
-                let power = power && somebody == thread;
-                if somebody != thread {
-                    self.simulation.restart_after(somebody, lasts);
+            Fault::StopAtSend => {
+                let power = power && victim == thread;
+                if victim != thread {
+                    self.simulation.restart_after(victim, lasts);
                 }
-                self.simulation.stop_at_send(somebody, random.within(1..60), power);
+                self.simulation.stop_at_send(victim, random.within(1..60), power);
             }
-            // The server is asked to end, and restarts.
-            6 => {
+            Fault::Leave => {
                 let share = if random.chance(0.3) { 1.0 } else { 0.0 };
                 for other in &self.places {
                     if other.first() == place.first() || random.chance(share) {
@@ -506,16 +506,16 @@ impl World {
                     }
                 }
             }
-            7 => {
+            Fault::CrashCoordinator => {
                 self.simulation.restart_after(seat.host, lasts);
                 self.simulation.crash(seat.host);
             }
-            8 => {
+            Fault::CrashUser => {
                 self.simulation.restart_after(user, lasts);
                 self.simulation.crash(user);
             }
-            9 | 10 => self.simulation.pause(somebody, lasts),
-            11 => {
+            Fault::Pause => self.simulation.pause(victim, lasts),
+            Fault::CutFromStore => {
                 let client = seat.handle.borrow().as_ref().map(|(_, client)| *client);
                 if let Some(client) = client {
                     if random.chance(0.5) {
@@ -527,12 +527,12 @@ impl World {
                     self.simulation.after(lasts, move |_| store.mend(client));
                 }
             }
-            12 => {
+            Fault::StopStore => {
                 self.store.stop();
                 let store = self.store.clone();
                 self.simulation.after(lasts, move |_| store.start());
             }
-            13 | 14 => {
+            Fault::BlockOrSlowLinks => {
                 let mut others: Vec<HostId> =
                     self.places.iter().flat_map(|it| it.hosts.clone()).collect();
                 others.extend(self.seats.iter().map(|it| it.host).chain([user]));
@@ -553,7 +553,7 @@ impl World {
                     self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
                 }
             }
-            15 => {
+            Fault::SlowDisk => {
                 let disk = self.simulation.disk(place.first()).clone();
                 let slow = DiskModel {
                     operation: Duration::from_millis(5),
@@ -564,20 +564,20 @@ impl World {
                 let usual = plan.disk;
                 self.simulation.after(lasts, move |_| disk.set_model(usual));
             }
-            16 => {
+            Fault::Drift => {
                 let drift = random.within(0..2000) as i64 - 1000;
-                self.simulation.set_drift(somebody, drift);
+                self.simulation.set_drift(victim, drift);
             }
-            _ if plan.verdicts && random.chance(0.5) => {
+            Fault::JumpOrVerdict if plan.verdicts && random.chance(0.5) => {
                 let Some(leader) = self.leader() else { return };
                 let list = leader.servers().unwrap_or_default();
                 if let Some(server) = random.pick(&list.servers) {
                     leader.server_failed(server.server, server.generation);
                 }
             }
-            _ => {
+            Fault::JumpOrVerdict => {
                 let by = random.within(0..7_200_000_000_000) as i64 - 3_600_000_000_000;
-                self.simulation.jump_clock(somebody, by);
+                self.simulation.jump_clock(victim, by);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! At most one server's disk fails or rots, and only if each segment has a replica elsewhere. So no
 //! acknowledged update may be lost.
 
+use super::faults::{ENDINGS, Ending};
 use super::{GENERATION_LASTS_MAX, Place, World};
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,31 +29,27 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(22) {
-            0 => self.stop(number, lasts),
-            // Another server crashes soon after: mostly a recovery master, or a backup that is
-            // read.
-            1 => {
+        match ENDINGS.draw(random) {
+            Ending::Stop => self.stop(number, lasts),
+            Ending::StopTwo => {
                 self.stop(number, lasts);
                 self.run_for(Duration::from_millis(random.within(200..1000)));
                 let other = random.below(self.places.len() as u64) as usize;
                 self.stop(other, plan.lasts_for_a_verdict(random));
             }
-            // The leader, which would recover the server, crashes too.
-            2 => {
+            Ending::StopWithLeader => {
                 self.stop(number, lasts);
                 let leader = self.leader_host();
                 self.run_for(Duration::from_millis(random.within(0..1000)));
                 self.simulation.restart_after(leader, plan.lasts(random));
                 self.simulation.crash(leader);
             }
-            3 => {
+            Ending::Pause => {
                 for host in self.hosts(number) {
                     self.simulation.pause(host, lasts);
                 }
             }
-            // Other servers do not hear it. Its coordinator may, or does not either.
-            4 => {
+            Ending::Mute => {
                 let from = self.simulation.address(self.places[number].first());
                 let mut others: Vec<HostId> = self.places.iter().map(Place::first).collect();
                 if random.chance(0.5) {
@@ -66,15 +63,15 @@ impl World {
                     self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
                 }
             }
-            5 => self.weakens(lasts, random),
-            6 | 7 => self.is_a_zombie(number, lasts, random),
-            8 | 9 => self.is_left_alone(number, lasts, random),
-            10 | 11 => self.loses_answers(number, lasts, random),
-            12 | 13 => self.is_given_up_unheard(number, lasts, random),
-            14 | 15 => self.loses_its_leader_half_way(number, lasts, random),
-            20 | 21 => self.changes_demand_in_recovery(number, random),
-            16 => self.dies_as_another_rots(number, lasts, random),
-            _ => self.dies_behind_slow_links(number, lasts, random),
+            Ending::Weaken => self.weakens(lasts, random),
+            Ending::Zombie => self.is_a_zombie(number, lasts, random),
+            Ending::LeaveAlone => self.is_left_alone(number, lasts, random),
+            Ending::LoseAnswers => self.loses_answers(number, lasts, random),
+            Ending::UnheardVerdict => self.is_given_up_unheard(number, lasts, random),
+            Ending::LoseLeaderHalfWay => self.loses_its_leader_half_way(number, lasts, random),
+            Ending::ChangeDemand => self.changes_demand_in_recovery(number, random),
+            Ending::OtherRots => self.dies_as_another_rots(number, lasts, random),
+            Ending::SlowLinks => self.dies_behind_slow_links(number, lasts, random),
         }
     }
 

@@ -245,9 +245,14 @@ impl World {
     /// The master of a key crashes in a moment. Until then its messages to another server may be
     /// slow.
     pub(super) fn lets_go_of(&mut self, table: TableId, hash: KeyHash) {
-        // The crash comes later, and a disk that hangs is the only fault until then.
-        let waits_for_hang = self.seeing.plan.scene == Some(Scene::HungDisk) && !self.has_hung;
-        if !self.is_troubled || waits_for_hang {
+        // The crash comes later. A disk that hangs is the only fault until then, and no other fault
+        // may come beside a loss of memory.
+        let is_alone = match self.seeing.plan.scene {
+            Some(Scene::HungDisk) => !self.has_hung,
+            Some(Scene::LostMemory) => true,
+            _ => false,
+        };
+        if !self.is_troubled || is_alone {
             return;
         }
         let tables = self.known().map_or(Vec::new(), |(map, _)| map.tables);

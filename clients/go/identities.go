@@ -1,0 +1,63 @@
+package thunderhead
+
+import "sync"
+
+// A clientLease is a lease of this client, with the sequences of the updates under it.
+//
+// A client has one lease at a time, but updates may be in flight under a former lease: an update
+// that was sent under a lease is only ever sent again under the same one. So sequences are counted
+// for each lease.
+type clientLease struct {
+	id uint64
+
+	mu sync.Mutex
+	// next is the sequence of the next new update; sequences begin at 1.
+	next uint64
+	// first is the oldest sequence that has not ended, or next.
+	first uint64
+	// ended tells for each sequence from first on whether its update has ended. It is a ring whose
+	// length is a power of two; sequence n is at n modulo the length.
+	ended []bool
+}
+
+func newLease(id uint64) *clientLease {
+	return &clientLease{id: id, next: 1, first: 1, ended: make([]bool, 64)}
+}
+
+// take returns the sequence of a new update.
+func (l *clientLease) take() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	number := l.next
+	l.next++
+	if l.next-l.first > uint64(len(l.ended)) {
+		longer := make([]bool, 2*len(l.ended))
+		for at := l.first; at < number; at++ {
+			longer[at%uint64(len(longer))] = l.ended[at%uint64(len(l.ended))]
+		}
+		l.ended = longer
+	}
+	l.ended[number%uint64(len(l.ended))] = false
+	return number
+}
+
+// end notes that the update with this sequence has ended: the client will not send it again.
+func (l *clientLease) end(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if number < l.first || number >= l.next {
+		return
+	}
+	l.ended[number%uint64(len(l.ended))] = true
+	for l.first < l.next && l.ended[l.first%uint64(len(l.ended))] {
+		l.first++
+	}
+}
+
+// firstUnacknowledged returns the oldest sequence whose answer the client may still need. The
+// caller has an open sequence, so the result is not above it.
+func (l *clientLease) firstUnacknowledged() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first
+}

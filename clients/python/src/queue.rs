@@ -1,0 +1,684 @@
+//! Clients for event loops: the native half of `thunderhead.aio`.
+//!
+//! A [`Queue`] belongs to one loop and one thread. Each operation has a future of the loop. The
+//! operations that begin in one iteration of the loop are submitted together at its end. The loop
+//! watches the descriptor of the core's [`CompletionQueue`], so one wake-up delivers all results.
+//!
+//! No lock is held while code of Python runs, because that code may call the queue again.
+
+use crate::arguments::{
+    Bytes, condition, deadline, for_keys, number, table_name, unsigned, writes,
+};
+use crate::guard::guarded;
+use crate::names::Target;
+use crate::{control, errors, results};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet};
+use thunderhead_client::{
+    Action, Answer, Completion, CompletionQueue, Enumeration, Error, KeyHash, Operation, Outcome,
+    Question, Reply, Request, Results, Status, Submission, TableId,
+};
+
+/// A client of one event loop.
+#[pyclass(frozen, module = "thunderhead._core")]
+pub(crate) struct Queue {
+    event_loop: Py<PyAny>,
+    create_future: Py<PyAny>,
+    /// The thread of the loop.
+    thread: ThreadId,
+    core: Arc<CompletionQueue>,
+    /// The default time limit.
+    limit: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The operations that have not ended, by the addresses of their futures. An entry keeps its
+    /// future until the completion arrives, also after a cancellation. So no other future has its
+    /// address meanwhile.
+    pending: HashMap<u64, Pending>,
+    /// Work that began in this iteration of the loop.
+    batch: Vec<Submission>,
+    /// Whether the loop watches the descriptor.
+    is_watched: bool,
+    closing: Option<Closing>,
+}
+
+struct Pending {
+    future: Py<PyAny>,
+    kind: Kind,
+    /// The core's number of the work; `None` until it is submitted.
+    number: Option<u64>,
+    /// Its task does not wait any more.
+    is_cancelled: bool,
+}
+
+/// The kind of work, which decides how its outcome becomes an object of Python.
+enum Kind {
+    Read,
+    Change,
+    Sum,
+    Reads,
+    Changes,
+    Page(Arc<Mutex<Enumeration>>),
+    /// A question without an answer of interest.
+    Done,
+    /// The table of this name in a map.
+    Named(String),
+    Table,
+    Tables,
+}
+
+/// The end of a client that is being closed.
+struct Closing {
+    future: Py<PyAny>,
+    /// Readable once the client is closed.
+    over: UnixStream,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "only asks which thread this is")]
+    fn check_thread(&self) -> PyResult<()> {
+        if std::thread::current().id() == self.thread {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "this client belongs to the event loop of another thread; make one client for each \
+             loop, or use asyncio.run_coroutine_threadsafe",
+        ))
+    }
+
+    /// Begins work at the end of this iteration of the loop, and returns its future.
+    fn begin<'py>(
+        slf: &Bound<'py, Self>,
+        request: Request,
+        kind: Kind,
+        limit: Duration,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, queue) = (slf.py(), slf.get());
+        queue.check_thread()?;
+        let future = queue.create_future.bind(py).call0()?;
+        let tag = future.as_ptr() as u64;
+        let is_first = queue.lock().batch.is_empty();
+        if is_first {
+            let flush = slf.getattr(intern!(py, "_flush"))?;
+            queue.event_loop.bind(py).call_method1(intern!(py, "call_soon"), (flush,))?;
+        }
+        let pending =
+            Pending { future: future.clone().unbind(), kind, number: None, is_cancelled: false };
+        let mut state = queue.lock();
+        state.pending.insert(tag, pending);
+        state.batch.push(Submission { tag, request, deadline: Some(limit) });
+        Ok(future)
+    }
+
+    fn operation<'py>(
+        slf: &Bound<'py, Self>,
+        operation: Operation,
+        kind: Kind,
+        limit: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let limit = deadline(limit, slf.get().limit)?;
+        Queue::begin(slf, Request::Operations(vec![operation]), kind, limit)
+    }
+
+    fn operations<'py>(
+        slf: &Bound<'py, Self>,
+        operations: Vec<Operation>,
+        kind: Kind,
+        limit: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let limit = deadline(limit, slf.get().limit)?;
+        Queue::begin(slf, Request::Operations(operations), kind, limit)
+    }
+
+    fn question<'py>(
+        slf: &Bound<'py, Self>,
+        question: Question,
+        kind: Kind,
+        limit: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let limit = deadline(limit, slf.get().limit)?;
+        Queue::begin(slf, Request::Question(question), kind, limit)
+    }
+
+    /// Submits the batch.
+    fn submit(&self, py: Python<'_>) {
+        let (tags, submitted) = {
+            let mut state = self.lock();
+            let batch = std::mem::take(&mut state.batch);
+            if batch.is_empty() {
+                return;
+            }
+            let tags: Vec<u64> = batch.iter().map(|it| it.tag).collect();
+            (tags, self.core.submit(batch))
+        };
+        match submitted {
+            Ok(first) => {
+                let mut state = self.lock();
+                for (tag, number) in tags.iter().zip(first..) {
+                    if let Some(pending) = state.pending.get_mut(tag) {
+                        pending.number = Some(number);
+                    }
+                }
+            }
+            Err(error) => {
+                for tag in tags {
+                    let pending = self.lock().pending.remove(&tag);
+                    if let Some(pending) = pending {
+                        pending.end(py, Err(errors::raised(py, error)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Delivers all results.
+    fn deliver(&self, py: Python<'_>) {
+        for Completion { tag, outcome } in self.core.take(usize::MAX) {
+            let pending = self.lock().pending.remove(&tag);
+            let Some(pending) = pending else { continue };
+            if pending.is_cancelled {
+                continue;
+            }
+            let result = pending.kind.result(py, outcome);
+            pending.end(py, result);
+        }
+    }
+
+    /// Makes the loop watch the descriptor no longer. A loop that is closed watches nothing.
+    fn unwatch(&self, py: Python<'_>) {
+        let was_watched = std::mem::take(&mut self.lock().is_watched);
+        if was_watched {
+            remove_reader(self.event_loop.bind(py), self.core.descriptor().as_raw_fd());
+        }
+    }
+}
+
+fn remove_reader(event_loop: &Bound<'_, PyAny>, descriptor: i32) {
+    // A closed loop has removed it and may refuse.
+    let _ = event_loop.call_method1(intern!(event_loop.py(), "remove_reader"), (descriptor,));
+}
+
+impl Pending {
+    /// Ends the future. A future that was cancelled a moment ago refuses, and so does a future of a
+    /// loop that is closed: no task waits for it.
+    fn end(&self, py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) {
+        let future = self.future.bind(py);
+        let _ = match result {
+            Ok(value) => future.call_method1(intern!(py, "set_result"), (value,)),
+            Err(error) => {
+                let exception = error.into_value(py);
+                future.call_method1(intern!(py, "set_exception"), (exception,))
+            }
+        };
+    }
+}
+
+impl Kind {
+    fn result<'py>(&self, py: Python<'py>, outcome: Outcome) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| match outcome {
+            Outcome::Operations(results) => self.of_operations(py, results),
+            Outcome::Question(reply) => {
+                let reply = reply.map_err(|error| errors::raised(py, error))?;
+                self.of_question(py, reply)
+            }
+        })
+    }
+
+    fn of_operations<'py>(&self, py: Python<'py>, mut all: Results) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Kind::Reads => return results::values(py, all).map(Bound::into_any),
+            Kind::Changes => return results::versions(py, all).map(Bound::into_any),
+            _ => {}
+        }
+        let raised = |error| errors::raised(py, error);
+        let answer: Answer = all.pop().unwrap_or(Err(Error::Incomprehensible)).map_err(raised)?;
+        match self {
+            Kind::Read => {
+                let found = results::found(answer).map_err(raised)?;
+                results::value(py, found.as_ref().map(|(v, bytes)| (*v, bytes.as_slice())))
+            }
+            Kind::Change => results::version(py, results::changed(answer).map_err(raised)?),
+            Kind::Sum => results::sum(py, results::counted(answer).map_err(raised)?),
+            Kind::Page(enumeration) => {
+                let mut enumeration = enumeration.lock().unwrap_or_else(PoisonError::into_inner);
+                let page = enumeration.answered(answer);
+                let page = page.ok_or(Error::Incomprehensible).map_err(raised)?;
+                let entries = page.iter().map(|object| results::entry(py, object));
+                let entries = entries.collect::<PyResult<Vec<_>>>()?;
+                PyList::new(py, entries).map(Bound::into_any)
+            }
+            _ => Err(raised(Error::Incomprehensible)),
+        }
+    }
+
+    fn of_question<'py>(&self, py: Python<'py>, reply: Reply) -> PyResult<Bound<'py, PyAny>> {
+        match (self, reply) {
+            (Kind::Done, _) => Ok(py.None().into_bound(py)),
+            (Kind::Table, Reply::Table(table)) => results::table_info(py, &table),
+            (Kind::Tables, Reply::Map(map)) => {
+                results::table_infos(py, &map.tables).map(Bound::into_any)
+            }
+            (Kind::Named(name), Reply::Map(map)) => {
+                match map.tables.iter().find(|table| table.name == *name) {
+                    Some(table) => results::table_info(py, table),
+                    None => Err(errors::raised(py, Error::Refused(Status::NoSuchTable))),
+                }
+            }
+            _ => Err(errors::raised(py, Error::Incomprehensible)),
+        }
+    }
+}
+
+#[pymethods]
+impl Queue {
+    /// Starts a client for a running loop. Does not wait for the cluster.
+    #[new]
+    #[allow(clippy::disallowed_methods, reason = "only asks which thread this is")]
+    fn new(py: Python<'_>, target: &Bound<'_, Target>, event_loop: Py<PyAny>) -> PyResult<Queue> {
+        guarded(|| {
+            let create_future = event_loop.getattr(py, "create_future")?;
+            let target = target.get();
+            let options = target.options().map_err(|failure| failure.raised(py))?;
+            let core = py.detach(|| CompletionQueue::begin(&options));
+            let core = Arc::new(core.map_err(|error| errors::raised(py, error))?);
+            let (thread, state) = (std::thread::current().id(), Mutex::default());
+            Ok(Queue { event_loop, create_future, thread, core, limit: target.deadline, state })
+        })
+    }
+
+    /// Makes the loop watch the descriptor.
+    fn _watch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        guarded(|| {
+            let (py, queue) = (slf.py(), slf.get());
+            let deliver = slf.getattr(intern!(py, "_deliver"))?;
+            let descriptor = queue.core.descriptor().as_raw_fd();
+            let event_loop = queue.event_loop.bind(py);
+            event_loop.call_method1(intern!(py, "add_reader"), (descriptor, deliver))?;
+            queue.lock().is_watched = true;
+            Ok(())
+        })
+    }
+
+    /// Submits all work that began in this iteration of the loop.
+    fn _flush(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(|| {
+            self.submit(py);
+            Ok(())
+        })
+    }
+
+    /// Delivers all results: the descriptor is readable.
+    fn _deliver(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(|| {
+            self.deliver(py);
+            Ok(())
+        })
+    }
+
+    /// Ends the work of a future for which no task waits any more.
+    fn cancel(&self, future: &Bound<'_, PyAny>) -> PyResult<()> {
+        guarded(|| {
+            let tag = future.as_ptr() as u64;
+            let mut state = self.lock();
+            let State { pending, batch, .. } = &mut *state;
+            let Some(found) = pending.get_mut(&tag) else { return Ok(()) };
+            found.is_cancelled = true;
+            let dropped = match found.number {
+                Some(number) => {
+                    self.core.cancel(number);
+                    None
+                }
+                // It was not submitted, so it has no completion.
+                None => {
+                    batch.retain(|submission| submission.tag != tag);
+                    pending.remove(&tag)
+                }
+            };
+            drop(state);
+            drop(dropped);
+            Ok(())
+        })
+    }
+
+    /// Asks for news of the cluster: ends when a coordinator has answered.
+    fn connected<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| Queue::question(slf, Question::News, Kind::Done, None))
+    }
+
+    /// Closes the client. Returns a future that ends when the work in progress has ended and the
+    /// lease has ended.
+    fn close<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let (py, queue) = (slf.py(), slf.get());
+            queue.check_thread()?;
+            queue.submit(py);
+            let future = queue.create_future.bind(py).call0()?;
+            let (over, end) = UnixStream::pair()?;
+            let core = Arc::clone(&queue.core);
+            // The other end of the pair is closed when the thread ends, also by a panic.
+            let close = move || {
+                let _end = end;
+                core.close();
+            };
+            std::thread::Builder::new().name("thunderhead-close".to_owned()).spawn(close)?;
+            let on_closed = slf.getattr(intern!(py, "_on_closed"))?;
+            let event_loop = queue.event_loop.bind(py);
+            event_loop.call_method1(intern!(py, "add_reader"), (over.as_raw_fd(), on_closed))?;
+            queue.lock().closing = Some(Closing { future: future.clone().unbind(), over });
+            Ok(future)
+        })
+    }
+
+    fn _on_closed(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(|| {
+            let closing = self.lock().closing.take();
+            let Some(Closing { future, over }) = closing else { return Ok(()) };
+            remove_reader(self.event_loop.bind(py), over.as_raw_fd());
+            self.deliver(py);
+            self.unwatch(py);
+            let none = py.None().into_bound(py);
+            let kind = Kind::Done;
+            Pending { future, kind, number: None, is_cancelled: false }.end(py, Ok(none));
+            Ok(())
+        })
+    }
+
+    /// Leaves the loop without closing the client.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        guarded(|| {
+            self.unwatch(py);
+            Ok(())
+        })
+    }
+
+    /// The number of operations that have not ended.
+    #[getter]
+    fn pending(&self) -> usize {
+        self.lock().pending.len()
+    }
+
+    #[pyo3(signature = (table, key, deadline))]
+    fn get<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let condition = condition(slf.py(), None, false, false)?;
+            let operation =
+                Operation { table: TableId(table), key, condition, action: Action::Read };
+            Queue::operation(slf, operation, Kind::Read, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, key, value, if_version, if_absent, if_present, deadline))]
+    #[allow(clippy::too_many_arguments, reason = "they come from Python's keyword arguments")]
+    fn put<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+        if_version: Option<&Bound<'py, PyAny>>,
+        if_absent: bool,
+        if_present: bool,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let action = Action::Write(Bytes::of("value", value)?.as_slice().to_vec());
+            let condition = condition(slf.py(), if_version, if_absent, if_present)?;
+            let operation = Operation { table: TableId(table), key, condition, action };
+            Queue::operation(slf, operation, Kind::Change, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, key, number, if_version, if_absent, if_present, deadline))]
+    #[allow(clippy::too_many_arguments, reason = "they come from Python's keyword arguments")]
+    fn put_number<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        number: &Bound<'py, PyAny>,
+        if_version: Option<&Bound<'py, PyAny>>,
+        if_absent: bool,
+        if_present: bool,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let action = Action::WriteNumber(self::number("number", number)?);
+            let condition = condition(slf.py(), if_version, if_absent, if_present)?;
+            let operation = Operation { table: TableId(table), key, condition, action };
+            Queue::operation(slf, operation, Kind::Change, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, key, if_version, if_present, deadline))]
+    fn delete<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        if_version: Option<&Bound<'py, PyAny>>,
+        if_present: bool,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let condition = condition(slf.py(), if_version, false, if_present)?;
+            let operation =
+                Operation { table: TableId(table), key, condition, action: Action::Delete };
+            Queue::operation(slf, operation, Kind::Change, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, key, by, deadline))]
+    fn increment<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        by: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let condition = condition(slf.py(), None, false, false)?;
+            let action = Action::Increment(number("by", by)?);
+            let operation = Operation { table: TableId(table), key, condition, action };
+            Queue::operation(slf, operation, Kind::Sum, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, keys, deadline))]
+    fn get_many<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let operations = for_keys(TableId(table), keys, &Action::Read)?;
+            Queue::operations(slf, operations, Kind::Reads, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, items, deadline))]
+    fn put_many<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        items: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let operations = writes(TableId(table), items)?;
+            Queue::operations(slf, operations, Kind::Changes, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, keys, deadline))]
+    fn delete_many<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let operations = for_keys(TableId(table), keys, &Action::Delete)?;
+            Queue::operations(slf, operations, Kind::Changes, deadline)
+        })
+    }
+
+    /// Begins the next page of an enumeration; `None` at the end.
+    #[pyo3(signature = (pages, deadline))]
+    fn page<'py>(
+        slf: &Bound<'py, Self>,
+        pages: &Bound<'py, Pages>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        guarded(|| {
+            let enumeration = Arc::clone(&pages.get().0);
+            let next = enumeration.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(operation) = next else { return Ok(None) };
+            Queue::operation(slf, operation, Kind::Page(enumeration), deadline).map(Some)
+        })
+    }
+
+    #[pyo3(signature = (name, deadline))]
+    fn table<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let name = table_name(name)?.to_owned();
+            Queue::question(slf, Question::Map(Some(name.clone())), Kind::Named(name), deadline)
+        })
+    }
+
+    #[pyo3(signature = (name, span, deadline))]
+    fn create_table<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        span: Option<&Bound<'py, PyAny>>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let server_span = control::span(slf.py(), span)?;
+            let question = CreateTable { name: table_name(name)?.to_owned(), server_span };
+            Queue::question(slf, Question::CreateTable(question), Kind::Table, deadline)
+        })
+    }
+
+    #[pyo3(signature = (name, deadline))]
+    fn drop_table<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let question = DropTable::named(table_name(name)?);
+            Queue::question(slf, Question::DropTable(question), Kind::Done, deadline)
+        })
+    }
+
+    #[pyo3(signature = (deadline))]
+    fn tables<'py>(
+        slf: &Bound<'py, Self>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| Queue::question(slf, Question::Map(None), Kind::Tables, deadline))
+    }
+
+    #[pyo3(signature = (name, at, deadline))]
+    fn split<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        at: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let (table, at) = (table_name(name)?.to_owned(), KeyHash(unsigned("at", at)?));
+            let question = Question::SplitTablet(SplitTablet { table, at });
+            Queue::question(slf, question, Kind::Table, deadline)
+        })
+    }
+
+    #[pyo3(signature = (name, first, to, deadline))]
+    fn migrate<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+        first: &Bound<'py, PyAny>,
+        to: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| {
+            let (table, first) = (table_name(name)?.to_owned(), KeyHash(unsigned("first", first)?));
+            let question = MigrateTablet { table, first, to: control::master(to)? };
+            Queue::question(slf, Question::MigrateTablet(question), Kind::Table, deadline)
+        })
+    }
+
+    /// Reads in Rust, `width` objects at a time, and returns the seconds that one took.
+    #[cfg(feature = "bench")]
+    fn _in_rust(
+        &self,
+        py: Python<'_>,
+        table: u64,
+        key: &str,
+        width: usize,
+        count: u32,
+    ) -> PyResult<f64> {
+        let read = || crate::yardstick::reads(&self.core, TableId(table), key, width, count);
+        py.detach(read).map_err(|error| errors::raised(py, error))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.event_loop)?;
+        visit.call(&self.create_future)?;
+        // If the state is locked, its thread uses the queue, so the queue is no garbage.
+        if let Ok(state) = self.state.try_lock() {
+            for pending in state.pending.values() {
+                visit.call(&pending.future)?;
+            }
+            if let Some(closing) = &state.closing {
+                visit.call(&closing.future)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let state = std::mem::take(&mut *self.lock());
+        drop(state);
+    }
+}
+
+/// The state of an enumeration of a table.
+#[pyclass(frozen, module = "thunderhead._core")]
+pub(crate) struct Pages(Arc<Mutex<Enumeration>>);
+
+#[pymethods]
+impl Pages {
+    #[new]
+    fn new(table: u64) -> Pages {
+        Pages(Arc::new(Mutex::new(Enumeration::new(TableId(table)))))
+    }
+}

@@ -1,0 +1,312 @@
+"""The client for asyncio, on the loop of the standard library and on uvloop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import thunderhead
+from thunderhead import Entry, Value, aio
+
+from .conftest import Server
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def nothing_is_reported_to_the_loop() -> AsyncIterator[None]:
+    """A forgotten exception would be printed by the loop."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    yield
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reports == []
+
+
+@pytest_asyncio.fixture
+async def adb(url: str) -> AsyncIterator[aio.Client]:
+    async with aio.connect(url) as adb:
+        yield adb
+
+
+@pytest_asyncio.fixture
+async def atable(adb: aio.Client, name: str) -> AsyncIterator[aio.Table]:
+    yield await adb.table(name, create=True)
+    with contextlib.suppress(thunderhead.NoSuchTable, thunderhead.Closed):
+        await adb.drop_table(name)
+
+
+async def test_operations_have_the_results_of_the_synchronous_client(atable: aio.Table) -> None:
+    version = await atable.put("ada", "analyst", if_absent=True)
+    assert await atable.get("ada") == Value(b"analyst", version)
+    assert await atable.get("missing") is None
+    with pytest.raises(thunderhead.ConditionFailed) as caught:
+        await atable.put("ada", "countess", if_version=version + 1)
+    assert caught.value.version == version
+    assert await atable.delete("ada", if_version=version) == version
+    assert await atable.delete("ada") is None
+    assert (await atable.increment("n", 40)).number == 40
+    assert (await atable.increment("n", 2)).number == 42
+    await atable.put_number("f", 0.5)
+    assert (await atable.increment("f", 0.25)).number == 0.75
+    versions = await atable.put_many({"a": "1", "b": "2"})
+    assert await atable.get_many(["b", "x"]) == [Value(b"2", versions[1]), None]
+    assert await atable.delete_many(["a", "x"]) == [versions[0], None]
+    assert await atable.get_many([]) == []
+
+
+async def test_a_client_can_be_awaited(url: str) -> None:
+    db = await aio.connect(url)
+    await db.close()
+    await db.close()
+    with pytest.raises(thunderhead.Closed):
+        await db.tables()
+    async with await aio.connect(url, deadline=5) as db:
+        assert await db.tables() is not None
+
+
+async def test_tables_are_created_found_and_dropped(adb: aio.Client, name: str) -> None:
+    with pytest.raises(thunderhead.NoSuchTable):
+        await adb.table(name)
+    first, second = await asyncio.gather(adb.table(name, True), adb.table(name, True))
+    assert first.id == second.id
+    assert (first.name, repr(first)) == (name, f"<thunderhead.aio.Table {name!r}>")
+    with pytest.raises(thunderhead.TableExists):
+        await adb.create_table(name)
+    info = await adb.split(name, 2**63)
+    assert info.id == first.id and len(info.tablets) == 2
+    with pytest.raises(thunderhead.NotDone):
+        await adb.migrate(name, 0, 99)
+    assert name in [info.name for info in await adb.tables()]
+    await adb.drop_table(name)
+    with pytest.raises(thunderhead.NoSuchTable):
+        await first.get("k")
+
+
+async def test_a_scan_returns_each_object_once(atable: aio.Table) -> None:
+    items = {f"{number:05}".encode(): b"v" * (number % 400) for number in range(2000)}
+    await atable.put_many(items)
+    entries = [entry async for entry in atable.scan()]
+    assert len(entries) == 2000 and isinstance(entries[0], Entry)
+    assert {entry.key: entry.value for entry in entries} == items
+    async for key, value, _version in atable.scan():
+        assert items[key] == value
+        break
+
+
+async def test_a_failed_scan_raises(adb: aio.Client, atable: aio.Table) -> None:
+    await adb.drop_table(atable.name)
+    with pytest.raises(thunderhead.NoSuchTable):
+        async for _ in atable.scan():
+            pass
+
+
+async def test_tasks_share_a_client(atable: aio.Table) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(500):
+            group.create_task(atable.increment("n", 1))
+    found = await atable.get("n")
+    assert found is not None and found.integer() == 500
+
+
+async def test_operations_of_one_iteration_are_submitted_together(
+    atable: aio.Table, adb: aio.Client
+) -> None:
+    flushes = 0
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+
+    def counting(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
+        nonlocal flushes
+        flushes += getattr(callback, "__name__", "") == "_flush"
+        return call_soon(callback, *args, **kwargs)
+
+    try:
+        loop.call_soon = counting  # type: ignore[assignment]
+    except AttributeError:
+        pytest.skip("the methods of this loop cannot be replaced")
+    try:
+        await asyncio.gather(*(atable.get(str(number)) for number in range(100)))
+    finally:
+        loop.call_soon = call_soon  # type: ignore[method-assign]
+    assert flushes == 1
+
+
+async def test_errors_are_raised_in_the_task(atable: aio.Table) -> None:
+    wrong: Any = None
+    for use in (
+        lambda: atable.get(wrong),
+        lambda: atable.put("k", wrong),
+        lambda: atable.get_many("abc"),
+    ):
+        with pytest.raises(TypeError):
+            await use()
+    for use in (
+        lambda: atable.put(b"", b"v"),
+        lambda: atable.put("\ud800", b"v"),
+        lambda: atable.put("k", b"v", deadline=0),
+        lambda: atable.put("k", b"v" * (2 << 20)),
+    ):
+        with pytest.raises(thunderhead.InvalidArgument):
+            await use()
+    with pytest.raises(thunderhead.BatchError) as caught:
+        await atable.put_many([("a", "1"), ("", "2")])
+    assert isinstance(caught.value.results[0], int)
+
+
+async def test_a_cancelled_task_cancels_its_operation(own_server: Server) -> None:
+    async with aio.connect(own_server.url, deadline=600) as db:
+        table = await db.table("t", create=True)
+        await table.put("k", "v")
+        own_server.pause()
+        tasks = [asyncio.create_task(table.put("k", str(number))) for number in range(100)]
+        while db._queue.pending < 100:
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(it, asyncio.CancelledError) for it in ended)
+        # The server still answers nothing, so only the cancellation ends the operations.
+        while db._queue.pending:
+            await asyncio.sleep(0)
+        own_server.resume()
+        assert await table.put("after", "v") > 0
+
+
+async def test_a_time_limit_of_the_caller_cancels(own_server: Server) -> None:
+    async with aio.connect(own_server.url, deadline=600) as db:
+        table = await db.table("t", create=True)
+        own_server.pause()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await table.get("k")
+        with pytest.raises(thunderhead.TimedOut):
+            await table.get("k", deadline=0.05)
+        own_server.resume()
+        assert await table.get("k") is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_cancellation_at_any_moment_leaves_the_client_usable(
+    atable: aio.Table, adb: aio.Client, seed: int
+) -> None:
+    choice = random.Random(seed)
+    uses: list[Callable[[], Awaitable[object]]] = [
+        lambda: atable.get("k"),
+        lambda: atable.put("k", "v"),
+        lambda: atable.increment("n", 1),
+        lambda: atable.put_many([("a", "1"), ("", "2")]),
+        lambda: atable.get_many(["a", "b"]),
+        lambda: adb.tables(),
+        lambda: asyncio.gather(atable.get("a"), atable.get("")),
+    ]
+    for _ in range(300):
+        task = asyncio.ensure_future(choice.choice(uses)())
+        for _ in range(choice.randrange(6)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    while adb._queue.pending:
+        await asyncio.sleep(0)
+    assert await atable.put("k", "v") > 0
+
+
+async def test_a_coroutine_that_is_closed_forgets_its_operation(
+    atable: aio.Table, adb: aio.Client
+) -> None:
+    for error in (False, True):
+        coroutine = atable.get("" if error else "k")
+        coroutine.send(None)
+        if error:
+            await asyncio.sleep(0)
+        coroutine.close()
+    while adb._queue.pending:
+        await asyncio.sleep(0)
+
+
+async def test_closing_waits_for_operations_in_progress(url: str, name: str) -> None:
+    db = await aio.connect(url)
+    table = await db.table(name, create=True)
+    tasks = [asyncio.create_task(table.increment("n", 1)) for _ in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.gather(db.close(), db.close())
+    assert sorted(it.number for it in await asyncio.gather(*tasks)) == list(range(1, 51))
+    with pytest.raises(thunderhead.Closed):
+        await table.get("n")
+
+
+async def test_a_connection_is_cancelled_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"thunderhead://127.0.0.1:{silent.getsockname()[1]}"
+        task = asyncio.create_task(_connected(url))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(thunderhead.TimedOut):
+            await aio.connect(url, deadline=0.05)
+
+
+async def _connected(url: str) -> None:
+    await aio.connect(url, deadline=600)
+
+
+async def test_names_of_hosts_are_found(url: str) -> None:
+    port = url.rpartition(":")[2]
+    async with aio.connect(f"thunderhead://localhost:{port}") as db:
+        assert await db.tables() is not None
+    with pytest.raises(thunderhead.CannotConnect):
+        await aio.connect("thunderhead://no-such-host.invalid", deadline=60)
+
+
+async def test_another_thread_is_refused(atable: aio.Table) -> None:
+    caught: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            asyncio.run(_get(atable))
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert isinstance(caught[0], RuntimeError) and "event loop" in str(caught[0])
+    assert await atable.get("k") is None
+
+
+async def _get(table: aio.Table) -> Value | None:
+    return await table.get("k")
+
+
+def test_a_client_of_a_closed_loop_is_refused(url: str) -> None:
+    async def connected() -> aio.Client:
+        return await aio.connect(url)
+
+    loop = asyncio.new_event_loop()
+    db = loop.run_until_complete(connected())
+    loop.close()
+    other = asyncio.new_event_loop()
+    with pytest.raises(RuntimeError):
+        other.run_until_complete(db.tables())
+    other.close()
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del db
+        # The traceback of the error had a reference.
+        gc.collect()
+
+
+async def test_a_forgotten_client_warns_and_leaves_the_loop(url: str) -> None:
+    db = await aio.connect(url)
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del db
+    await asyncio.sleep(0)
