@@ -43,9 +43,9 @@ mod rounds;
 
 use crate::error::{ReadError, Refusal};
 use crate::flusher::Exchange;
-use crate::layout::{Header, Identity, ReplicaHeader, ReplicaId, Superblock};
+use crate::layout::{FrameNumber, Header, Identity, ReplicaHeader, ReplicaId, Superblock};
 use crate::limits::{FLUSH_AGE, FLUSH_BYTES};
-use crate::pool::{BufferedReplica, Pool};
+use crate::pool::{BufferNumber, BufferState, BufferedReplica, Extent, Pool};
 use crate::reader::{ReadId, Reads, ReplicaBytes, SpareBuffers};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -199,7 +199,7 @@ pub(crate) struct Frame {
     pub(crate) length: u32,
     pub(crate) closed: bool,
     pub(crate) committed: bool,
-    pub(crate) buffer: Option<u32>,
+    pub(crate) buffer: Option<BufferNumber>,
 }
 
 impl Frame {
@@ -233,14 +233,23 @@ struct FillingReplica {
     idle_since: Option<Time>,
 }
 
+/// A filled replica that could rest. The order is the order in which replicas rest: unwanted ones
+/// first, then by how long they have been idle.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct IdleReplica {
+    is_wanted: bool,
+    since: Time,
+    frame: FrameNumber,
+}
+
 struct RoundUnderWay {
     tickets: Ticket,
-    frames: Vec<u32>,
+    frames: Vec<FrameNumber>,
     /// Changed frames that left the round, because their buffers do not hold the expected
     /// contents.
-    lost: Vec<u32>,
+    lost: Vec<FrameNumber>,
     /// Replaced frames at the time of the round, with the frames that replace them.
-    succeeded: BTreeMap<u32, u32>,
+    succeeded: BTreeMap<FrameNumber, FrameNumber>,
 }
 
 /// The parts of an opened store.
@@ -262,59 +271,60 @@ pub(crate) struct Parts {
 /// A backup's frames. See the [module](self).
 pub struct Store {
     parts: Parts,
-    by_id: BTreeMap<ReplicaId, u32>,
+    by_id: BTreeMap<ReplicaId, FrameNumber>,
     /// The lineages of masters that have taken back former logs and so own their closed replicas,
     /// too.
     pub(crate) lineages: crate::lineage::Lineages,
     /// Replaced replicas, which count until their replacements do.
-    replaced: BTreeMap<ReplicaId, u32>,
+    replaced: BTreeMap<ReplicaId, FrameNumber>,
     /// Frames to be freed, each with the frame whose durability it waits for.
-    succeeded: BTreeMap<u32, u32>,
-    free: VecDeque<u32>,
-    free_buffers: Vec<u32>,
-    filling: BTreeMap<u32, FillingReplica>,
-    /// Filled replicas that could rest: unwanted ones first, then by how long they have been idle.
-    idle: BTreeSet<(bool, Time, u32)>,
+    succeeded: BTreeMap<FrameNumber, FrameNumber>,
+    free: VecDeque<FrameNumber>,
+    free_buffers: Vec<BufferNumber>,
+    filling: BTreeMap<FrameNumber, FillingReplica>,
+    /// Filled replicas that could rest.
+    idle: BTreeSet<IdleReplica>,
     /// The chunk checksums of resting replicas.
-    resting: BTreeMap<u32, Vec<u32>>,
+    resting: BTreeMap<FrameNumber, Vec<u32>>,
     /// The latest time that the store was told.
     now: Time,
     /// The number of reads under way of each buffer; the buffer is not used again before they end.
-    pins: BTreeMap<u32, u32>,
-    to_release: BTreeSet<u32>,
+    pins: BTreeMap<BufferNumber, u32>,
+    to_release: BTreeSet<BufferNumber>,
     reads_under_way: usize,
     next_read: u64,
-    touched: BTreeSet<u32>,
+    touched: BTreeSet<FrameNumber>,
     touched_since: Option<Time>,
     /// The next round begins at once.
     urgent: bool,
     /// Frames that the disk refused; `again_at` is the time of the next attempt.
-    refused: BTreeSet<u32>,
+    refused: BTreeSet<FrameNumber>,
     again_at: Option<Time>,
     /// When to record on the disk that the last round was durable, unless other data is written
     /// before.
     prove_at: Option<Time>,
     /// Frames that the disk refused at least once: they are used again last.
-    distrusted: BTreeSet<u32>,
+    distrusted: BTreeSet<FrameNumber>,
     under_way: Option<RoundUnderWay>,
     issued: Ticket,
-    waiting: VecDeque<(Ticket, u32)>,
+    waiting: VecDeque<(Ticket, FrameNumber)>,
 }
 
 impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
         let by_id = |(number, frame): (usize, &Frame)| {
-            (frame.state == State::Stored).then_some((frame.id, number as u32))
+            let number = FrameNumber::of_index(number);
+            (frame.state == State::Stored).then_some((frame.id, number))
         };
         let free = |(number, frame): (usize, &Frame)| {
-            (frame.state == State::Free).then_some(number as u32)
+            (frame.state == State::Free).then_some(FrameNumber::of_index(number))
         };
         Store {
             by_id: parts.frames.iter().enumerate().filter_map(by_id).collect(),
             replaced: BTreeMap::new(),
             succeeded: BTreeMap::new(),
             free: parts.frames.iter().enumerate().filter_map(free).collect(),
-            free_buffers: (0..parts.pool.buffers())
+            free_buffers: (parts.pool.numbers())
                 .rev()
                 .filter(|buffer| parts.pool.claimed(*buffer).is_none())
                 .collect(),
@@ -365,7 +375,7 @@ impl Store {
     pub fn open(&mut self, id: ReplicaId, epoch: Epoch, atomic: bool) -> Result<Ack, Refusal> {
         let mut replaces = false;
         if let Some(&number) = self.by_id.get(&id) {
-            let frame = self.parts.frames[number as usize];
+            let frame = self.parts.frames[number.index()];
             replaces = atomic && epoch > frame.epoch;
             match frame.state {
                 _ if replaces => {}
@@ -404,7 +414,7 @@ impl Store {
             length: 0,
             chunks: Vec::new(),
         };
-        let frame = &mut self.parts.frames[number as usize];
+        let frame = &mut self.parts.frames[number.index()];
         *frame = Frame {
             state: State::Filling,
             buffer: Some(buffer),
@@ -446,7 +456,7 @@ impl Store {
         pieces: impl Iterator<Item = &'b [u8]> + Clone,
     ) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
-        let frame = self.parts.frames[number as usize];
+        let frame = self.parts.frames[number.index()];
         let Frame { length, state, .. } = frame;
         let bytes: usize = pieces.clone().map(<[u8]>::len).sum();
         let end = u64::from(offset) + bytes as u64;
@@ -497,13 +507,13 @@ impl Store {
     /// If it has another length.
     pub fn close(&mut self, id: ReplicaId, epoch: Epoch, length: u32) -> Result<Ack, Refusal> {
         if let Some(&number) = self.by_id.get(&id) {
-            let frame = self.parts.frames[number as usize];
+            let frame = self.parts.frames[number.index()];
             if frame.state == State::Stored && frame.closed && frame.length == length {
                 return Ok(Ack::Now);
             }
         }
         let number = self.writable(id)?;
-        let frame = &mut self.parts.frames[number as usize];
+        let frame = &mut self.parts.frames[number.index()];
         if length != frame.length {
             let length = frame.length;
             return Err(match frame.state {
@@ -518,7 +528,8 @@ impl Store {
             frame.state = State::Closing;
             (frame.closed, frame.committed) = (true, true);
             if let Some(buffer) = frame.buffer {
-                self.parts.pool.set_state(buffer, true, true);
+                let state = BufferState { closed: true, committed: true };
+                self.parts.pool.set_state(buffer, state);
             }
             self.urgent = true;
             self.takes_its_place(id, number);
@@ -533,10 +544,11 @@ impl Store {
     pub fn commit(&mut self, id: ReplicaId, epoch: Epoch) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
         self.raise_epoch(number, epoch)?;
-        let frame = &mut self.parts.frames[number as usize];
+        let frame = &mut self.parts.frames[number.index()];
         frame.committed = true;
         if let Some(buffer) = frame.buffer {
-            self.parts.pool.set_state(buffer, frame.closed, true);
+            let state = BufferState { closed: frame.closed, committed: true };
+            self.parts.pool.set_state(buffer, state);
         }
         self.takes_its_place(id, number);
         Ok(self.acknowledge(number))
@@ -629,9 +641,9 @@ impl Store {
     }
 
     /// Returns the frame of a replica that may be changed.
-    fn writable(&self, id: ReplicaId) -> Result<u32, Refusal> {
+    fn writable(&self, id: ReplicaId) -> Result<FrameNumber, Refusal> {
         let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
-        let frame = &self.parts.frames[number as usize];
+        let frame = &self.parts.frames[number.index()];
         match frame.state {
             State::Filling | State::Resting if self.refused.contains(&number) => {
                 Err(Refusal::Interrupted(id))
@@ -645,8 +657,8 @@ impl Store {
         }
     }
 
-    fn raise_epoch(&mut self, number: u32, epoch: Epoch) -> Result<(), Refusal> {
-        let frame = &mut self.parts.frames[number as usize];
+    fn raise_epoch(&mut self, number: FrameNumber, epoch: Epoch) -> Result<(), Refusal> {
+        let frame = &mut self.parts.frames[number.index()];
         if epoch < frame.epoch {
             return Err(Refusal::StaleEpoch { id: frame.id, current: frame.epoch });
         }
@@ -660,7 +672,7 @@ impl Store {
     }
 
     /// Whether these bytes are already in the buffer.
-    fn is_repeated(&self, buffer: u32, offset: u32, bytes: &[u8]) -> bool {
+    fn is_repeated(&self, buffer: BufferNumber, offset: u32, bytes: &[u8]) -> bool {
         let mut piece = [0; 4096];
         let mut at = offset;
         bytes.chunks(piece.len()).all(|part| {
@@ -672,8 +684,13 @@ impl Store {
     }
 
     /// Appends pieces. All of them count at the same moment.
-    fn add<'b>(&mut self, number: u32, buffer: u32, pieces: impl Iterator<Item = &'b [u8]>) {
-        let frame = &mut self.parts.frames[number as usize];
+    fn add<'b>(
+        &mut self,
+        number: FrameNumber,
+        buffer: BufferNumber,
+        pieces: impl Iterator<Item = &'b [u8]>,
+    ) {
+        let frame = &mut self.parts.frames[number.index()];
         let Some(filling) = self.filling.get_mut(&number) else { return };
         let before = frame.length;
         let chunk_bytes = self.parts.superblock.geometry.chunk_bytes();
@@ -695,13 +712,13 @@ impl Store {
         if frame.length == before {
             return;
         }
-        let tail_sum = filling.digest.finalize() as u32;
-        self.parts.pool.set_extent(buffer, frame.length, tail_sum);
+        let extent = Extent { length: frame.length, tail_sum: filling.digest.finalize() as u32 };
+        self.parts.pool.set_extent(buffer, extent);
         self.urgent |= frame.length - filling.flushed >= FLUSH_BYTES;
     }
 
     /// Acknowledges a change of a frame, also a repeated one.
-    fn acknowledge(&mut self, number: u32) -> Ack {
+    fn acknowledge(&mut self, number: FrameNumber) -> Ack {
         self.touched.insert(number);
         self.mark_busy(number);
         if self.parts.options.durability != Durability::Synced {
@@ -717,7 +734,7 @@ impl Store {
     }
 
     /// Releases a buffer after the last read of it has ended.
-    fn release(&mut self, buffer: Option<u32>) {
+    fn release(&mut self, buffer: Option<BufferNumber>) {
         let Some(buffer) = buffer else { return };
         if self.pins.contains_key(&buffer) {
             // The bytes still being read from it are on the disk, or of no use to the next

@@ -7,7 +7,8 @@ use super::{Event, Store};
 use crate::error::{ReadError, Refusal};
 use crate::layout::ReplicaId;
 use crate::limits::READS_MAX;
-use crate::reader::{self, ReadId, ReadJob};
+use crate::pool::BufferNumber;
+use crate::reader::{self, ReadId, ReadJob, ReplicaPlace};
 
 impl Store {
     /// Begins to read a replica; [`Event::Read`] brings the result. An open replica is read as it
@@ -17,26 +18,23 @@ impl Store {
     /// If no counting replica is here, or too many reads are under way.
     pub fn read(&mut self, id: ReplicaId) -> Result<ReadId, Refusal> {
         let number = self.counting(id).ok_or(Refusal::NotFound(id))?;
-        let frame = self.parts.frames[number as usize];
+        let frame = self.parts.frames[number.index()];
         if self.reads_under_way >= READS_MAX {
             return Err(Refusal::Overloaded);
         }
-        let in_buffer = match frame.buffer {
+        let place = match frame.buffer {
             // The disk's copy is older, so it cannot stand in for the buffer's contents.
             Some(buffer) => {
                 let used = self.in_buffer(number).map_err(|_| Refusal::NotFound(id))?;
-                Some((buffer, used))
+                *self.pins.entry(buffer).or_default() += 1;
+                ReplicaPlace::Buffer { buffer, used }
             }
-            None => None,
+            None => ReplicaPlace::Frame { used: self.as_it_rests(number) },
         };
-        if let Some((buffer, _)) = &in_buffer {
-            *self.pins.entry(*buffer).or_default() += 1;
-        }
         let read = ReadId(self.next_read);
         self.next_read += 1;
         self.reads_under_way += 1;
-        let on_disk = self.as_it_rests(number);
-        let job = ReadJob { id: read, replica: id, frame: number, in_buffer, on_disk };
+        let job = ReadJob { id: read, replica: id, frame: number, place };
         reader::lock(&self.parts.reads).jobs.push_back(job);
         self.parts.reader.ring();
         Ok(read)
@@ -47,12 +45,12 @@ impl Store {
         let any = !done.is_empty();
         for (job, outcome) in done {
             self.reads_under_way -= 1;
-            if let Some((buffer, _)) = job.in_buffer {
+            if let ReplicaPlace::Buffer { buffer, .. } = job.place {
                 self.unpin(buffer);
             }
             if let Err(error @ (ReadError::Header | ReadError::Chunk { .. })) = &outcome {
                 tracing::warn!(
-                    frame = job.frame,
+                    frame = job.frame.0,
                     "the replica of {} is not served: {error}",
                     job.replica
                 );
@@ -62,7 +60,7 @@ impl Store {
         any
     }
 
-    fn unpin(&mut self, buffer: u32) {
+    fn unpin(&mut self, buffer: BufferNumber) {
         let Some(count) = self.pins.get_mut(&buffer) else { return };
         *count -= 1;
         if *count == 0 {

@@ -37,7 +37,7 @@
 //!   recoveries cannot use it: it was never committed, or the coordinator has noted a later epoch.
 
 use super::{Replica, State, Store};
-use crate::layout::ReplicaId;
+use crate::layout::{FrameNumber, ReplicaId};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use thunderhead_wire::{MasterId, SegmentId};
@@ -113,16 +113,16 @@ impl Store {
         Some(self.as_it_is(*self.by_id.get(&id)?))
     }
 
-    fn as_it_is(&self, number: u32) -> Replica {
-        let frame = &self.parts.frames[number as usize];
+    fn as_it_is(&self, number: FrameNumber) -> Replica {
+        let frame = &self.parts.frames[number.index()];
         let (id, epoch, length, closed) = (frame.id, frame.epoch, frame.length, frame.closed);
         Replica { id, epoch, length, closed }
     }
 
     /// Returns the frame of the replica that counts.
-    pub(super) fn counting(&self, id: ReplicaId) -> Option<u32> {
+    pub(super) fn counting(&self, id: ReplicaId) -> Option<FrameNumber> {
         let begun_last = self.by_id.get(&id).copied();
-        let counts = |number: &u32| self.parts.frames[*number as usize].committed;
+        let counts = |number: &FrameNumber| self.parts.frames[number.index()].committed;
         begun_last.filter(counts).or_else(|| self.replaced.get(&id).copied())
     }
 
@@ -130,7 +130,7 @@ impl Store {
     /// new one does.
     pub(super) fn set_aside(&mut self, id: ReplicaId) {
         let Some(number) = self.by_id.remove(&id) else { return };
-        if self.parts.frames[number as usize].committed {
+        if self.parts.frames[number.index()].committed {
             self.replaced.insert(id, number);
         } else {
             self.give_up(number);
@@ -138,21 +138,21 @@ impl Store {
     }
 
     /// Lets a replica count, and frees the replica that it replaces.
-    pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: u32) {
+    pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: FrameNumber) {
         let Some(former) = self.replaced.remove(&id) else { return };
         // Frames that waited for the former replica now wait for this one.
         let by = self.succeeded.values_mut().filter(|by| **by == former);
         by.for_each(|by| *by = number);
         self.succeeded.insert(former, number);
         self.goes(former);
-        if self.parts.frames[number as usize].buffer.is_some() {
+        if self.parts.frames[number.index()].buffer.is_some() {
             let formers = self.succeeded.iter().filter(|(_, by)| **by == number);
             formers.for_each(|(former, _)| self.forget(*former));
         }
     }
 
     /// Frees replaced frames after the headers of their replacements became durable.
-    pub(super) fn free_replaced(&mut self, formers: impl Iterator<Item = u32>) {
+    pub(super) fn free_replaced(&mut self, formers: impl Iterator<Item = FrameNumber>) {
         for former in formers {
             self.mark_freed(former);
             if self.succeeded.remove(&former).is_some() {
@@ -164,9 +164,9 @@ impl Store {
         }
     }
 
-    fn give_up(&mut self, number: u32) {
+    fn give_up(&mut self, number: FrameNumber) {
         // No replica replaces the frames that waited for this one, so the same round frees them.
-        let waited: Vec<u32> =
+        let waited: Vec<FrameNumber> =
             self.succeeded.extract_if(.., |_, by| *by == number).map(|(it, _)| it).collect();
         // The frame that they waited for is last: none of them comes back while it counts.
         for number in waited.into_iter().chain([number]) {
@@ -176,27 +176,27 @@ impl Store {
     }
 
     /// Marks a frame to be freed on the disk, unless it waits for its replacement.
-    fn goes(&mut self, number: u32) {
+    fn goes(&mut self, number: FrameNumber) {
         self.mark_busy(number);
         self.filling.remove(&number);
         self.resting.remove(&number);
-        self.parts.frames[number as usize].state = State::Freeing;
+        self.parts.frames[number.index()].state = State::Freeing;
         self.touched.insert(number);
         self.urgent = true;
     }
 
     /// Records in the pool that a frame's replica is freed, so that the next process does not use
     /// an older state of it on the disk.
-    fn mark_freed(&self, number: u32) {
-        if let Some(buffer) = self.parts.frames[number as usize].buffer {
+    fn mark_freed(&self, number: FrameNumber) {
+        if let Some(buffer) = self.parts.frames[number.index()].buffer {
             self.parts.pool.free_replica(buffer);
         }
     }
 
     /// Drops a replaced replica from the pool: the next process finds its replacement there. If the
     /// disk then refuses the replacement, the older replica is still on the disk.
-    fn forget(&self, number: u32) {
-        if let Some(buffer) = self.parts.frames[number as usize].buffer {
+    fn forget(&self, number: FrameNumber) {
+        if let Some(buffer) = self.parts.frames[number.index()].buffer {
             self.parts.pool.drop_replica(buffer);
         }
     }

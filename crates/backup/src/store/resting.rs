@@ -19,8 +19,8 @@
 //! close it. The replaced replica then stays in memory until the disk records that the new one
 //! counts (`replaced`).
 
-use super::{State, Store};
-use crate::layout::{ReplicaHeader, ReplicaId};
+use super::{IdleReplica, State, Store};
+use crate::layout::{FrameNumber, ReplicaHeader, ReplicaId};
 use crate::limits::RESTS_AFTER;
 use thunderhead_runtime::Time;
 use thunderhead_wire::{MasterId, SegmentId};
@@ -34,8 +34,8 @@ impl Store {
         for number in numbers.map(|(_, number)| *number) {
             let Some(filling) = self.filling.get_mut(&number) else { continue };
             if let Some(since) = filling.idle_since.filter(|_| filling.is_wanted) {
-                self.idle.remove(&(true, since, number));
-                self.idle.insert((false, since, number));
+                self.idle.remove(&IdleReplica { is_wanted: true, since, frame: number });
+                self.idle.insert(IdleReplica { is_wanted: false, since, frame: number });
             }
             filling.is_wanted = false;
         }
@@ -49,47 +49,47 @@ impl Store {
     /// Whether a replica is open and rests: it gets no more bytes here.
     #[must_use]
     pub fn is_resting(&self, id: ReplicaId) -> bool {
-        let frame = self.by_id.get(&id).map(|number| &self.parts.frames[*number as usize]);
+        let frame = self.by_id.get(&id).map(|number| &self.parts.frames[number.index()]);
         frame.is_some_and(|frame| frame.state == State::Resting)
     }
 
     /// Marks a filled replica as idle: all of it is on the disk.
-    pub(super) fn mark_idle(&mut self, number: u32) {
+    pub(super) fn mark_idle(&mut self, number: FrameNumber) {
         if let Some(filling) = self.filling.get_mut(&number) {
             filling.idle_since = Some(self.now);
-            self.idle.insert((filling.is_wanted, self.now, number));
+            let is_wanted = filling.is_wanted;
+            self.idle.insert(IdleReplica { is_wanted, since: self.now, frame: number });
         }
     }
 
     /// Marks a replica as busy: part of it is not on the disk yet.
-    pub(super) fn mark_busy(&mut self, number: u32) {
+    pub(super) fn mark_busy(&mut self, number: FrameNumber) {
         let Some(filling) = self.filling.get_mut(&number) else { return };
         if let Some(since) = filling.idle_since.take() {
-            self.idle.remove(&(filling.is_wanted, since, number));
+            let is_wanted = filling.is_wanted;
+            self.idle.remove(&IdleReplica { is_wanted, since, frame: number });
         }
     }
 
     /// Takes the buffer of one idle replica, if one may rest.
     pub(super) fn one_rests(&mut self) {
-        let is_due = |(is_wanted, since, _): &&(bool, _, u32)| {
-            !is_wanted || self.now.since(*since) >= RESTS_AFTER
-        };
-        let may_rest = |(.., number): &&(bool, _, u32)| {
-            let frame = &self.parts.frames[*number as usize];
+        let is_due = |it: &&IdleReplica| !it.is_wanted || self.now.since(it.since) >= RESTS_AFTER;
+        let may_rest = |it: &&IdleReplica| {
+            let frame = &self.parts.frames[it.frame.index()];
             frame.buffer.is_some_and(|buffer| !self.pins.contains_key(&buffer))
         };
         let found = self.idle.iter().take_while(is_due).find(may_rest);
-        if let Some((.., number)) = found.copied() {
-            self.rests(number);
+        if let Some(IdleReplica { frame, .. }) = found.copied() {
+            self.rests(frame);
         }
     }
 
-    fn rests(&mut self, number: u32) {
+    fn rests(&mut self, number: FrameNumber) {
         let Ok(used) = self.in_buffer(number) else { return };
         self.mark_busy(number);
         self.filling.remove(&number);
         self.resting.insert(number, used.chunks);
-        let frame = &mut self.parts.frames[number as usize];
+        let frame = &mut self.parts.frames[number.index()];
         frame.state = State::Resting;
         let buffer = frame.buffer.take();
         self.release(buffer);
@@ -97,10 +97,10 @@ impl Store {
     }
 
     /// Returns the header for a frame that rests, or that rested until it was closed.
-    pub(super) fn as_it_rests(&self, number: u32) -> Option<ReplicaHeader> {
+    pub(super) fn as_it_rests(&self, number: FrameNumber) -> Option<ReplicaHeader> {
         let chunks = self.resting.get(&number)?.clone();
         let super::Frame { id, epoch, length, closed, committed, .. } =
-            self.parts.frames[number as usize];
+            self.parts.frames[number.index()];
         Some(ReplicaHeader { id, epoch, closed, committed, length, chunks })
     }
 }

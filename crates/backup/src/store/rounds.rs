@@ -2,7 +2,7 @@
 
 use super::{Event, Frame, RoundUnderWay, State, Store};
 use crate::flusher::{self, Job};
-use crate::layout::{Header, ReplicaHeader};
+use crate::layout::{FrameNumber, Header, ReplicaHeader};
 use crate::limits::{AGAIN, PROVE_AFTER};
 use std::collections::BTreeMap;
 use std::io;
@@ -52,7 +52,7 @@ impl Store {
         true
     }
 
-    fn hand(&mut self, jobs: Vec<Job>, lost: Vec<u32>) {
+    fn hand(&mut self, jobs: Vec<Job>, lost: Vec<FrameNumber>) {
         let frames = jobs.iter().map(|job| job.frame).collect();
         let succeeded = self.succeeded.clone();
         self.under_way = Some(RoundUnderWay { tickets: self.issued, frames, lost, succeeded });
@@ -61,8 +61,8 @@ impl Store {
     }
 
     /// Returns the part of the next round for a frame; `None` if the frame needs none.
-    fn job(&mut self, number: u32) -> Result<Option<Job>, BufferLost> {
-        let frame = &self.parts.frames[number as usize];
+    fn job(&mut self, number: FrameNumber) -> Result<Option<Job>, BufferLost> {
+        let frame = &self.parts.frames[number.index()];
         let (buffer, header) = match frame.state {
             State::Freeing => (None, Header::Free),
             State::Filling | State::Resting | State::Closing => match frame.buffer {
@@ -78,8 +78,8 @@ impl Store {
     }
 
     /// Returns the contents of a frame's buffer, if they are the contents that this process wrote.
-    pub(super) fn in_buffer(&self, number: u32) -> Result<ReplicaHeader, BufferLost> {
-        let frame = &self.parts.frames[number as usize];
+    pub(super) fn in_buffer(&self, number: FrameNumber) -> Result<ReplicaHeader, BufferLost> {
+        let frame = &self.parts.frames[number.index()];
         let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
         let claimed = claimed.filter(|it| it.frame == number).ok_or(BufferLost)?;
         let ReplicaHeader { id, epoch, closed, committed, length, .. } = claimed.used;
@@ -102,10 +102,11 @@ impl Store {
         // A round without frames, which only records the last one as durable, has failed.
         let after = if frames.is_empty() { AGAIN } else { PROVE_AFTER };
         self.prove_at = finished.unproven.then_some(now + after);
-        let mut failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        let mut failed: BTreeMap<FrameNumber, io::ErrorKind> =
+            finished.failed.into_iter().map(|it| (it.frame, it.kind)).collect();
         for number in lost {
             if !self.refused.contains(&number) {
-                let id = self.parts.frames[number as usize].id;
+                let id = self.parts.frames[number.index()].id;
                 tracing::error!(
                     "the buffer of {id} in shared memory does not hold what was written there: \
                      does another process use it? The replica is not written to the disk"
@@ -115,8 +116,8 @@ impl Store {
         }
         frames.retain(|number| !failed.contains_key(number));
         // The headers that are on the disk now say that these count.
-        let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);
-        let (over, waiting): (BTreeMap<u32, u32>, BTreeMap<u32, u32>) =
+        let is_durable = |(_, by): &(&FrameNumber, &FrameNumber)| frames.contains(by);
+        let (over, waiting): (BTreeMap<FrameNumber, FrameNumber>, BTreeMap<_, _>) =
             succeeded.iter().partition(is_durable);
         self.free_replaced(over.into_keys());
         for number in failed.keys() {
@@ -124,7 +125,7 @@ impl Store {
             self.refused.insert(*number);
             self.distrusted.insert(*number);
             self.again_at.get_or_insert(now + AGAIN);
-            let frame = &mut self.parts.frames[*number as usize];
+            let frame = &mut self.parts.frames[number.index()];
             // An unfinished copy needs no buffer to be freed: the header on the disk cannot say
             // that it counts. A freed or replaced replica keeps its buffer, because that header
             // may be older than the replica (`replaced`).
@@ -152,13 +153,13 @@ impl Store {
     }
 
     /// Updates a frame after its part of a round became durable.
-    fn settle(&mut self, number: u32) {
+    fn settle(&mut self, number: FrameNumber) {
         self.refused.remove(&number);
         // The frame has changed since, so the disk does not have its latest state.
         if self.touched.contains(&number) {
             return;
         }
-        let frame = &mut self.parts.frames[number as usize];
+        let frame = &mut self.parts.frames[number.index()];
         let buffer = frame.buffer;
         match frame.state {
             State::Closing => {
