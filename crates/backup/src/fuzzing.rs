@@ -90,6 +90,7 @@ pub fn replicate(data: &[u8]) {
             Local::Later(_) => unreachable!("it is acknowledged at once"),
         }
         assert!(service.store().replicas().count() <= 4, "one frame each");
+        service.store().check_consistent();
         rest = behind;
     }
 }

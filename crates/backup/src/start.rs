@@ -130,7 +130,7 @@ impl Store {
             reads,
             flusher,
             reader,
-            _locks: [lock, file_lock],
+            locks: [lock, file_lock],
         };
         Ok((Store::assemble(parts), opened))
     }
