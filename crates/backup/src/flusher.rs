@@ -63,9 +63,9 @@
 //! all of it.
 
 use crate::block::Block;
-use crate::layout::{DoubtfulData, Geometry, Header, HeaderWrite, Slot, Superblock};
+use crate::layout::{DoubtfulData, FrameNumber, Geometry, Header, HeaderWrite, Slot, Superblock};
 use crate::limits::{BLOCK_BYTES, JOBS_AT_ONCE, SYNC_ATTEMPTS};
-use crate::pool::Pool;
+use crate::pool::{BufferNumber, Pool};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
@@ -78,9 +78,9 @@ use zerocopy::IntoBytes;
 /// A frame's part of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    pub(crate) frame: u32,
+    pub(crate) frame: FrameNumber,
     /// The buffer with its data; none for a frame that becomes free.
-    pub(crate) buffer: Option<u32>,
+    pub(crate) buffer: Option<BufferNumber>,
     /// The new header.
     pub(crate) header: Header,
 }
@@ -88,15 +88,19 @@ pub(crate) struct Job {
 /// The outcome of a round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundOutcome {
-    /// The frames that failed, with their errors.
-    pub(crate) failed: FailedFrames,
+    pub(crate) failed: Vec<FailedFrame>,
     /// The newest round that was begun.
     pub(crate) sequence: u64,
     /// No header on the disk says that the last round was durable.
     pub(crate) unproven: bool,
 }
 
-pub(crate) type FailedFrames = Vec<(u32, io::ErrorKind)>;
+/// A frame that left its round, because the disk refused its part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedFrame {
+    pub(crate) frame: FrameNumber,
+    pub(crate) kind: io::ErrorKind,
+}
 
 /// The state that reactor and worker share.
 #[derive(Debug, Default)]
@@ -132,9 +136,9 @@ pub(crate) struct Rounds {
     /// The newest round of one sync that was durable.
     pub(crate) proven: u64,
     /// A header of that round, if no header on the disk says that the round was durable.
-    pub(crate) unproven: Option<(u32, Header)>,
+    pub(crate) unproven: Option<Job>,
     /// Frames that have a header of a round of one sync that may not have been durable.
-    pub(crate) doubtful: BTreeSet<u32>,
+    pub(crate) doubtful: BTreeSet<FrameNumber>,
 }
 
 /// How many syncs a round has, if it writes data.
@@ -165,7 +169,7 @@ impl Rounds {
         pool: &Pool,
         syncs: Syncs,
         mut jobs: Vec<Job>,
-    ) -> FailedFrames {
+    ) -> Vec<FailedFrame> {
         let mut failed = Vec::new();
         let mut syncs_failed = 0;
         let mut had = Syncs::Two;
@@ -181,13 +185,13 @@ impl Rounds {
                     syncs_failed += 1;
                     tracing::warn!("a sync of the backup storage failed: {error}");
                     if syncs_failed == SYNC_ATTEMPTS {
-                        failed.extend(jobs.drain(..).map(|job| (job.frame, error.kind())));
+                        failed.extend(jobs.drain(..).map(|job| FailedFrame::of(&job, &error)));
                     }
                 }
             }
         }
         for job in &jobs {
-            let disk = &mut self.frames[job.frame as usize];
+            let disk = &mut self.frames[job.frame.index()];
             disk.slot = disk.slot.other();
             disk.synced = match &job.header {
                 Header::Free => 0,
@@ -199,7 +203,7 @@ impl Rounds {
             // A free frame's header is no proof: a replica may have begun in that frame, and the
             // next process would take the replica for freed.
             let said = jobs.into_iter().find(|job| had == Syncs::One && job.header != Header::Free);
-            self.unproven = said.map(|job| (job.frame, job.header));
+            self.unproven = said.map(|job| Job { buffer: None, ..job });
             if had == Syncs::One {
                 self.proven = self.sequence;
             }
@@ -209,12 +213,11 @@ impl Rounds {
 
     /// Records on the disk that the last round was durable. A failure changes nothing.
     pub(crate) fn prove(&mut self, files: &mut dyn Files, file: FileId, pool: &Pool) {
-        let Some((frame, header)) = self.unproven.clone() else { return };
-        let mut jobs = vec![Job { frame, buffer: None, header }];
-        let tried =
-            self.attempt(files, file, pool, Syncs::Two, &mut jobs, &mut FailedFrames::new());
+        let Some(job) = self.unproven.clone() else { return };
+        let frame = job.frame;
+        let tried = self.attempt(files, file, pool, Syncs::Two, &mut vec![job], &mut Vec::new());
         if tried.is_ok() {
-            let disk = &mut self.frames[frame as usize];
+            let disk = &mut self.frames[frame.index()];
             disk.slot = disk.slot.other();
             self.doubtful.remove(&frame);
             self.unproven = None;
@@ -228,7 +231,7 @@ impl Rounds {
         pool: &Pool,
         syncs: Syncs,
         jobs: &mut Vec<Job>,
-        failed: &mut FailedFrames,
+        failed: &mut Vec<FailedFrame>,
     ) -> Result<Syncs, Interruption> {
         let writes_data = jobs.iter().any(|job| self.new_data(job).is_some());
         // Headers without new data are always true, so they need no doubt.
@@ -246,7 +249,7 @@ impl Rounds {
             self.doubtful.extend(jobs.iter().map(|job| job.frame));
         }
         let left = write_parts(files, file, pool, jobs, failed, |job| {
-            let from = self.frames[job.frame as usize].synced;
+            let from = self.frames[job.frame.index()].synced;
             let (mut part, doubt) = match syncs {
                 Syncs::One => (self.data(pool, job), Some(DoubtfulData { from })),
                 Syncs::Two => (Part::default(), None),
@@ -270,40 +273,41 @@ impl Rounds {
     /// Voids the last round, of one sync, after these frames left it: overwrites their headers
     /// with a header that can never be complete. If this fails, the next start after a crash
     /// checks the round's data.
-    fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[u32]) {
+    fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[FrameNumber]) {
         self.sequence += 1;
         for frame in left {
             let doubt = Some(DoubtfulData { from: 0 });
             let (sequence, proven) = (self.sequence, self.proven);
             let writing = HeaderWrite { sequence, members: u32::MAX, proven, doubt };
-            let (at, block) = self.header(*frame, &Header::Free, writing);
-            let _ = files.write_at(file, at, block.as_bytes());
+            let copy = self.header(*frame, &Header::Free, writing);
+            let _ = files.write_at(file, copy.offset, copy.block.as_bytes());
         }
         let _ = files.sync(file);
     }
 
-    /// Returns a header block and its offset in the file.
-    fn header(&self, frame: u32, header: &Header, writing: HeaderWrite) -> (u64, Box<Block>) {
-        let slot = self.frames[frame as usize].slot.other();
-        let block = header.encode(self.superblock.store, frame, writing);
-        (self.geometry().header_at(frame, slot), Box::new(block))
+    /// Returns the write of a header, into the slot that does not count.
+    fn header(&self, frame: FrameNumber, header: &Header, writing: HeaderWrite) -> CopiedBlock {
+        let slot = self.frames[frame.index()].slot.other();
+        let block = Box::new(header.encode(self.superblock.store, frame, writing));
+        CopiedBlock { offset: self.geometry().header_at(frame, slot), block }
     }
 
-    /// Returns the data of a job that is not on disk: its buffer, and the range there.
-    fn new_data(&self, job: &Job) -> Option<(u32, Range<usize>)> {
+    /// Returns the data of a job that is not on disk.
+    fn new_data(&self, job: &Job) -> Option<NewData> {
         let (Header::Used(used), Some(buffer)) = (&job.header, job.buffer) else { return None };
-        let from = self.frames[job.frame as usize].synced as usize / BLOCK_BYTES * BLOCK_BYTES;
-        let is_new = used.length > self.frames[job.frame as usize].synced;
-        is_new.then_some((buffer, from..used.length as usize))
+        let from = self.frames[job.frame.index()].synced as usize / BLOCK_BYTES * BLOCK_BYTES;
+        let is_new = used.length > self.frames[job.frame.index()].synced;
+        is_new.then_some(NewData { buffer, range: from..used.length as usize })
     }
 
     fn data(&self, pool: &Pool, job: &Job) -> Part {
         let mut part = Part::default();
-        let Some((buffer, range)) = self.new_data(job) else { return part };
+        let Some(NewData { buffer, range }) = self.new_data(job) else { return part };
         let whole = range.end / BLOCK_BYTES * BLOCK_BYTES;
         let (to, data) = (self.geometry().data_at(job.frame), pool.data_at(buffer));
         if range.start < whole {
-            part.whole = Some((to + range.start as u64, data + range.start..data + whole));
+            let memory = data + range.start..data + whole;
+            part.whole = Some(WholeBlocks { offset: to + range.start as u64, memory });
         }
         let tail = range.end - whole;
         if tail > 0 {
@@ -311,29 +315,50 @@ impl Rounds {
             // checksums do not tolerate that.
             let mut block = Box::new(Block::ZERO);
             pool.read(buffer, whole as u32, &mut block.0[..tail]);
-            part.copies.push((to + whole as u64, block));
+            part.copies.push(CopiedBlock { offset: to + whole as u64, block });
         }
         part
     }
 }
 
+/// The data of a job that is not on disk.
+struct NewData {
+    buffer: BufferNumber,
+    /// The data's place in the buffer.
+    range: Range<usize>,
+}
+
 /// The writes of a job that are done together.
 #[derive(Default)]
 struct Part {
-    /// Whole blocks, where they lie in the pool.
-    whole: Option<(u64, Range<usize>)>,
-    copies: Vec<(u64, Box<Block>)>,
+    whole: Option<WholeBlocks>,
+    copies: Vec<CopiedBlock>,
+}
+
+/// A write of whole blocks from the pool.
+struct WholeBlocks {
+    /// Their place in the file.
+    offset: u64,
+    /// Their place in the pool's memory.
+    memory: Range<usize>,
+}
+
+/// A write of a block that was copied or made.
+struct CopiedBlock {
+    /// Its place in the file.
+    offset: u64,
+    block: Box<Block>,
 }
 
 impl Part {
     fn pieces<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = Piece<'a>> {
-        let whole = self.whole.iter().map(|(offset, range)| {
-            let content = Content::Lasting(pool.memory(), range.clone());
-            Piece { offset: *offset, content }
+        let whole = self.whole.iter().map(|it| {
+            let content = Content::Lasting(pool.memory(), it.memory.clone());
+            Piece { offset: it.offset, content }
         });
-        let copies = self.copies.iter().map(|(offset, block)| {
-            let content = Content::Bytes(block.as_bytes());
-            Piece { offset: *offset, content }
+        let copies = self.copies.iter().map(|it| {
+            let content = Content::Bytes(it.block.as_bytes());
+            Piece { offset: it.offset, content }
         });
         whole.chain(copies)
     }
@@ -346,9 +371,9 @@ fn write_parts(
     file: FileId,
     pool: &Pool,
     jobs: &mut Vec<Job>,
-    failed: &mut FailedFrames,
+    failed: &mut Vec<FailedFrame>,
     part: impl Fn(&Job) -> Part,
-) -> Vec<u32> {
+) -> Vec<FrameNumber> {
     let mut errors = Vec::with_capacity(jobs.len());
     for some in jobs.chunks(JOBS_AT_ONCE) {
         let parts: Vec<Part> = some.iter().map(&part).collect();
@@ -364,7 +389,9 @@ fn write_parts(
         match error {
             None => jobs.push(job),
             Some(error) => {
-                give_up(failed, &job, &error);
+                let frame = job.frame.0;
+                tracing::warn!(frame, "a frame of the backup storage cannot be written: {error}");
+                failed.push(FailedFrame::of(&job, &error));
                 left.push(job.frame);
             }
         }
@@ -372,9 +399,10 @@ fn write_parts(
     left
 }
 
-fn give_up(failed: &mut FailedFrames, job: &Job, error: &io::Error) {
-    tracing::warn!(frame = job.frame, "a frame of the backup storage cannot be written: {error}");
-    failed.push((job.frame, error.kind()));
+impl FailedFrame {
+    fn of(job: &Job, error: &io::Error) -> FailedFrame {
+        FailedFrame { frame: job.frame, kind: error.kind() }
+    }
 }
 
 /// The worker.
@@ -393,10 +421,10 @@ impl Worker for Flusher {
         let failed = match self.open(files) {
             Ok(file) if jobs.is_empty() => {
                 self.rounds.prove(files, file, &self.pool);
-                FailedFrames::new()
+                Vec::new()
             }
             Ok(file) => self.rounds.write(files, file, &self.pool, Syncs::One, jobs),
-            Err(error) => jobs.iter().map(|job| (job.frame, error.kind())).collect(),
+            Err(error) => jobs.iter().map(|job| FailedFrame::of(job, &error)).collect(),
         };
         let Rounds { sequence, ref unproven, .. } = self.rounds;
         let finished = RoundOutcome { failed, sequence, unproven: unproven.is_some() };

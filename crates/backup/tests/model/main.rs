@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use thunderhead_backup::check::{Content, check};
-use thunderhead_backup::layout::Slot;
+use thunderhead_backup::layout::{FrameNumber, Slot};
 use thunderhead_backup::{Ack, Durability, Event, FILE_NAME, ReplicaId};
 use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::sim::disk::{DiskModel, Unreadable};
@@ -700,7 +700,7 @@ fn unreadable_data_of_the_last_round_costs_that_replica_alone() {
         }
         let Some(Ack::When(ticket)) = last else { panic!("it is to be synced") };
         life.wait_for(ticket);
-        let data_at = life.store.superblock().geometry.data_at(0);
+        let data_at = life.store.superblock().geometry.data_at(FrameNumber(0));
         drop(life);
         machine.lose_power();
         // The first frame belongs to the first replica.
@@ -736,7 +736,7 @@ fn a_replica_written_from_memory_to_a_frame_with_an_unreadable_header_stays() {
             life.store.append(replica(1), Epoch(1), 0, b"on the disk").unwrap();
             life.settle(&machine.disk);
             life.store.append(replica(1), Epoch(1), 11, b", in memory").unwrap();
-            let header_at = life.store.superblock().geometry.header_at(0, slot);
+            let header_at = life.store.superblock().geometry.header_at(FrameNumber(0), slot);
             drop(life);
             machine.disk.restart();
             assert!(machine.disk.spoil(FILE_NAME, header_at, how));
