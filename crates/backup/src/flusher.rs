@@ -32,6 +32,7 @@
 //! data and one after the headers, so their headers are always true. No header says before then
 //! that that round or a later one was durable. So an unproven round of one sync counts only if it
 //! is the last of all rounds.
+//!
 //! # All at once
 //!
 //! Writes without a sync between them begin together, and the flusher waits for them once
@@ -56,6 +57,13 @@
 //!   the flusher overwrites the headers of the frames that left with headers of a round that can
 //!   never be complete.
 //!
+//! # Headers of an earlier process
+//!
+//! A header whose sync failed can be read, but may not be on the disk. The process that wrote it
+//! knows, and overwrites that same slot. The next process does not know, and would overwrite the
+//! older slot, which may be the only one on the disk. So before the first round that touches a
+//! frame of an earlier process, the flusher writes the header that counts once more and syncs it.
+//!
 //! # Failed writes
 //!
 //! A frame that cannot be written leaves the round and is *bad*. After a failed sync the state of
@@ -63,10 +71,12 @@
 //! all of it.
 
 use crate::block::Block;
-use crate::layout::{DoubtfulData, FrameNumber, Geometry, Header, HeaderWrite, Slot, Superblock};
+use crate::layout::{
+    DoubtfulData, FrameNumber, Geometry, Header, HeaderWrite, Slot, SlotState, Superblock,
+};
 use crate::limits::{BLOCK_BYTES, JOBS_AT_ONCE, SYNC_ATTEMPTS};
 use crate::pool::{BufferNumber, Pool};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,6 +149,9 @@ pub(crate) struct Rounds {
     pub(crate) unproven: Option<Job>,
     /// Frames that have a header of a round of one sync that may not have been durable.
     pub(crate) doubtful: BTreeSet<FrameNumber>,
+    /// The rounds of an earlier process that wrote the headers that count. If such a round's sync
+    /// failed, its headers can be read but may not be on the disk.
+    pub(crate) inherited: BTreeMap<FrameNumber, u64>,
 }
 
 /// How many syncs a round has, if it writes data.
@@ -233,6 +246,7 @@ impl Rounds {
         jobs: &mut Vec<Job>,
         failed: &mut Vec<FailedFrame>,
     ) -> Result<Syncs, Interruption> {
+        self.store_inherited(files, file, pool, jobs, failed)?;
         let writes_data = jobs.iter().any(|job| self.new_data(job).is_some());
         // Headers without new data are always true, so they need no doubt.
         let syncs = if writes_data { syncs } else { Syncs::Two };
@@ -268,6 +282,72 @@ impl Rounds {
             files.sync(file).map_err(Interruption::Sync)?;
         }
         Ok(syncs)
+    }
+
+    /// Stores the headers of an earlier process before the jobs overwrite the slots beside them:
+    /// one of the two slots must always be on the disk. Writes the same bytes to the same place. A
+    /// disk stores a sector whole or not at all, so this cannot damage a header that is on the
+    /// disk.
+    fn store_inherited(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        pool: &Pool,
+        jobs: &mut Vec<Job>,
+        failed: &mut Vec<FailedFrame>,
+    ) -> Result<(), Interruption> {
+        let is_inherited = |job: &Job| self.inherited.contains_key(&job.frame);
+        if !jobs.iter().any(is_inherited) {
+            return Ok(());
+        }
+        let (mut inherited, others): (Vec<Job>, _) =
+            std::mem::take(jobs).into_iter().partition(is_inherited);
+        *jobs = others;
+        let all = inherited.len();
+        let mut headers = BTreeMap::new();
+        inherited.retain(|job| match self.read_inherited(files, file, job.frame) {
+            Ok(header) => headers.insert(job.frame, header).is_none(),
+            Err(error) => {
+                let frame = job.frame.0;
+                tracing::warn!(frame, "a header of the backup storage cannot be read: {error}");
+                failed.push(FailedFrame::of(job, &error));
+                false
+            }
+        });
+        write_parts(files, file, pool, &mut inherited, failed, |job| Part {
+            copies: headers.get(&job.frame).cloned().into_iter().collect(),
+            ..Part::default()
+        });
+        let is_whole = inherited.len() == all;
+        let synced = match inherited.is_empty() {
+            true => Ok(()),
+            false => files.sync(file).map_err(Interruption::Sync),
+        };
+        if synced.is_ok() {
+            inherited.iter().for_each(|job| _ = self.inherited.remove(&job.frame));
+        }
+        jobs.append(&mut inherited);
+        synced.and(if is_whole { Ok(()) } else { Err(Interruption::Fewer) })
+    }
+
+    /// Reads the header that an earlier process wrote, if it is still the one that the start found.
+    fn read_inherited(
+        &self,
+        files: &mut dyn Files,
+        file: FileId,
+        frame: FrameNumber,
+    ) -> io::Result<CopiedBlock> {
+        let offset = self.geometry().header_at(frame, self.frames[frame.index()].slot);
+        let mut block = Box::new(Block::ZERO);
+        files.read_at(file, offset, block.as_mut_bytes())?;
+        match Header::decode(&block, &self.superblock, frame) {
+            SlotState::Whole { writing, .. }
+                if self.inherited.get(&frame) == Some(&writing.sequence) =>
+            {
+                Ok(CopiedBlock { offset, block })
+            }
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it has changed since the start")),
+        }
     }
 
     /// Voids the last round, of one sync, after these frames left it: overwrites their headers
@@ -344,6 +424,7 @@ struct WholeBlocks {
 }
 
 /// A write of a block that was copied or made.
+#[derive(Clone)]
 struct CopiedBlock {
     /// Its place in the file.
     offset: u64,

@@ -490,6 +490,7 @@ impl Start {
                 proven: counting.proven,
                 unproven: None,
                 doubtful: uncertain,
+                inherited: BTreeMap::new(),
             },
             frames: Vec::with_capacity(judged.len()),
             judged: Vec::new(),
@@ -511,6 +512,9 @@ impl Start {
                     (Slot::A, frame)
                 }
             };
+            if let Some(newest) = it.newest.as_ref().filter(|newest| newest.sequence > MADE) {
+                start.rounds.inherited.insert(FrameNumber::of_index(number), newest.sequence);
+            }
             start.rounds.frames.push(OnDisk { slot, synced: frame.length });
             start.frames.push(frame);
         }

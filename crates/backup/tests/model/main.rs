@@ -578,6 +578,49 @@ fn a_header_whose_data_was_not_taken_never_counts() {
     }
 }
 
+/// The header of a round whose syncs failed can be read after the process was killed, but may not
+/// be on the disk. The older header is the only one there, and a loss of power must not find it
+/// half overwritten.
+#[test]
+fn a_header_that_a_failed_sync_left_behind_is_stored_before_the_older_one_is_overwritten() {
+    let cases = (0..20).flat_map(|seed| (1..25).map(move |stop| (seed, stop)));
+    for (seed, stop) in cases {
+        for (is_newest, in_start) in [(true, true), (false, true), (true, false), (false, false)] {
+            let mut machine = Machine::new(seed);
+            let mut life = two_durable_replicas(&mut machine);
+            machine.trouble.syncs.set(3);
+            _ = life.store.close(replica(1), Epoch(1), 100);
+            life.turn_and_work(1);
+            if !is_newest {
+                life.store.append(replica(2), Epoch(1), 100, &[1; 10]).unwrap();
+                life.turn_and_work(1);
+            }
+            drop(life);
+            machine.disk.restart();
+            machine.trouble.ends();
+            if in_start {
+                machine.disk.stop_after(stop);
+            }
+            if let Ok(mut life) = machine.start(Durability::Synced) {
+                if !in_start {
+                    machine.disk.stop_after(stop);
+                }
+                // The frame of the first replica gets its next header.
+                life.store.gives_way(MasterId(1));
+                _ = life.store.append(replica(1), Epoch(1), 100, &[1; 10]);
+                _ = life.store.close(replica(1), Epoch(1), 100);
+                life.turn_and_work(1);
+            }
+            machine.lose_power();
+            let mut life = machine.start(Durability::Synced).unwrap();
+            assert_eq!(life.opened.damaged, 0, "seed {seed}, stop {stop}");
+            let found = life.read_all(&machine.disk);
+            let bytes = found.get(&replica(1)).map(|it| &it.bytes[..100]);
+            assert_eq!(bytes, Some(&[1; 100][..]), "seed {seed}, stop {stop}, {is_newest}");
+        }
+    }
+}
+
 /// Only the data of a round proves that the round counts. The data may have been read from the
 /// kernel's memory alone, so a loss of power may remove it although it was offered.
 #[test]
