@@ -93,6 +93,9 @@ pub(crate) struct Job {
     pub(crate) buffer: Option<BufferNumber>,
     /// The new header.
     pub(crate) header: Header,
+    /// The frames that must be durable before: older replicas with the same id, which are freed
+    /// too. While one of them is on the disk, it must not be the newest there.
+    pub(crate) after: Vec<FrameNumber>,
 }
 
 /// The outcome of a round.
@@ -173,9 +176,38 @@ impl Rounds {
         self.superblock.geometry
     }
 
+    /// Makes the jobs durable, in one round unless some must come after others. Returns the frames
+    /// that failed.
+    pub(crate) fn write(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        pool: &Pool,
+        syncs: Syncs,
+        mut jobs: Vec<Job>,
+    ) -> Vec<FailedFrame> {
+        let mut failed: Vec<FailedFrame> = Vec::new();
+        let mut done = BTreeSet::new();
+        loop {
+            let is_ready = |job: &mut Job| job.after.iter().all(|frame| done.contains(frame));
+            let round: Vec<Job> = jobs.extract_if(.., is_ready).collect();
+            if round.is_empty() {
+                break;
+            }
+            done.extend(round.iter().map(|job| job.frame));
+            let some = self.write_round(files, file, pool, syncs, round);
+            some.iter().for_each(|it| _ = done.remove(&it.frame));
+            failed.extend(some);
+        }
+        // A disk that refused one of the others may take it the next time.
+        let busy = io::Error::from(io::ErrorKind::ResourceBusy);
+        failed.extend(jobs.iter().map(|job| FailedFrame::of(job, &busy)));
+        failed
+    }
+
     /// Makes the jobs durable, with one sync unless a write or a sync fails or has failed before.
     /// Returns the frames that failed.
-    pub(crate) fn write(
+    fn write_round(
         &mut self,
         files: &mut dyn Files,
         file: FileId,
@@ -478,6 +510,13 @@ fn write_parts(
         }
     }
     left
+}
+
+impl Job {
+    /// Returns the job that marks a frame free.
+    pub(crate) fn free(frame: FrameNumber) -> Job {
+        Job { frame, buffer: None, header: Header::Free, after: Vec::new() }
+    }
 }
 
 impl FailedFrame {

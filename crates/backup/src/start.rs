@@ -8,20 +8,23 @@
 //! written again: if a sync had failed before the process was killed, the data that can be read
 //! may not be on the disk.
 
-use crate::block::{Block, crc};
+mod doubtful;
+
+use crate::block::Block;
 use crate::buffer_record::settle_in;
 use crate::error::OpenError;
 use crate::flusher::{FailedFrame, Flusher, Job, OnDisk, Rounds, Syncs};
 use crate::layout::{
-    CountedHeader, CountedRounds, DoubtfulData, FORMAT_VERSION, FrameNumber, Geometry, Header,
-    HeaderWrite, JudgedFrame, NotSuperblock, ReplicaHeader, ReplicaId, Slot, SlotState, Superblock,
-    judge,
+    CountedHeader, CountedRounds, FORMAT_VERSION, FrameNumber, Geometry, Header, HeaderWrite,
+    JudgedFrame, NotSuperblock, ReplicaHeader, ReplicaId, Slot, SlotState, Superblock, judge,
 };
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
 use crate::pool::{self, BufferNumber, BufferedReplica, Pool};
 use crate::reader::Reader;
 use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
 use crate::unreadable_blocks::read_around;
+pub(crate) use doubtful::what_counts;
+use doubtful::{DoubtfulReplica, FrameData, in_doubt, read_doubtful};
 use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
@@ -351,99 +354,6 @@ pub(crate) fn read_headers(
     Ok(all)
 }
 
-/// Decides which rounds count. If the headers do not prove that the last round was durable, its
-/// data decides.
-///
-/// Unreadable data does not disprove the round: it may have been acknowledged, and the rest of its
-/// data holds. A reader of such a replica finds its data damaged, and uses another replica.
-pub(crate) fn what_counts(
-    files: &mut dyn Files,
-    file: FileId,
-    superblock: &Superblock,
-    headers: &[[SlotState; 2]],
-) -> io::Result<CountedRounds> {
-    let mut counting = CountedRounds::of(headers.iter().flatten());
-    while let Some(round) = counting.in_doubt() {
-        let mut is_there = true;
-        for replica in in_doubt(headers, round) {
-            is_there &= read_doubtful(files, file, superblock, &replica)?.is_some();
-        }
-        counting = match is_there {
-            true => counting.proven(),
-            false => counting.refuted(headers.iter().flatten()),
-        };
-    }
-    Ok(counting)
-}
-
-/// A replica that a round of one sync wrote together with its header.
-struct DoubtfulReplica {
-    frame: FrameNumber,
-    doubt: DoubtfulData,
-    used: ReplicaHeader,
-}
-
-/// Returns the replicas of a round of one sync.
-fn in_doubt(
-    headers: &[[SlotState; 2]],
-    round: u64,
-) -> impl Iterator<Item = DoubtfulReplica> + use<'_> {
-    headers.iter().enumerate().flat_map(move |(number, slots)| {
-        let frame = FrameNumber::of_index(number);
-        slots.iter().filter_map(move |found| match found {
-            SlotState::Whole {
-                writing: HeaderWrite { sequence, doubt: Some(doubt), .. },
-                header: Header::Used(used),
-            } if *sequence == round => {
-                Some(DoubtfulReplica { frame, doubt: *doubt, used: used.clone() })
-            }
-            _ => None,
-        })
-    })
-}
-
-/// Data of a frame: its offset in the frame, its blocks, and whether the disk can read all of
-/// them.
-struct FrameData {
-    from: usize,
-    blocks: Vec<Block>,
-    is_readable: bool,
-}
-
-/// Reads the data of a replica that was written together with its header. `None` if it differs
-/// from the header.
-fn read_doubtful(
-    files: &mut dyn Files,
-    file: FileId,
-    superblock: &Superblock,
-    DoubtfulReplica { frame, doubt, used }: &DoubtfulReplica,
-) -> io::Result<Option<FrameData>> {
-    let chunk_bytes = superblock.geometry.chunk_bytes();
-    let first = doubt.from as usize / chunk_bytes;
-    let (from, to) = (first * chunk_bytes, used.length as usize);
-    if doubt.from as usize >= to {
-        return Ok(Some(FrameData { from, blocks: Vec::new(), is_readable: true }));
-    }
-    let mut blocks = Block::vec(to - from);
-    let at = superblock.geometry.data_at(*frame) + from as u64;
-    let unreadable = read_around(files, file, at, &mut blocks).map_err(|error| {
-        let why = format!("frame {frame} was written last and cannot be read: {error}");
-        io::Error::new(error.kind(), why)
-    })?;
-    let bytes = blocks.as_bytes().get(..to - from).unwrap_or_default();
-    let sums = used.chunks.get(first..).unwrap_or_default();
-    let chunks = bytes.chunks(chunk_bytes);
-    let is_unreadable =
-        |chunk: usize| unreadable.iter().any(|block| block * BLOCK_BYTES / chunk_bytes == chunk);
-    let is_there = chunks.len() == sums.len()
-        && chunks
-            .zip(sums)
-            .enumerate()
-            .all(|(number, (chunk, sum))| crc(chunk) == *sum || is_unreadable(number));
-    let is_readable = unreadable.is_empty();
-    Ok(is_there.then_some(FrameData { from, blocks, is_readable }))
-}
-
 /// One of the copies of a replica, as [`Start::older_twins`] compares them: the greatest is the
 /// newest. A replacement has a later epoch, and a replica that is begun again has no earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -567,7 +477,12 @@ impl Start {
             let header = Header::Used(claimed.used);
             self.frames[claimed.frame.index()] = Frame::of(&header);
             self.rounds.frames[claimed.frame.index()].synced = 0;
-            jobs.push(Job { frame: claimed.frame, buffer: Some(buffer), header });
+            jobs.push(Job {
+                frame: claimed.frame,
+                buffer: Some(buffer),
+                header,
+                after: Vec::new(),
+            });
             self.opened.recovered += 1;
         }
         for frame in superblock.geometry.frame_numbers() {
@@ -576,6 +491,8 @@ impl Start {
                 self.give_up(&mut jobs, frame);
             }
         }
+        self.free_replaced(&mut jobs);
+        self.order_freed(&mut jobs);
         self.repair(&mut jobs);
         let (mut older, winners) = self.older_twins(&mut jobs);
         let is_needed = self.opened.recovered > 0 || !freed.is_empty();
@@ -583,7 +500,10 @@ impl Start {
             Some(pool) => pool,
             None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
         };
-        let mut failed = self.write_doubtful(files, file, &mut jobs)?;
+        let mut failed = self.write_doubtful(files, file)?;
+        let is_left = |job: &mut Job| failed.iter().any(|it| it.frame == job.frame);
+        let mut left: Vec<Job> = jobs.extract_if(.., is_left).collect();
+        left.extend(older.extract_if(.., is_left));
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, jobs.clone()));
         failed.extend(self.write_both_slots(files, file, &pool, &jobs, &failed));
         // The older one is freed only after that, and only if the newer one is on the disk.
@@ -594,7 +514,7 @@ impl Start {
             if !failed.iter().any(|it| Some(&it.frame) == winner) {
                 *frame = Frame::of(&Header::Free);
                 self.opened.recovered -= u32::from(job.buffer.is_some());
-                *job = Job { frame: job.frame, buffer: None, header: Header::Free };
+                *job = Job::free(job.frame);
                 return true;
             }
             if !frame.closed {
@@ -609,6 +529,7 @@ impl Start {
         });
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, older.clone()));
         jobs.append(&mut older);
+        jobs.append(&mut left);
         let mut keep_freed = Vec::new();
         for FailedFrame { frame, kind } in failed {
             tracing::warn!(frame = frame.0, "a frame cannot be written at the start: {kind}");
@@ -652,22 +573,15 @@ impl Start {
         self.rounds.write(files, file, pool, Syncs::Two, again)
     }
 
-    /// Writes the data of the newest round again, except data in the pool, if only the data proves
-    /// the round. Drops the jobs of frames that the disk refuses.
-    fn write_doubtful(
-        &self,
-        files: &mut dyn Files,
-        file: FileId,
-        jobs: &mut Vec<Job>,
-    ) -> io::Result<Vec<FailedFrame>> {
+    /// Writes the data of the newest round again if only the data proves the round. The headers
+    /// that describe the data are written again only after that. Returns the frames that the disk
+    /// refuses.
+    fn write_doubtful(&self, files: &mut dyn Files, file: FileId) -> io::Result<Vec<FailedFrame>> {
         let superblock = &self.rounds.superblock;
         let mut failed = Vec::new();
         let mut wrote = false;
         for replica in &self.doubtful {
             let frame = replica.frame;
-            if jobs.iter().any(|job| job.frame == frame && job.buffer.is_some()) {
-                continue;
-            }
             let data = read_doubtful(files, file, superblock, replica)?;
             // Unreadable data cannot be written again.
             let data = data.filter(|data| data.is_readable && !data.blocks.is_empty());
@@ -675,10 +589,7 @@ impl Start {
             let at = superblock.geometry.data_at(frame) + from as u64;
             match files.write_at(file, at, blocks.as_bytes()) {
                 Ok(()) => wrote = true,
-                Err(error) => {
-                    jobs.retain(|job| job.frame != frame);
-                    failed.push(FailedFrame { frame, kind: error.kind() });
-                }
+                Err(error) => failed.push(FailedFrame { frame, kind: error.kind() }),
             }
         }
         if wrote {
@@ -710,7 +621,51 @@ impl Start {
     /// use.
     fn give_up(&mut self, jobs: &mut Vec<Job>, frame: FrameNumber) {
         self.frames[frame.index()] = Frame::of(&Header::Free);
-        jobs.push(Job { frame, buffer: None, header: Header::Free });
+        jobs.push(Job::free(frame));
+    }
+
+    /// Frees the frames of replicas whose replacements are freed, if the disk had the replacements.
+    /// Their closing may have been acknowledged when the replacements became durable.
+    fn free_replaced(&mut self, jobs: &mut Vec<Job>) {
+        let replaced_by = |job: &Job| match &self.judged[job.frame.index()].newest {
+            Some(CountedHeader { header: Header::Used(used), .. })
+                if job.header == Header::Free =>
+            {
+                used.committed.then_some((used.id, used.epoch))
+            }
+            _ => None,
+        };
+        let freed: BTreeMap<ReplicaId, Epoch> = jobs.iter().filter_map(replaced_by).collect();
+        for frame in self.rounds.superblock.geometry.frame_numbers() {
+            let Frame { state, id, epoch, .. } = &self.frames[frame.index()];
+            let is_replaced = freed.get(id).is_some_and(|freed| epoch < freed);
+            if matches!(state, State::Stored) && is_replaced {
+                let former = jobs.extract_if(.., |job| job.frame == frame);
+                self.opened.recovered -= former.filter(|job| job.buffer.is_some()).count() as u32;
+                self.give_up(jobs, frame);
+            }
+        }
+    }
+
+    /// Lets frames of replicas with one id be freed in the order in which they were begun: while one
+    /// of them is on the disk, it must not be the newest there.
+    fn order_freed(&self, jobs: &mut [Job]) {
+        let mut freed: BTreeMap<ReplicaId, Vec<Twin>> = BTreeMap::new();
+        for job in jobs.iter().filter(|job| job.header == Header::Free) {
+            let frame = job.frame;
+            let Some(newest) = &self.judged[frame.index()].newest else { continue };
+            let Header::Used(ReplicaHeader { id, epoch, .. }) = &newest.header else { continue };
+            let twin = Twin { epoch: *epoch, is_in_pool: false, sequence: newest.sequence, frame };
+            freed.entry(*id).or_default().push(twin);
+        }
+        for twins in freed.values_mut().filter(|twins| twins.len() > 1) {
+            twins.sort_unstable();
+            for (at, twin) in twins.iter().enumerate() {
+                if let Some(job) = jobs.iter_mut().find(|job| job.frame == twin.frame) {
+                    job.after.extend(twins[..at].iter().map(|it| it.frame));
+                }
+            }
+        }
     }
 
     /// Adds jobs for headers that do not count or are damaged, and for the newest round: its last
@@ -726,7 +681,7 @@ impl Start {
                 continue;
             }
             if let Some(CountedHeader { header, .. }) = &judged.newest {
-                jobs.push(Job { frame, buffer: None, header: header.clone() });
+                jobs.push(Job { header: header.clone(), ..Job::free(frame) });
             }
         }
     }
@@ -754,7 +709,7 @@ impl Start {
         let older = older.into_iter().filter_map(|frame| {
             let at = jobs.iter().position(|job| job.frame == frame);
             let header = self.judged[frame.index()].newest.as_ref().map(|it| it.header.clone());
-            let as_it_is = header.map(|header| Job { frame, buffer: None, header });
+            let as_it_is = header.map(|header| Job { header, ..Job::free(frame) });
             at.map(|at| jobs.swap_remove(at)).or(as_it_is)
         });
         let older = older.collect();

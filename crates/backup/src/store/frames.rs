@@ -84,6 +84,9 @@ pub(crate) struct Frame {
     /// The frame whose replica takes the place of this one. This frame is freed once that replica
     /// is durable.
     pub(super) waits_for: Option<FrameNumber>,
+    /// The frame whose replica took the place of this one. Its header is freed on the disk after
+    /// this one's: otherwise the next process would find this replica and take it for the newest.
+    pub(super) successor: Option<FrameNumber>,
     /// The next round contains it, because it differs from the disk.
     pub(super) is_changed: bool,
     /// The disk refused its latest part of a round.
@@ -107,6 +110,7 @@ struct Keys {
     id: ReplicaId,
     role: Role,
     waits_for: Option<FrameNumber>,
+    successor: Option<FrameNumber>,
     is_free: bool,
     is_changed: bool,
     is_refused: bool,
@@ -119,6 +123,8 @@ struct Indexes {
     replaced: BTreeMap<ReplicaId, FrameNumber>,
     /// Frames to be freed, each with the frame that it waits for.
     waiting: BTreeMap<FrameNumber, FrameNumber>,
+    /// Frames to be freed, each with the frame whose replica took its place.
+    succeeded: BTreeMap<FrameNumber, FrameNumber>,
     /// Free frames, in the order in which they are used.
     free: VecDeque<FrameNumber>,
     idle: BTreeSet<IdleReplica>,
@@ -144,6 +150,7 @@ impl Frame {
             committed: false,
             role: Role::None,
             waits_for: None,
+            successor: None,
             is_changed: false,
             is_refused: false,
             is_distrusted: false,
@@ -240,6 +247,7 @@ impl Frame {
             id: self.id,
             role: self.role,
             waits_for: self.waits_for,
+            successor: self.successor,
             is_free: matches!(self.state, State::Free),
             is_changed: self.is_changed,
             is_refused: self.is_refused,
@@ -278,11 +286,15 @@ impl Indexes {
                 debug_assert_eq!(other, None, "one replica of {} has this role", after.id);
             }
         }
-        if before.waits_for != after.waits_for {
-            match after.waits_for {
-                Some(other) => self.waiting.insert(number, other),
-                None => self.waiting.remove(&number),
-            };
+        for (index, was, is) in [
+            (&mut self.waiting, before.waits_for, after.waits_for),
+            (&mut self.succeeded, before.successor, after.successor),
+        ] {
+            match is {
+                _ if was == is => {}
+                Some(other) => _ = index.insert(number, other),
+                None => _ = index.remove(&number),
+            }
         }
         match (before.is_free, after.is_free) {
             (true, false) => {
@@ -433,6 +445,12 @@ impl FrameTable {
         &self.indexes.waiting
     }
 
+    /// Returns the frames to be freed that must be free on the disk before a frame is.
+    pub(super) fn preceding(&self, number: FrameNumber) -> Vec<FrameNumber> {
+        let succeeded = self.indexes.succeeded.iter().filter(|(_, by)| **by == number);
+        succeeded.map(|(former, _)| *former).collect()
+    }
+
     /// Returns the filled replicas that could rest, in the order in which they rest.
     pub(super) fn idle(&self) -> impl Iterator<Item = &IdleReplica> {
         self.indexes.idle.iter()
@@ -462,6 +480,7 @@ impl FrameTable {
                 assert_eq!(index.insert(keys.id, number), None, "{} is here twice", keys.id);
             }
             expected.waiting.extend(keys.waits_for.map(|other| (number, other)));
+            expected.succeeded.extend(keys.successor.map(|other| (number, other)));
             expected.free.extend(keys.is_free.then_some(number));
             expected.idle.extend(keys.idle);
             expected.changed.extend(keys.is_changed.then_some(number));
@@ -470,9 +489,11 @@ impl FrameTable {
             assert!(is_new, "frame {number} has the buffer of another frame");
             check_frame(number, frame);
         }
-        let Indexes { newest, replaced, waiting, free, idle, changed, refused } = &self.indexes;
+        let Indexes { newest, replaced, waiting, succeeded, free, idle, changed, refused } =
+            &self.indexes;
         assert_eq!((newest, replaced), (&expected.newest, &expected.replaced));
-        assert_eq!((waiting, idle), (&expected.waiting, &expected.idle));
+        assert_eq!((waiting, succeeded), (&expected.waiting, &expected.succeeded));
+        assert_eq!(idle, &expected.idle);
         assert_eq!((changed, refused), (&expected.changed, &expected.refused));
         let mut free: Vec<FrameNumber> = free.iter().copied().collect();
         free.sort_unstable();
@@ -494,6 +515,7 @@ fn check_frame(number: FrameNumber, frame: &Frame) {
     assert!(may_have_role || frame.role == Role::None, "frame {number} has no replica to be found");
     let is_freeing = matches!(frame.state, State::Freeing(_));
     assert!(is_freeing || frame.waits_for.is_none(), "frame {number} waits and is not to be freed");
+    assert!(is_freeing || frame.successor.is_none(), "frame {number} has a successor and stays");
     let is_free = matches!(frame.state, State::Free);
     assert!(!is_free || !frame.is_refused, "the disk has taken the header of free frame {number}");
 }
@@ -560,6 +582,7 @@ mod tests {
                         if matches!(frame.state, State::Filling(_) | State::Stored) {
                             frame.state = State::Freeing(frame.buffer());
                             (frame.role, frame.waits_for) = (Role::None, Some(FrameNumber(0)));
+                            frame.successor = frame.waits_for;
                         }
                     }),
                     _ => table.change(number, |frame| {

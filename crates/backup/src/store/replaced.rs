@@ -6,6 +6,7 @@
 //!  open      new          old                        old counts: new is not committed
 //!  commit    new                        old → new    new counts; old waits until that is durable
 //!  round     new                                     old's frame is freed in the round after it
+//!  free                                              new's frame is freed after old's
 //! ```
 //!
 //! After a kill, the next process finds the old replica as long as the new one is not committed,
@@ -33,6 +34,9 @@
 //!   back as it is there.
 //! - A power loss takes the buffers. With `synced`, a closing is acknowledged only after the disk
 //!   has it. The other levels promise nothing after a power loss.
+//! - The closing of a replaced replica is acknowledged once its replacement is on the disk. So the
+//!   replacement's frame is freed only after the replaced replica's (`Frame::successor`), and a
+//!   start that finds a freed replacement frees what it replaced.
 //! - A replica that was open when it was freed may come back open. Its master frees it only if
 //!   recoveries cannot use it: it was never committed, or the coordinator has noted a later epoch.
 
@@ -139,7 +143,9 @@ impl Store {
         self.goes(former);
         // Frames that waited for the former replica now wait for this one.
         for waiting in self.frames.waiting_for(former).into_iter().chain([former]) {
-            self.frames.change(waiting, |frame| frame.waits_for = Some(number));
+            self.frames.change(waiting, |frame| {
+                (frame.waits_for, frame.successor) = (Some(number), Some(number));
+            });
         }
         if self.frames[number].buffer().is_some() {
             let formers = self.frames.waiting_for(number);

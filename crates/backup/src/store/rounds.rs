@@ -132,7 +132,11 @@ impl Store {
                 }
             });
         }
-        Ok(Some(Job { frame, buffer, header }))
+        let after = match header {
+            Header::Free => self.frames.preceding(frame),
+            Header::Used(_) => Vec::new(),
+        };
+        Ok(Some(Job { frame, buffer, header, after }))
     }
 
     /// Returns the contents of a frame's buffer, if they are the contents that this process wrote.
