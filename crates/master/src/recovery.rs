@@ -308,7 +308,7 @@ impl Recovery {
     fn says(&self, what: &str) {
         let Recover { master, crashed, recovery, partition, .. } = self.task;
         let mib = self.replayed_bytes >> 20;
-        tracing::info!(%master, %crashed, recovery, partition, mib, "{what}");
+        tracing::info!(%master, %crashed, recovery = recovery.0, partition, mib, "{what}");
     }
 
     /// Begins to serve the tablets, except the tablets that the coordinator names as gone.

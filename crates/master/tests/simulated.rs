@@ -31,7 +31,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{Condition, MasterId, ServerId, Status, Version};
+use thunderhead_wire::{Condition, MasterId, RecoveryId, ServerId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 const PORT: u16 = 7100;
@@ -156,7 +156,7 @@ async fn coordinate(
                 master,
                 crashed: MasterId(owner as u64),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
-                recovery: life as u64,
+                recovery: RecoveryId(life as u64),
                 partition: 0,
                 expected: vec![TabletStatus { range, objects: 40, bytes: 1000 }],
                 segments,

@@ -326,7 +326,7 @@ impl Server {
         let Some(registered) = self.registered.take() else { return };
         let Enlisted { generation, masters, log_seed, servers } = enlisted;
         let Registered { cluster, server, settings, .. } = registered;
-        tracing::info!(%server, generation, shards = masters.len(), "enlisted");
+        tracing::info!(%server, generation = generation.0, shards = masters.len(), "enlisted");
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
         }
@@ -418,7 +418,7 @@ impl Server {
             0 => LogId(random.number()),
             seed => log_of(seed, self.number),
         };
-        let earlier = identity.generation.saturating_sub(1);
+        let earlier = identity.generation.0.saturating_sub(1);
         let first = SegmentId(earlier.saturating_mul(SEGMENTS_OF_A_GENERATION).saturating_add(1));
         let log = Log::beginning_at(first, &memory, id, options, replicator)
             .map_err(|error| error.to_string())?;

@@ -13,7 +13,9 @@ use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Followed, ForgetServer, Known, Lease, LeaseOpened,
     Register, Registered, ReplicaInfo, ServerState,
 };
-use thunderhead_wire::{ClusterId, Epoch, Format, MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{
+    ClusterId, Epoch, Format, Generation, MasterId, SegmentId, ServerId, Status,
+};
 
 /// Returns the store's value of a key.
 fn value(world: &World, key: &str) -> serde_json::Value {
@@ -45,7 +47,7 @@ fn a_server_that_crashes_repeatedly_is_remembered_in_bounds() {
     let away = world.servers[3].0;
     let server = world.servers[3].1.borrow().known.unwrap().server;
     world.simulation.crash(away);
-    assert!(world.handle().server_failed(server, 1));
+    assert!(world.handle().server_failed(server, Generation(1)));
     let host = world.servers[0].0;
     let number = world.servers[0].1.borrow().known.unwrap().server.0;
     let mut most = 0;
@@ -94,7 +96,7 @@ fn no_server_is_forgotten_while_the_other_replicas_turn_out_useless() {
     }
     for (number, server) in [(1, crashed), (2, lost)] {
         world.simulation.crash(world.servers[number].0);
-        assert!(world.handle().server_failed(server, 1));
+        assert!(world.handle().server_failed(server, Generation(1)));
     }
     world.simulation.start(world.servers[1].0);
     world.until_all_are_there_but(&[2]);
@@ -131,7 +133,7 @@ fn a_server_is_forgotten_if_it_is_down_and_no_recovery_lacks_its_replicas() {
     for number in [1, 2] {
         let server = world.servers[number].1.borrow().known.unwrap().server;
         world.simulation.crash(world.servers[number].0);
-        assert!(world.handle().server_failed(server, 1));
+        assert!(world.handle().server_failed(server, Generation(1)));
     }
     world.until("both are down", |world| {
         let servers = world.handle().servers().unwrap().servers;
@@ -212,7 +214,7 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
     world.simulation.crash(host);
     let refused = register(&mut world, elsewhere);
     assert_eq!((refused.server, refused.is_missing), (servers[0], true));
-    assert!(world.handle().server_failed(servers[0], 1));
+    assert!(world.handle().server_failed(servers[0], Generation(1)));
     world.until("it is down", |world| {
         let servers = world.handle().servers().unwrap().servers;
         servers.iter().any(|it| it.state == ServerState::Down)

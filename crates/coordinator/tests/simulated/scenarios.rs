@@ -13,7 +13,8 @@ use thunderhead_wire::control::{
     Settings, SplitTablet, TableInfo, Taken,
 };
 use thunderhead_wire::{
-    ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
+    ClusterId, Epoch, Format, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId,
+    Status, TabletRange,
 };
 
 pub(crate) fn create(world: &mut World, name: &str, span: u32) -> Result<TableInfo, Status> {
@@ -303,7 +304,7 @@ fn a_restarted_server_recovers_its_tablets() {
     // All servers got the list.
     let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
     world.until("it is told", |world| world.servers.iter().all(|(_, it)| it.borrow().list == list));
-    assert_eq!(list.servers.iter().map(|it| it.generation).max(), Some(2));
+    assert_eq!(list.servers.iter().map(|it| it.generation).max(), Some(Generation(2)));
 }
 
 #[test]
@@ -314,7 +315,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let (host, former) = (world.servers[0].0, world.masters(0));
     let server = world.servers[0].1.borrow().known.unwrap().server;
     world.simulation.pause(host, Duration::from_secs(20));
-    assert!(world.handle().server_failed(server, 1));
+    assert!(world.handle().server_failed(server, Generation(1)));
     world.until("all are somewhere else", |world| {
         let map = world.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
@@ -338,7 +339,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let late = Recovered {
         keeps: false,
         crashed: former[1],
-        recovery: 0,
+        recovery: RecoveryId(0),
         partition: 0,
         by,
         outcome: Ok(taken.clone()),
@@ -350,7 +351,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let other = Recovered {
         keeps: false,
         crashed: former[1],
-        recovery: 0,
+        recovery: RecoveryId(0),
         partition: 0,
         by,
         outcome: Ok(taken),
@@ -361,7 +362,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     world.simulation.crash(host);
     world.simulation.start(host);
     world.until_all_are_there();
-    assert!(world.handle().server_failed(server, 1));
+    assert!(world.handle().server_failed(server, Generation(1)));
     world.until("it is freed there", |world| {
         former.iter().all(|old| world.servers[0].1.borrow().freed.contains(old))
     });
@@ -468,7 +469,7 @@ fn a_tablet_that_was_not_taken_needs_no_recovery() {
     let host = world.servers[0].0;
     world.simulation.crash(host);
     let server = world.servers[0].1.borrow().known.unwrap().server;
-    assert!(world.handle().server_failed(server, 1));
+    assert!(world.handle().server_failed(server, Generation(1)));
     world.until("all are somewhere", |world| {
         let map = world.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
@@ -540,14 +541,14 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         }),
     };
     let first: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
-    assert_eq!((first.generation, first.masters.len()), (2, 1));
+    assert_eq!((first.generation, first.masters.len()), (Generation(2), 1));
     world.change_leader();
     let again: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
-    assert_eq!((again.generation, again.masters), (2, first.masters));
+    assert_eq!((again.generation, again.masters), (Generation(2), first.masters));
     let second: Enlisted = world.ask(Opcode::Enlist, &enlist(72)).unwrap();
-    assert_eq!(second.generation, 3);
+    assert_eq!(second.generation, Generation(3));
     assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(71)), Err(Status::Deposed));
-    assert!(world.handle().server_failed(known.server, 3));
+    assert!(world.handle().server_failed(known.server, Generation(3)));
     world.until("it is down", |world| {
         world.handle().servers().unwrap().servers[0].state == ServerState::Down
     });
@@ -700,7 +701,7 @@ fn bad_requests_are_refused_without_any_effect() {
     let late = Recovered {
         keeps: false,
         crashed: MasterId(99),
-        recovery: 0,
+        recovery: RecoveryId(0),
         partition: 0,
         by: MasterId(98),
         outcome: Ok(vec![]),

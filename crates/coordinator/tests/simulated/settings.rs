@@ -8,7 +8,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     ChangeSettings, Empty, KnownFormat, OfMaster, Program, SettingsChanged,
 };
-use thunderhead_wire::{Format, Status};
+use thunderhead_wire::{Format, Generation, Status};
 
 fn change(world: &mut World, min_replicas: u32) -> Result<u32, Status> {
     change_from(world, None, min_replicas)
@@ -86,7 +86,7 @@ fn a_master_is_confirmed_until_the_verdict() {
     let confirm = |world: &mut World| world.ask(Opcode::ConfirmMaster, &OfMaster { master });
     assert_eq!(confirm(&mut world), Ok(Empty {}));
     let server = world.servers[0].1.borrow().known.unwrap().server;
-    assert!(world.handle().server_failed(server, 1));
+    assert!(world.handle().server_failed(server, Generation(1)));
     world.until("it is declared crashed", |world| {
         let list = world.handle().servers().unwrap();
         let own = list.servers.iter().find(|it| it.server == server);
@@ -157,7 +157,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     // A server that is down would be shut out.
     let (last, _) = world.servers[2];
     world.simulation.crash(last);
-    assert!(world.handle().server_failed(ids[2], 1));
+    assert!(world.handle().server_failed(ids[2], Generation(1)));
     world.simulation.run_for(Duration::from_millis(500));
     let changed = switch(&mut world, NEW).unwrap();
     assert_eq!((changed.format, changed.lacking), (OLD, vec![server(2)]));

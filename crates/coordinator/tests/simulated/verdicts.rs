@@ -8,7 +8,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{CreateTable, Empty, ServerState, TableInfo};
 use thunderhead_wire::membership::Suspect;
-use thunderhead_wire::{ServerId, Status};
+use thunderhead_wire::{Generation, ServerId, Status};
 
 fn watchful() -> Options {
     Options { probing: Probing::default(), leadership_ttl: Duration::from_secs(10), ..options() }
@@ -23,7 +23,7 @@ fn world(seed: u64, coordinators: usize, servers: usize, options: &Options) -> W
 }
 
 /// Returns a server's id and present generation.
-fn id(world: &World, server: usize) -> (ServerId, u64) {
+fn id(world: &World, server: usize) -> (ServerId, Generation) {
     let server = world.servers[server].1.borrow();
     (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
 }

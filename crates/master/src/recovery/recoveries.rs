@@ -22,7 +22,7 @@ use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::Recover;
-use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, RecoveryId, Status, TableId, TabletRange};
 
 /// The maximum number of recoveries at once.
 const RUNNING_MAX: usize = 8;
@@ -54,7 +54,7 @@ pub(crate) struct Recoveries {
     next: usize,
     /// The last finished tasks, by master, recovery and partition: a delayed message may ask for
     /// one of them once more.
-    done: VecDeque<(MasterId, u64, u32)>,
+    done: VecDeque<(MasterId, RecoveryId, u32)>,
     ahead: ReplayAhead,
     buffers: Buffers,
     /// A log was taken back, or was to be: once in a shard's generation.
@@ -156,7 +156,7 @@ impl Recoveries {
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
         let Recover { master, crashed, recovery, partition, take_back, .. } = task;
         let (tablets, segments) = (task.tablets.len(), task.segments.len());
-        tracing::info!(%master, %crashed, recovery, partition, take_back, tablets, segments, "told to rebuild a part");
+        tracing::info!(%master, %crashed, recovery = recovery.0, partition, take_back, tablets, segments, "told to rebuild a part");
         let was_rebuilt = self.rebuilt.has(task.crashed);
         if task.take_back {
             // The coordinator never asks for this again.

@@ -8,7 +8,7 @@ use thunderhead_log::{Damage, SegmentId, TableId};
 use thunderhead_rpc::{Context, Opcode, Request, Service};
 use thunderhead_wire::control::{self, CheckLeases, LeasesChecked, Owned, OwnedSince, Recovered};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{MasterId, Status, TabletRange};
+use thunderhead_wire::{MasterId, RecoveryId, Status, TabletRange};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const PORT: u16 = 7100;
@@ -76,7 +76,7 @@ pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, Vec<u8>>>>;
 /// The behaviour of the backups that are asked for parts of segments.
 pub(crate) struct Manners {
     /// The recovery that they know.
-    pub(crate) recovery: Cell<u64>,
+    pub(crate) recovery: Cell<RecoveryId>,
     /// How often they are busy before they answer.
     pub(crate) busy: Cell<u64>,
     /// The requests that they got: segment and offset.

@@ -15,7 +15,7 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, OwnedSince, Taken};
 use thunderhead_wire::migration::{Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, RecoveryId, Status};
 
 /// The client of the updates in a [`past`].
 const LEASE: u64 = 8;
@@ -112,7 +112,7 @@ fn remains_of_a_migration_do_not_replace_data_of_a_recovery() {
         }
     });
     // The former master has crashed.
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (outcome, found) = recovered(&mut cluster, task);
     assert_eq!(found.unwrap(), past.steps.last().unwrap().1);
     let [Taken { since, .. }] = outcome.outcome.unwrap()[..] else { panic!("one tablet") };
@@ -197,7 +197,7 @@ fn a_rebuilt_tablet_is_updated_by_newer_maps_and_leases_only() {
     let since = OwnedSince { map_version: 9, next_lease: 100 };
     cluster.truth.since.set(since);
     let segments = put_all(&cluster, &replicas, &[0, 1]);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     cluster.truth.is_mute.set(true);
     let (outcome, _) = recovered(&mut cluster, task);
     assert!(outcome.outcome.is_ok());

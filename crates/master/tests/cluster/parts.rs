@@ -14,7 +14,7 @@ use thunderhead_runtime::Random;
 use thunderhead_simulator::swarm;
 use thunderhead_wire::control::{self, Recover, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, MasterId, Status};
+use thunderhead_wire::{KeyHash, MasterId, RecoveryId, Status};
 
 const HALF: u64 = u64::MAX / 2;
 
@@ -70,7 +70,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         cluster.manners.busy.set(random.below(100));
         // Each segment has at least two good copies, one of which may be unreachable.
         let segments = put_all(&cluster, &replicas, &[0, 1, 2]);
-        let mut task = cluster.recover(1, &segments);
+        let mut task = cluster.recover(RecoveryId(1), &segments);
         for segment in replicas.keys() {
             let which = random.below(3) as usize;
             if random.chance(0.3) {
@@ -98,7 +98,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         task.segments.sort_by_cached_key(|_| random.number());
         let (told, found) = recovered(&mut cluster, task);
         assert!(told.outcome.is_ok(), "seed {seed}: {told:?}");
-        assert_eq!((told.crashed, told.recovery, told.partition), (GONE, 1, 0));
+        assert_eq!((told.crashed, told.recovery, told.partition), (GONE, RecoveryId(1), 0));
         let found = found.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         assert!(past.allowed(events).contains(&&found), "seed {seed}: after {events} events");
     }
@@ -120,7 +120,7 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
     let mut cluster = cluster(21);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1]);
     let second = cluster.add_shard(SECOND, shard_options(), 4 << 20, Recorder::new());
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let truth = Rc::clone(&cluster.truth);
     cluster.drive(Duration::from_secs(9), move |first| {
         let (task, truth) = (task.clone(), Rc::clone(&truth));
@@ -168,7 +168,7 @@ fn two_masters_are_rebuilt_at_once_and_others_are_served() {
     for ((number, past), tablets) in pasts.iter().enumerate().zip(halves()) {
         let replicas = past.recorder.replicas(usize::MAX);
         let segments = put_all(&cluster, &replicas, &[number]);
-        let mut task = cluster.recover(1, &segments);
+        let mut task = cluster.recover(RecoveryId(1), &segments);
         let of = cluster.backup_addresses()[number];
         task.segments.iter_mut().for_each(|it| it.at = vec![of]);
         tasks.push(Recover { crashed: MasterId(3 + number as u64), tablets, ..task });
@@ -206,7 +206,8 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     let past = past(&mut Random::from_seed(4), 150);
     let mut cluster = cluster(23);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
-    let mut tasks = [1, 2].map(|recovery| cluster.recover(recovery, &segments));
+    let mut tasks =
+        [RecoveryId(1), RecoveryId(2)].map(|recovery| cluster.recover(recovery, &segments));
     // The first recovery makes progress, but does not end.
     tasks[0].segments[0].at = vec![cluster.backup_addresses()[2]];
     cluster.simulation.crash(cluster.backups[2].0);
@@ -220,7 +221,7 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
                 user.tasks.sleep(Duration::from_micros(100)).await;
             }
             assert!(truth.recovered.borrow().is_empty());
-            manners.recovery.set(2);
+            manners.recovery.set(RecoveryId(2));
             manners.busy.set(200);
             user.insist(Opcode::Recover, control::to_body(&second)).await.unwrap();
             let late = user.call(Opcode::Recover, control::to_body(&first)).await;
@@ -233,7 +234,7 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     });
     assert_eq!(found, past.steps.last().unwrap().1);
     let told = cluster.truth.recovered.borrow().clone();
-    assert_eq!((told.len(), told[0].recovery), (1, 2));
+    assert_eq!((told.len(), told[0].recovery), (1, RecoveryId(2)));
     assert!(told[0].outcome.is_ok(), "{told:?}");
 }
 
@@ -244,9 +245,11 @@ fn tablets_that_the_coordinator_may_have_written_stay_in_a_later_recovery() {
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
     let [kept, lost] = halves();
-    let first =
-        Recover { tablets: [kept.clone(), lost.clone()].concat(), ..cluster.recover(1, &segments) };
-    let second = Recover { tablets: lost.clone(), ..cluster.recover(2, &segments) };
+    let first = Recover {
+        tablets: [kept.clone(), lost.clone()].concat(),
+        ..cluster.recover(RecoveryId(1), &segments)
+    };
+    let second = Recover { tablets: lost.clone(), ..cluster.recover(RecoveryId(2), &segments) };
     let (truth, manners) = (Rc::clone(&cluster.truth), Rc::clone(&cluster.manners));
     truth.refuses.set(Some(Status::MetastoreUnavailable));
     let found = cluster.drive(Duration::from_secs(30), move |user| {
@@ -257,7 +260,7 @@ fn tablets_that_the_coordinator_may_have_written_stay_in_a_later_recovery() {
             while truth.recovered.borrow().is_empty() {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
-            manners.recovery.set(2);
+            manners.recovery.set(RecoveryId(2));
             let early = user.call(Opcode::Recover, control::to_body(&second)).await;
             let status = Status::InProgress;
             assert!(matches!(early, Err(CallError::Refused { status: it, .. }) if it == status));
@@ -286,8 +289,8 @@ fn a_recovery_that_no_backup_knows_of_any_more_fails() {
     let past = past(&mut Random::from_seed(5), 150);
     let mut cluster = cluster(24);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
-    cluster.manners.recovery.set(2);
-    let task = cluster.recover(1, &segments);
+    cluster.manners.recovery.set(RecoveryId(2));
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
     assert!(why.contains("no backup can give") && why.contains("server 2"), "{why}");
@@ -307,7 +310,7 @@ fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
         let at = bytes.len() / 2 + backup;
         bytes[at] ^= 4;
     }
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
     assert!(why.contains(&format!("no backup can give {victim}")), "{why}");
@@ -316,8 +319,8 @@ fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
     // A good copy appears, and the recovery is begun anew.
     put(&cluster, 2, victim, &replicas[&victim]);
     cluster.truth.recovered.borrow_mut().clear();
-    cluster.manners.recovery.set(2);
-    let task = cluster.recover(2, &segments);
+    cluster.manners.recovery.set(RecoveryId(2));
+    let task = cluster.recover(RecoveryId(2), &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
 }
@@ -332,7 +335,7 @@ fn backups_that_stay_busy_or_silent_are_given_up_in_the_end() {
         if is_silent {
             cluster.simulation.crash(cluster.backups[1].0);
         }
-        let task = cluster.recover(1, &segments);
+        let task = cluster.recover(RecoveryId(1), &segments);
         let begun = cluster.simulation.now();
         let (told, _) = recovered(&mut cluster, task);
         let took = cluster.simulation.now() - begun;
@@ -350,7 +353,7 @@ fn tablets_that_the_coordinator_refuses_are_dropped() {
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.truth.refuses.set(Some(Status::BadRange));
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     assert!(told.outcome.is_ok());
     assert_eq!(found, Err(Status::Moved));
@@ -374,7 +377,7 @@ fn rebuilt_tablets_stay_until_a_coordinator_gives_a_verdict_about_them() {
         let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
         let truth = Rc::clone(&cluster.truth);
         truth.refuses.set(Some(*status));
-        let task = control::to_body(&cluster.recover(1, &segments));
+        let task = control::to_body(&cluster.recover(RecoveryId(1), &segments));
         let found = cluster.drive(Duration::from_secs(100), move |user| {
             let (task, truth) = (task.clone(), Rc::clone(&truth));
             async move {
@@ -401,7 +404,7 @@ fn no_more_than_some_are_rebuilt_at_once() {
     let mut cluster = cluster(28);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.manners.busy.set(2000);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let truth = Rc::clone(&cluster.truth);
     cluster.drive(Duration::from_secs(100), move |user| {
         let (task, truth) = (task.clone(), Rc::clone(&truth));
@@ -438,7 +441,7 @@ fn a_shard_whose_memory_is_too_small_says_so_and_goes_on() {
     log.turn();
     let mut cluster = Cluster::new(29, Link::default(), shard_options(), 1 << 20);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1]);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
     assert!(why.contains("needs more memory"), "{why}");

@@ -11,7 +11,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, Recover, Recovered, Tablets, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, RecoveryId, Status};
 
 /// Lets the shard recover, and returns its report to the coordinator and the recovered contents.
 pub(crate) fn recovered(
@@ -61,7 +61,7 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
     let tasks = ranges.map(|range| Recover {
         partition: partition.next().unwrap(),
         tablets: vec![Taken { range, since: SegmentId::NONE }],
-        ..cluster.recover(1, &segments)
+        ..cluster.recover(RecoveryId(1), &segments)
     });
     let truth = Rc::clone(&cluster.truth);
     cluster.drive(Duration::from_secs(30), move |user| {
@@ -101,7 +101,7 @@ fn begun_while_nothing_gets_durable(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.recorder.hold(true);
-    let body = control::to_body(&cluster.recover(1, &segments));
+    let body = control::to_body(&cluster.recover(RecoveryId(1), &segments));
     cluster.drive(Duration::from_secs(9), move |user| {
         let body = body.clone();
         async move { user.insist(Opcode::Recover, body).await.unwrap() }
@@ -139,7 +139,7 @@ fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
     let mut cluster = Cluster::new(15, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.truth.ended.borrow_mut().insert(8);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
     cluster.drive(Duration::from_secs(9), |user| async move {
@@ -166,7 +166,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
     log.turn();
     let mut cluster = Cluster::new(8, Link::default(), shard_options(), 8 << 20);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1, 2]);
-    let (task, truth) = (cluster.recover(1, &segments), Rc::clone(&cluster.truth));
+    let (task, truth) = (cluster.recover(RecoveryId(1), &segments), Rc::clone(&cluster.truth));
     let before = cluster.simulation.turns();
     let during = cluster.drive(Duration::from_secs(100), move |user| {
         let (task, truth) = (task.clone(), Rc::clone(&truth));

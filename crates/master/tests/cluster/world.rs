@@ -18,7 +18,7 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{self, Recover, Replicas, ShardStatus, Tablets, Taken};
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, MasterId, Next, ServerId, Status};
+use thunderhead_wire::{Condition, MasterId, Next, RecoveryId, ServerId, Status};
 use zerocopy::IntoBytes;
 
 pub(crate) fn shard_options() -> ShardOptions {
@@ -73,7 +73,7 @@ impl Cluster {
             coordinators.push(address(simulation.address(host), PORT));
         }
         let manners = Rc::new(Manners {
-            recovery: Cell::new(1),
+            recovery: Cell::new(RecoveryId(1)),
             busy: Cell::new(0),
             asked: RefCell::default(),
         });
@@ -133,7 +133,7 @@ impl Cluster {
     }
 
     /// Returns the command to rebuild the tablets of a log that has these segments.
-    pub(crate) fn recover(&self, recovery: u64, segments: &[SegmentId]) -> Recover {
+    pub(crate) fn recover(&self, recovery: RecoveryId, segments: &[SegmentId]) -> Recover {
         let segments = segments.iter().map(|segment| {
             let mut at = self.backup_addresses();
             let mut has = self.backups.iter().map(|it| it.1.borrow().contains_key(segment));

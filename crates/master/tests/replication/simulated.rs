@@ -33,7 +33,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::operations::{Identity as UpdateIdentity, ObjectHead};
 use thunderhead_wire::replication::{PieceHead, ReadHead};
-use thunderhead_wire::{ClusterId, Condition, Epoch, MasterId, ServerId, Status};
+use thunderhead_wire::{ClusterId, Condition, Epoch, Generation, MasterId, ServerId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const PORT: u16 = 7100;
@@ -157,7 +157,7 @@ pub(crate) fn with_backup(id: u64, address: SocketAddr) -> ServerInfo {
     ServerInfo {
         lineages: Vec::new(),
         server: ServerId(id),
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: format!("host {id}"),
         rack: String::new(),
@@ -171,7 +171,7 @@ pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerLis
     let own = ServerInfo {
         lineages: Vec::new(),
         server: ServerId(100),
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: "own".into(),
         rack: String::new(),
@@ -202,7 +202,7 @@ pub(crate) fn backup_node(
     // All learn of a generation right after its begin.
     let list = &known.borrow().list;
     let former = list.servers.iter().find(|it| it.server == ServerId(id));
-    service.enlisted(former.map_or(1, |it| it.generation + 1), list);
+    service.enlisted(former.map_or(Generation(1), |it| Generation(it.generation.0 + 1)), list);
     let mut node = Node::new(boot.world, boot.transport, service);
     node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
     Box::new(node)
@@ -410,7 +410,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
                 known.list.version += 1;
                 let server = &mut known.list.servers[number + 1];
                 server.state = if down { ServerState::Down } else { ServerState::Up };
-                server.generation += u64::from(!down);
+                server.generation.0 += u64::from(!down);
             }
         };
         match random.below(4) {
@@ -588,7 +588,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let server = ServerInfo {
         lineages: Vec::new(),
         server: own,
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: "own".into(),
         rack: String::new(),
@@ -598,7 +598,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let list = ServerList { version: 1, servers: vec![server], ..ServerList::default() };
     replication.learn(&list);
     let mut backup = Service::new(store, 0);
-    backup.enlisted(1, &list);
+    backup.enlisted(Generation(1), &list);
     let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
     let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
