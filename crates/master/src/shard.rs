@@ -26,7 +26,7 @@ use thunderhead_wire::operations::{
     UpdateKind, UpdatePart,
 };
 use thunderhead_wire::{
-    Condition, KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version,
+    Condition, KeyHash, LeaseId, LogPosition, MasterId, ServerId, Status, TabletRange, Version,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -428,7 +428,7 @@ impl Shard {
             });
             let key = key.unwrap_or_else(|| HashedKey::of(part.key));
             let its_bytes = bytes_of(&part);
-            if identity.lease() != 0 && !self.log.group_takes(sequence, its_bytes) {
+            if identity.lease() != LeaseId::NONE && !self.log.group_takes(sequence, its_bytes) {
                 self.log.begin_group(identity.lease(), sequence, bytes);
             }
             bytes = bytes.saturating_sub(its_bytes);

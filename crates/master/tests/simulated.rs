@@ -31,7 +31,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{Condition, MasterId, RecoveryId, ServerId, Status, Version};
+use thunderhead_wire::{Condition, LeaseId, MasterId, RecoveryId, ServerId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 const PORT: u16 = 7100;
@@ -238,7 +238,7 @@ struct Client {
     random: Random,
     server: SocketAddr,
     history: History,
-    lease: u64,
+    lease: LeaseId,
     sequence: u64,
     seen: Version,
     flaw: Flaw,
@@ -402,7 +402,7 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
                     caller: node.task_caller(),
                     tasks: node.tasks().clone(),
                     clock: clock.clone(),
-                    lease: 1 + random.below(1 << 60),
+                    lease: LeaseId(1 + random.below(1 << 60)),
                     random: random.split(),
                     server: to,
                     history: history.clone(),

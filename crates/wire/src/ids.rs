@@ -110,10 +110,21 @@ number! {
 }
 
 number! {
+    /// A client's lease, under which each update of the client is done once. The coordinator counts
+    /// leases in the high bits, so a later lease has a higher number; the low bits are random.
+    LeaseId
+}
+
+number! {
     /// A recovery: one attempt to rebuild the tablets of a crashed master. The coordinator counts
     /// them from 1 and never uses a number twice, so of two attempts the later one has the higher
     /// number. 0 means no recovery.
     RecoveryId
+}
+
+impl LeaseId {
+    /// No lease: a retry may repeat the update.
+    pub const NONE: LeaseId = LeaseId(0);
 }
 
 impl SegmentId {
@@ -223,10 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_a_generation_and_of_a_recovery_are_those_of_their_numbers() {
+    fn the_texts_of_generations_leases_and_recoveries_are_those_of_their_numbers() {
         assert_eq!(format!("{0} {0:?} {0:>3}", Generation(7)), "7 7   7");
+        assert_eq!(format!("{0} {0:?} {0:>3}", LeaseId(7)), "7 7   7");
         assert_eq!(format!("{0} {0:?} {0:>3}", RecoveryId(7)), "7 7   7");
-        assert_eq!(serde_json::to_string(&(Generation(7), RecoveryId(8))).unwrap(), "[7,8]");
+        let bytes = serde_json::to_string(&(Generation(7), LeaseId(8), RecoveryId(9)));
+        assert_eq!(bytes.unwrap(), "[7,8,9]");
     }
 
     #[test]

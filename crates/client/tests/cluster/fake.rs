@@ -11,7 +11,7 @@ use thunderhead_wire::control::{
     MapRequest, MigrateTablet, ServerList, Settings, SettingsChanged, SplitTablet, TableInfo,
     TabletInfo,
 };
-use thunderhead_wire::{ClusterId, KeyHash, MasterId, Status, TableId};
+use thunderhead_wire::{ClusterId, KeyHash, LeaseId, MasterId, Status, TableId};
 
 /// The state that the coordinators share.
 pub(crate) struct Cluster {
@@ -27,8 +27,8 @@ pub(crate) struct Cluster {
     pub(crate) shards: Vec<(MasterId, std::net::SocketAddr)>,
     pub(crate) ttl_ms: u64,
     /// When each open lease ends.
-    pub(crate) leases: BTreeMap<u64, u64>,
-    pub(crate) ended: BTreeSet<u64>,
+    pub(crate) leases: BTreeMap<LeaseId, u64>,
+    pub(crate) ended: BTreeSet<LeaseId>,
     pub(crate) opened: u64,
     /// How often the leader did each operation.
     pub(crate) carried_out: BTreeMap<Opcode, u64>,
@@ -83,7 +83,7 @@ impl Cluster {
     }
 
     fn sweep(&mut self, now: u64) {
-        let over: Vec<u64> =
+        let over: Vec<LeaseId> =
             self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         for lease in over {
             self.leases.remove(&lease);
@@ -91,7 +91,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn is_over(&mut self, lease: u64, now: u64) -> bool {
+    pub(crate) fn is_over(&mut self, lease: LeaseId, now: u64) -> bool {
         self.sweep(now);
         !self.leases.contains_key(&lease)
     }
@@ -191,8 +191,8 @@ impl Cluster {
             }
             Opcode::OpenLease => {
                 self.opened += 1;
-                self.leases.insert(self.opened, now + self.ttl_ms * 1_000_000);
-                let (lease, ttl_ms, cluster) = (self.opened, self.ttl_ms, self.cluster);
+                self.leases.insert(LeaseId(self.opened), now + self.ttl_ms * 1_000_000);
+                let (lease, ttl_ms, cluster) = (LeaseId(self.opened), self.ttl_ms, self.cluster);
                 Ok(control::to_body(&LeaseOpened { lease, ttl_ms, cluster }))
             }
             Opcode::RenewLease => {
@@ -280,7 +280,7 @@ pub(crate) struct Minding {
     pub(crate) cluster: Rc<RefCell<Cluster>>,
     pub(crate) time: Time,
     /// When it last heard that each lease is open.
-    pub(crate) heard: BTreeMap<u64, u64>,
+    pub(crate) heard: BTreeMap<LeaseId, u64>,
 }
 
 impl Minding {
@@ -288,7 +288,7 @@ impl Minding {
         Minding { shard, cluster, time, heard: BTreeMap::new() }
     }
 
-    fn is_over(&mut self, lease: u64) -> bool {
+    fn is_over(&mut self, lease: LeaseId) -> bool {
         let now = (self.time)();
         if self.heard.get(&lease).is_some_and(|heard| now - heard < BELIEVES) {
             return false;
@@ -310,7 +310,7 @@ impl Service for Minding {
         use Opcode::{Delete, Increment, UpdateMany, Write};
         if [Write, Delete, Increment, UpdateMany].contains(&request.opcode)
             && let Some(lease) = request.body.first_chunk()
-            && self.is_over(u64::from_le_bytes(*lease))
+            && self.is_over(LeaseId(u64::from_le_bytes(*lease)))
         {
             return context.refuse(request.reply_to, Status::LeaseEnded, 0, &[]);
         }

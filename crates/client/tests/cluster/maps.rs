@@ -14,6 +14,7 @@ use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::Random;
 use thunderhead_simulator::{Options, Simulation, swarm};
+use thunderhead_wire::LeaseId;
 
 fn run(seed: u64) -> Result<Verdict, String> {
     let mut random = Random::from_seed(seed);
@@ -43,7 +44,7 @@ fn run(seed: u64) -> Result<Verdict, String> {
         let (seeing, maps) = (seeing.clone(), maps.clone());
         simulation.add_host(&format!("user {number}"), move |mut boot| {
             let mut random = boot.world.random.split();
-            let core = Core::new(1 + random.below(1 << 60), random.split());
+            let core = Core::new(LeaseId(1 + random.below(1 << 60)), random.split());
             let session = Session::around(core, random.split());
             let mut user = User::new(session, random, seeing.clone());
             user.maps = Some(maps.clone());

@@ -272,7 +272,7 @@ fn a_leader_over_an_older_copy_leads_above_all_leaderships_that_servers_have_fol
     let new: Registered = world.ask(Opcode::Register, &register).unwrap();
     assert!(new.server.0 > 1 << 32, "{}", new.server);
     let after: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
-    assert!(after.lease - before.lease > 1 << 56);
+    assert!(after.lease.0 - before.lease.0 > 1 << 56);
     // The logs of masters that it does not know stay.
     for (host, server) in &world.servers {
         server.borrow_mut().enlisted = None;
@@ -477,7 +477,7 @@ fn leases_are_bounded() {
     let host = world.coordinators[0].host;
     world.simulation.crash(host);
     for further in 1..LEASES_MAX {
-        let key = Key::new(format!("leases/{}", first.lease + further)).unwrap();
+        let key = Key::new(format!("leases/{}", first.lease.0 + further)).unwrap();
         let change = Change::Create(b"{}".to_vec());
         let answer = world.store.peek(&Ask::Write { key, change, fence: None });
         assert!(matches!(answer, Answer::Written(_)), "{answer:?}");

@@ -13,8 +13,8 @@ use thunderhead_wire::control::{
     Settings, SplitTablet, TableInfo, Taken,
 };
 use thunderhead_wire::{
-    ClusterId, Epoch, Format, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId,
-    Status, TabletRange,
+    ClusterId, Epoch, Format, Generation, KeyHash, LeaseId, MasterId, RecoveryId, SegmentId,
+    ServerId, Status, TabletRange,
 };
 
 pub(crate) fn create(world: &mut World, name: &str, span: u32) -> Result<TableInfo, Status> {
@@ -38,7 +38,7 @@ fn open(world: &mut World) -> LeaseOpened {
     world.ask(Opcode::OpenLease, &Empty {}).unwrap()
 }
 
-fn ended(world: &mut World, leases: &[u64]) -> Vec<u64> {
+fn ended(world: &mut World, leases: &[LeaseId]) -> Vec<LeaseId> {
     let message = CheckLeases { leases: leases.to_vec() };
     world.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
 }
@@ -221,7 +221,7 @@ fn ids_are_never_used_twice_by_any_leader() {
         world.change_leader();
         world.until_all_are_there();
     }
-    let leases: Vec<u64> = leases.into_iter().collect();
+    let leases: Vec<LeaseId> = leases.into_iter().collect();
     assert!(ended(&mut world, &leases).is_empty(), "all are open");
 }
 
@@ -601,8 +601,8 @@ fn leases_end_without_renewal_or_when_they_are_closed() {
     let mut world = World::new(10, 2, 0, &options);
     let (kept, silent, closed) = (open(&mut world), open(&mut world), open(&mut world));
     assert_eq!(kept.ttl_ms, 10_000);
-    let all = [kept.lease, silent.lease, closed.lease, 1, u64::MAX];
-    assert_eq!(ended(&mut world, &all), [1, u64::MAX], "these were never opened");
+    let all = [kept.lease, silent.lease, closed.lease, LeaseId(1), LeaseId(u64::MAX)];
+    assert_eq!(ended(&mut world, &all), [LeaseId(1), LeaseId(u64::MAX)], "these were never opened");
     let close = Lease { lease: closed.lease };
     assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
     assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));

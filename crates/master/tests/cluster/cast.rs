@@ -8,7 +8,7 @@ use thunderhead_log::{Damage, SegmentId, TableId};
 use thunderhead_rpc::{Context, Opcode, Request, Service};
 use thunderhead_wire::control::{self, CheckLeases, LeasesChecked, Owned, OwnedSince, Recovered};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{MasterId, RecoveryId, Status, TabletRange};
+use thunderhead_wire::{LeaseId, MasterId, RecoveryId, Status, TabletRange};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const PORT: u16 = 7100;
@@ -23,7 +23,7 @@ pub(crate) const KEYS: u64 = 40;
 #[derive(Default)]
 pub(crate) struct Truth {
     pub(crate) leader: Cell<usize>,
-    pub(crate) ended: RefCell<BTreeSet<u64>>,
+    pub(crate) ended: RefCell<BTreeSet<LeaseId>>,
     pub(crate) lease_questions: Cell<u64>,
     pub(crate) recovered: RefCell<Vec<Recovered>>,
     /// The status with which they refuse reports of rebuilt tablets.

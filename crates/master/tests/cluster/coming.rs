@@ -15,10 +15,10 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, OwnedSince, Taken};
 use thunderhead_wire::migration::{Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, RecoveryId, Status};
+use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Status};
 
 /// The client of the updates in a [`past`].
-const LEASE: u64 = 8;
+const LEASE: LeaseId = LeaseId(8);
 
 fn begin(migration: u64, range: TabletRange) -> Vec<u8> {
     message(migration, Kind::Begin, &control::to_body(&MigrationBegin { range }))
@@ -142,7 +142,7 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
     assert_eq!(tell(by(new, 2, 0)).await, Err(Status::Moved));
     assert_eq!(tell(by(new, 2, u64::MAX)).await, Ok(()));
     // These leases were opened before, and no coordinator confirms that they are open now.
-    for old in [LEASE, LEASE + 1, next_lease - 1] {
+    for old in [LEASE, LeaseId(LEASE.0 + 1), LeaseId(next_lease.0 - 1)] {
         assert_eq!(
             tell(by(old, 1_000_001, map_version)).await,
             Err(Status::AwaitingLease),
@@ -150,7 +150,7 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
         );
     }
     truth.is_mute.set(false);
-    for old in [LEASE, LEASE + 1, next_lease - 1] {
+    for old in [LEASE, LeaseId(LEASE.0 + 1), LeaseId(next_lease.0 - 1)] {
         let written = user.write(by(old, 1_000_001, map_version), table, b"late", b"v").await;
         assert!(written.is_ok(), "{old}: {written:?}");
     }
@@ -161,7 +161,7 @@ async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
 fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
     let mut cluster = Cluster::new(23, Link::default(), shard_options(), 4 << 20);
     let truth = Rc::clone(&cluster.truth);
-    truth.since.set(OwnedSince { map_version: 4, next_lease: 50 });
+    truth.since.set(OwnedSince { map_version: 4, next_lease: LeaseId(50) });
     cluster.drive(Duration::from_secs(60), move |user| {
         let truth = Rc::clone(&truth);
         async move {
@@ -174,7 +174,7 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             user.insist(Opcode::MigrateIn, records(6, 1..=4)).await.unwrap();
             let end = message(6, Kind::End, &1u64.to_le_bytes());
             user.insist(Opcode::MigrateIn, end).await.unwrap();
-            let since = OwnedSince { map_version: 9, next_lease: 100 };
+            let since = OwnedSince { map_version: 9, next_lease: LeaseId(100) };
             truth.is_mute.set(true);
             truth.since.set(since);
             let tablets = vec![range];
@@ -184,7 +184,7 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             // A tablet that was created here needs no such answer.
             truth.is_mute.set(true);
             user.write(Identity::new(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
-            user.write(Identity::new(77, 1, 1), OLD, b"k", b"v").await.unwrap();
+            user.write(Identity::new(LeaseId(77), 1, 1), OLD, b"k", b"v").await.unwrap();
         }
     });
 }
@@ -194,7 +194,7 @@ fn a_rebuilt_tablet_is_updated_by_newer_maps_and_leases_only() {
     let past = past(&mut Random::from_seed(32), 200);
     let replicas = past.recorder.replicas(usize::MAX);
     let mut cluster = Cluster::new(24, Link::default(), shard_options(), 4 << 20);
-    let since = OwnedSince { map_version: 9, next_lease: 100 };
+    let since = OwnedSince { map_version: 9, next_lease: LeaseId(100) };
     cluster.truth.since.set(since);
     let segments = put_all(&cluster, &replicas, &[0, 1]);
     let task = cluster.recover(RecoveryId(1), &segments);

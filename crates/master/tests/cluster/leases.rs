@@ -8,8 +8,8 @@ use thunderhead_log::TabletRange;
 use thunderhead_master::Options as ShardOptions;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::Status;
 use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, Status};
 use zerocopy::IntoBytes;
 
 #[test]
@@ -18,7 +18,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
     for leader in 0..2 {
         let mut cluster = Cluster::new(3, Link::default(), shard_options(), 4 << 20);
         cluster.truth.leader.set(leader);
-        cluster.truth.ended.borrow_mut().insert(66);
+        cluster.truth.ended.borrow_mut().insert(LeaseId(66));
         let truth = Rc::clone(&cluster.truth);
         cluster.drive(Duration::from_secs(300), move |user| {
             let truth = Rc::clone(&truth);
@@ -26,32 +26,32 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
                 // No coordinator answers.
                 truth.is_mute.set(true);
-                let body = update(Identity::new(5, 1, 1), OTHER, b"k", b"v");
+                let body = update(Identity::new(LeaseId(5), 1, 1), OTHER, b"k", b"v");
                 let version = user.call(Opcode::Write, body.clone()).await.unwrap();
                 assert_eq!(user.call(Opcode::Write, body).await.unwrap(), version);
-                let once = user.write(Identity::new(66, 1, 1), OTHER, b"k", b"v").await;
+                let once = user.write(Identity::new(LeaseId(66), 1, 1), OTHER, b"k", b"v").await;
                 assert!(once.is_ok(), "that it is over is not known yet: {once:?}");
                 truth.is_mute.set(false);
                 user.tasks.sleep(Duration::from_secs(5)).await;
                 for sequence in 2..20 {
-                    let identity = Identity::new(5, sequence, 1);
+                    let identity = Identity::new(LeaseId(5), sequence, 1);
                     user.write(identity, OTHER, b"k", b"w").await.unwrap();
                 }
                 assert!(truth.lease_questions.get() <= 2, "known leases are not asked about again");
                 for sequence in [1, 2] {
-                    let over = Identity::new(66, sequence, 1);
+                    let over = Identity::new(LeaseId(66), sequence, 1);
                     let over = user.write(over, OTHER, b"k", b"v").await;
                     assert_eq!(over, Err(Status::LeaseEnded));
                 }
-                let part = Identity::new(66, 0, 1).as_bytes().to_vec();
+                let part = Identity::new(LeaseId(66), 0, 1).as_bytes().to_vec();
                 assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
                 assert_eq!(user.status().await.records, 19);
                 // The lease ends; the shard learns that within little more than a minute.
-                truth.ended.borrow_mut().insert(5);
+                truth.ended.borrow_mut().insert(LeaseId(5));
                 user.tasks.sleep(Duration::from_secs(65)).await;
                 assert_eq!(user.status().await.records, 0, "its records are forgotten");
                 for sequence in [1, 19, 20] {
-                    let late = Identity::new(5, sequence, 1);
+                    let late = Identity::new(LeaseId(5), sequence, 1);
                     let late = user.write(late, OTHER, b"k", b"late").await;
                     assert_eq!(late, Err(Status::LeaseEnded));
                 }
@@ -72,8 +72,8 @@ fn the_memory_of_clients_is_bounded() {
     let mut cluster = Cluster::new(4, Link::default(), options, 4 << 20);
     cluster.drive(Duration::from_secs(300), |user| async move {
         user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
-        let busy = async |lease, sequence, first| {
-            let body = update(Identity::new(lease, sequence, first), OTHER, b"k", b"v");
+        let busy = async |lease: u64, sequence, first| {
+            let body = update(Identity::new(LeaseId(lease), sequence, first), OTHER, b"k", b"v");
             let mut last = user.call(Opcode::Write, body.clone()).await;
             for _ in 0..5 {
                 user.tasks.sleep(Duration::from_millis(5)).await;

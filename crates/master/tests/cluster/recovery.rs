@@ -11,7 +11,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, Recover, Recovered, Tablets, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, RecoveryId, Status};
+use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Status};
 
 /// Lets the shard recover, and returns its report to the coordinator and the recovered contents.
 pub(crate) fn recovered(
@@ -138,12 +138,12 @@ fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
     let past = past(&mut random, 150);
     let mut cluster = Cluster::new(15, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-    cluster.truth.ended.borrow_mut().insert(8);
+    cluster.truth.ended.borrow_mut().insert(LeaseId(8));
     let task = cluster.recover(RecoveryId(1), &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
     cluster.drive(Duration::from_secs(9), |user| async move {
-        let late = user.write(Identity::new(8, 1000, 1), OLD, &key(0), b"late").await;
+        let late = user.write(Identity::new(LeaseId(8), 1000, 1), OLD, &key(0), b"late").await;
         assert_eq!(late, Err(Status::LeaseEnded));
         user.tasks.sleep(Duration::from_millis(10)).await;
         assert_eq!(user.status().await.records, 0);
@@ -160,7 +160,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
     for number in 0..objects {
         let version = log.safe_version().next();
         let result = record(version);
-        let completion = Completion { lease: 8, sequence: number + 1, result: &result };
+        let completion = Completion { lease: LeaseId(8), sequence: number + 1, result: &result };
         log.write_completed(OLD, &key(number), &[1; 30], When::Absent, completion).unwrap();
     }
     log.turn();
@@ -188,12 +188,12 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             }
             // Updates that were done before the crash are answered; new ones wait for the
             // coordinator.
-            let identity = Identity::new(8, 1, 1);
+            let identity = Identity::new(LeaseId(8), 1, 1);
             let (version, _) = user.read(OLD, &key(0)).await.unwrap();
             let again = user.call(Opcode::Write, update(identity, OLD, &key(0), b"x")).await;
             assert_eq!(again.unwrap(), version.0.to_le_bytes());
             // When a tablet has arrived, the shard asks about all leases.
-            let new = Identity::new(8, objects + 1, objects + 1);
+            let new = Identity::new(LeaseId(8), objects + 1, objects + 1);
             user.write(new, OLD, &key(0), b"new").await.unwrap();
             assert_eq!(truth.lease_questions.get(), 1);
             let status = user.status().await;
@@ -202,7 +202,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             while user.status().await.records > 2 {
                 user.tasks.sleep(Duration::from_micros(50)).await;
             }
-            let late = user.write(Identity::new(8, 5, 5), OLD, &key(0), b"late").await;
+            let late = user.write(Identity::new(LeaseId(8), 5, 5), OLD, &key(0), b"late").await;
             assert_eq!(late, Err(Status::Stale));
             during
         }

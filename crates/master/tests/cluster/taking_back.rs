@@ -17,7 +17,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, Recover, Recovered};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{RecoveryId, Status};
+use thunderhead_wire::{LeaseId, RecoveryId, Status};
 
 type Copies = BTreeMap<SegmentId, Replica>;
 
@@ -63,7 +63,7 @@ fn taken_back(
 }
 
 /// Returns the recorded outcomes of a log with these segments.
-fn records(copies: &Copies) -> BTreeMap<(u64, u64), Vec<u8>> {
+fn records(copies: &Copies) -> BTreeMap<(LeaseId, u64), Vec<u8>> {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
     let nobody = Box::new(NoReplication::default());

@@ -33,7 +33,9 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::operations::{Identity as UpdateIdentity, ObjectHead};
 use thunderhead_wire::replication::{PieceHead, ReadHead};
-use thunderhead_wire::{ClusterId, Condition, Epoch, Generation, MasterId, ServerId, Status};
+use thunderhead_wire::{
+    ClusterId, Condition, Epoch, Generation, LeaseId, MasterId, ServerId, Status,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const PORT: u16 = 7100;
@@ -221,7 +223,7 @@ struct Client {
     random: Random,
     server: SocketAddr,
     history: History,
-    lease: u64,
+    lease: LeaseId,
     sequence: u64,
 }
 
@@ -384,7 +386,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
                     caller: node.task_caller(),
                     tasks: node.tasks().clone(),
                     clock: clock.clone(),
-                    lease: 1 + random.below(1 << 60),
+                    lease: LeaseId(1 + random.below(1 << 60)),
                     random: random.split(),
                     server: to,
                     history: history.clone(),
@@ -633,7 +635,7 @@ fn a_write_to_the_own_disk_is_acknowledged_in_its_turn_or_when_it_is_synced() {
                     caller: node.task_caller(),
                     tasks: node.tasks().clone(),
                     clock: clock.clone(),
-                    lease,
+                    lease: LeaseId(lease),
                     random: random.split(),
                     server: to,
                     history: own.clone(),

@@ -33,7 +33,7 @@ async fn here_and_there(asker: &Asker, masters: &[MasterId]) -> (MasterId, Maste
 async fn delete(asker: &Asker, number: u64) {
     let key = key(number);
     let head = ObjectHead::new(super::TABLE, key.len(), Condition::Always, 0);
-    let body = [Identity::new(0, 0, 0).as_bytes(), head.as_bytes(), &key].concat();
+    let body = [Identity::NONE.as_bytes(), head.as_bytes(), &key].concat();
     insist(asker, Opcode::Delete, &key, body).await.unwrap();
 }
 
