@@ -15,6 +15,7 @@ use super::{AnswerEffect, Next, Recovery, RecoveryResources};
 use crate::clients::Clients;
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::options::Options;
+use crate::refusal::Refusal;
 use crate::replication::{AdoptedReplicas, OwnBackup};
 use std::collections::VecDeque;
 use thunderhead_log::Log;
@@ -122,9 +123,9 @@ impl Recoveries {
         log: &mut Log,
         clients: &mut Clients,
         task: &Recover,
-    ) -> Result<bool, (Status, u32)> {
+    ) -> Result<bool, Refusal> {
         if task.take_back && self.took_back {
-            return Err((Status::Refused, 0));
+            return Err(Status::Refused.into());
         }
         let overlaps = |recovery: &Recovery| {
             let tablets = &recovery.task().tablets;
@@ -135,11 +136,11 @@ impl Recoveries {
             task.recovery > recovery.task().recovery && !recovery.may_be_taken()
         };
         if self.running.iter().any(|recovery| overlaps(recovery) && !is_later(recovery)) {
-            return Err((Status::InProgress, BUSY_US));
+            return Err(Refusal::with_hint(Status::InProgress, BUSY_US));
         }
         let left = self.running.iter().filter(|recovery| !overlaps(recovery)).count();
         if left >= RUNNING_MAX {
-            return Err((Status::Busy, BUSY_US));
+            return Err(Refusal::with_hint(Status::Busy, BUSY_US));
         }
         let dropped = left < self.running.len();
         self.running.retain_mut(|recovery| {
