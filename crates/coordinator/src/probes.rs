@@ -296,7 +296,8 @@ async fn check_server(
         let check = Rc::new(Check::default());
         for number in 0..ATTEMPTS {
             let (busy, check, record) = (Rc::clone(leadership), Rc::clone(&check), record.clone());
-            let times = (began + limit * number / ATTEMPTS, began + limit);
+            let from = began + limit * number / ATTEMPTS;
+            let times = AttemptTimes { from, until: began + limit };
             leadership.spawn(async move { attempt(&busy, &check, &record, times).await });
         }
         let witnesses = find_witnesses(leadership, server, began);
@@ -346,12 +347,19 @@ impl Check {
     }
 }
 
+/// The time at which an attempt begins, and the end of its check.
+#[derive(Clone, Copy)]
+struct AttemptTimes {
+    from: Time,
+    until: Time,
+}
+
 /// Probes a server from a time on, until it answers or the check ends.
 async fn attempt(
     leadership: &Rc<Leadership>,
     check: &Check,
     record: &ServerRecord,
-    (from, until): (Time, Time),
+    AttemptTimes { from, until }: AttemptTimes,
 ) {
     leadership.shared.tasks().sleep_until(from).await;
     loop {
