@@ -362,7 +362,7 @@ impl Rounds {
         synced.and(if is_whole { Ok(()) } else { Err(Interruption::Fewer) })
     }
 
-    /// Reads the header that an earlier process wrote, if it is still the one that the start found.
+    /// Reads the header of an earlier process. Fails if the start found another header there.
     fn read_inherited(
         &self,
         files: &mut dyn Files,

@@ -647,8 +647,8 @@ impl Start {
         }
     }
 
-    /// Lets frames of replicas with one id be freed in the order in which they were begun: while one
-    /// of them is on the disk, it must not be the newest there.
+    /// Orders the freeing of replicas with one id by their age: while one of them is on the disk,
+    /// it must not be the newest there.
     fn order_freed(&self, jobs: &mut [Job]) {
         let mut freed: BTreeMap<ReplicaId, Vec<Twin>> = BTreeMap::new();
         for job in jobs.iter().filter(|job| job.header == Header::Free) {

@@ -64,7 +64,7 @@ pub(crate) enum ClosingReplica {
 /// The role of a frame's replica among the replicas with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The frame has no replica, or one that was freed.
+    /// The frame has no replica, or a freed one.
     None,
     /// The replica was begun last.
     Newest,

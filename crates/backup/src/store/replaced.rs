@@ -36,7 +36,7 @@
 //!   has it. The other levels promise nothing after a power loss.
 //! - The closing of a replaced replica is acknowledged once its replacement is on the disk. So the
 //!   replacement's frame is freed only after the replaced replica's (`Frame::successor`), and a
-//!   start that finds a freed replacement frees what it replaced.
+//!   start that finds a freed replacement frees the replaced replica too.
 //! - A replica that was open when it was freed may come back open. Its master frees it only if
 //!   recoveries cannot use it: it was never committed, or the coordinator has noted a later epoch.
 
