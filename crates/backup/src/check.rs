@@ -2,7 +2,9 @@
 //! written. Never writes; refuses a store that is in use.
 
 use crate::error::{OpenError, ReadError};
-use crate::layout::{Header, JudgedFrame, ReplicaId, Superblock, judge};
+use crate::layout::{
+    CountedHeader, FrameNumber, Header, JudgedFrame, ReplicaId, Superblock, judge,
+};
 use crate::pool::Pool;
 use crate::reader::{SpareBuffers, read_data};
 use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
@@ -39,7 +41,7 @@ pub enum Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameReport {
     /// Its number.
-    pub frame: u32,
+    pub frame: FrameNumber,
     /// Its contents.
     pub content: Content,
     /// One of its header's slots was being written when the power failed. Nothing is lost by it.
@@ -114,12 +116,12 @@ pub fn check(
     let mut frames = Vec::with_capacity(headers.len());
     let spare = SpareBuffers::default();
     for (number, slots) in headers.into_iter().enumerate() {
-        let frame = number as u32;
+        let frame = FrameNumber::of_index(number);
         let JudgedFrame { newest, torn, damaged, .. } = judge(slots, &counting);
         let content = match newest {
             None => Content::HeaderDamaged,
-            Some((_, _, Header::Free)) => Content::Free,
-            Some((_, _, Header::Used(used))) => Content::Replica {
+            Some(CountedHeader { header: Header::Free, .. }) => Content::Free,
+            Some(CountedHeader { header: Header::Used(used), .. }) => Content::Replica {
                 id: used.id,
                 epoch: used.epoch,
                 closed: used.closed,
@@ -129,7 +131,7 @@ pub fn check(
             },
         };
         frames.push(FrameReport { frame, content, torn, spare_damaged: damaged });
-        progress(frame + 1, total);
+        progress(frame.0 + 1, total);
     }
     files.close(file);
     // If another process has the buffers, the files checked here are a copy of that process's

@@ -4,7 +4,7 @@
 use crate::layout::{Geometry, Identity, ReplicaId};
 use std::io;
 use thunderhead_runtime::lasting::WrongOwner;
-use thunderhead_wire::{Epoch, MasterId};
+use thunderhead_wire::{Epoch, MasterId, RecoveryId};
 
 /// The reason why a call was refused. A refused call changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -293,7 +293,7 @@ pub enum Unserved {
     )]
     UnknownRecovery {
         /// The recovery.
-        recovery: u64,
+        recovery: RecoveryId,
         /// The crashed master.
         master: MasterId,
     },
@@ -301,7 +301,7 @@ pub enum Unserved {
     #[error("recovery {newer} of {master} has begun since; this one is over")]
     Superseded {
         /// The newer recovery.
-        newer: u64,
+        newer: RecoveryId,
         /// The crashed master.
         master: MasterId,
     },

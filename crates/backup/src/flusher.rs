@@ -32,6 +32,7 @@
 //! data and one after the headers, so their headers are always true. No header says before then
 //! that that round or a later one was durable. So an unproven round of one sync counts only if it
 //! is the last of all rounds.
+//!
 //! # All at once
 //!
 //! Writes without a sync between them begin together, and the flusher waits for them once
@@ -56,6 +57,13 @@
 //!   the flusher overwrites the headers of the frames that left with headers of a round that can
 //!   never be complete.
 //!
+//! # Headers of an earlier process
+//!
+//! A header whose sync failed can be read, but may not be on the disk. The process that wrote it
+//! knows, and overwrites that same slot. The next process does not know, and would overwrite the
+//! older slot, which may be the only one on the disk. So before the first round that touches a
+//! frame of an earlier process, the flusher writes the header that counts once more and syncs it.
+//!
 //! # Failed writes
 //!
 //! A frame that cannot be written leaves the round and is *bad*. After a failed sync the state of
@@ -63,10 +71,12 @@
 //! all of it.
 
 use crate::block::Block;
-use crate::layout::{DoubtfulData, Geometry, Header, HeaderWrite, Slot, Superblock};
+use crate::layout::{
+    DoubtfulData, FrameNumber, Geometry, Header, HeaderWrite, Slot, SlotState, Superblock,
+};
 use crate::limits::{BLOCK_BYTES, JOBS_AT_ONCE, SYNC_ATTEMPTS};
-use crate::pool::Pool;
-use std::collections::BTreeSet;
+use crate::pool::{BufferNumber, Pool};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,25 +88,32 @@ use zerocopy::IntoBytes;
 /// A frame's part of a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    pub(crate) frame: u32,
+    pub(crate) frame: FrameNumber,
     /// The buffer with its data; none for a frame that becomes free.
-    pub(crate) buffer: Option<u32>,
+    pub(crate) buffer: Option<BufferNumber>,
     /// The new header.
     pub(crate) header: Header,
+    /// The frames that must be durable before: older replicas with the same id, which are freed
+    /// too. While one of them is on the disk, it must not be the newest there.
+    pub(crate) after: Vec<FrameNumber>,
 }
 
 /// The outcome of a round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundOutcome {
-    /// The frames that failed, with their errors.
-    pub(crate) failed: FailedFrames,
+    pub(crate) failed: Vec<FailedFrame>,
     /// The newest round that was begun.
     pub(crate) sequence: u64,
     /// No header on the disk says that the last round was durable.
     pub(crate) unproven: bool,
 }
 
-pub(crate) type FailedFrames = Vec<(u32, io::ErrorKind)>;
+/// A frame that left its round, because the disk refused its part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedFrame {
+    pub(crate) frame: FrameNumber,
+    pub(crate) kind: io::ErrorKind,
+}
 
 /// The state that reactor and worker share.
 #[derive(Debug, Default)]
@@ -132,9 +149,12 @@ pub(crate) struct Rounds {
     /// The newest round of one sync that was durable.
     pub(crate) proven: u64,
     /// A header of that round, if no header on the disk says that the round was durable.
-    pub(crate) unproven: Option<(u32, Header)>,
+    pub(crate) unproven: Option<Job>,
     /// Frames that have a header of a round of one sync that may not have been durable.
-    pub(crate) doubtful: BTreeSet<u32>,
+    pub(crate) doubtful: BTreeSet<FrameNumber>,
+    /// The rounds of an earlier process that wrote the headers that count. If such a round's sync
+    /// failed, its headers can be read but may not be on the disk.
+    pub(crate) inherited: BTreeMap<FrameNumber, u64>,
 }
 
 /// How many syncs a round has, if it writes data.
@@ -156,8 +176,8 @@ impl Rounds {
         self.superblock.geometry
     }
 
-    /// Makes the jobs durable, with one sync unless a write or a sync fails or has failed before.
-    /// Returns the frames that failed.
+    /// Makes the jobs durable, in one round unless some must come after others. Returns the frames
+    /// that failed.
     pub(crate) fn write(
         &mut self,
         files: &mut dyn Files,
@@ -165,7 +185,36 @@ impl Rounds {
         pool: &Pool,
         syncs: Syncs,
         mut jobs: Vec<Job>,
-    ) -> FailedFrames {
+    ) -> Vec<FailedFrame> {
+        let mut failed: Vec<FailedFrame> = Vec::new();
+        let mut done = BTreeSet::new();
+        loop {
+            let is_ready = |job: &mut Job| job.after.iter().all(|frame| done.contains(frame));
+            let round: Vec<Job> = jobs.extract_if(.., is_ready).collect();
+            if round.is_empty() {
+                break;
+            }
+            done.extend(round.iter().map(|job| job.frame));
+            let some = self.write_round(files, file, pool, syncs, round);
+            some.iter().for_each(|it| _ = done.remove(&it.frame));
+            failed.extend(some);
+        }
+        // A disk that refused one of the others may take it the next time.
+        let busy = io::Error::from(io::ErrorKind::ResourceBusy);
+        failed.extend(jobs.iter().map(|job| FailedFrame::of(job, &busy)));
+        failed
+    }
+
+    /// Makes the jobs durable, with one sync unless a write or a sync fails or has failed before.
+    /// Returns the frames that failed.
+    fn write_round(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        pool: &Pool,
+        syncs: Syncs,
+        mut jobs: Vec<Job>,
+    ) -> Vec<FailedFrame> {
         let mut failed = Vec::new();
         let mut syncs_failed = 0;
         let mut had = Syncs::Two;
@@ -181,13 +230,13 @@ impl Rounds {
                     syncs_failed += 1;
                     tracing::warn!("a sync of the backup storage failed: {error}");
                     if syncs_failed == SYNC_ATTEMPTS {
-                        failed.extend(jobs.drain(..).map(|job| (job.frame, error.kind())));
+                        failed.extend(jobs.drain(..).map(|job| FailedFrame::of(&job, &error)));
                     }
                 }
             }
         }
         for job in &jobs {
-            let disk = &mut self.frames[job.frame as usize];
+            let disk = &mut self.frames[job.frame.index()];
             disk.slot = disk.slot.other();
             disk.synced = match &job.header {
                 Header::Free => 0,
@@ -199,7 +248,7 @@ impl Rounds {
             // A free frame's header is no proof: a replica may have begun in that frame, and the
             // next process would take the replica for freed.
             let said = jobs.into_iter().find(|job| had == Syncs::One && job.header != Header::Free);
-            self.unproven = said.map(|job| (job.frame, job.header));
+            self.unproven = said.map(|job| Job { buffer: None, ..job });
             if had == Syncs::One {
                 self.proven = self.sequence;
             }
@@ -209,12 +258,11 @@ impl Rounds {
 
     /// Records on the disk that the last round was durable. A failure changes nothing.
     pub(crate) fn prove(&mut self, files: &mut dyn Files, file: FileId, pool: &Pool) {
-        let Some((frame, header)) = self.unproven.clone() else { return };
-        let mut jobs = vec![Job { frame, buffer: None, header }];
-        let tried =
-            self.attempt(files, file, pool, Syncs::Two, &mut jobs, &mut FailedFrames::new());
+        let Some(job) = self.unproven.clone() else { return };
+        let frame = job.frame;
+        let tried = self.attempt(files, file, pool, Syncs::Two, &mut vec![job], &mut Vec::new());
         if tried.is_ok() {
-            let disk = &mut self.frames[frame as usize];
+            let disk = &mut self.frames[frame.index()];
             disk.slot = disk.slot.other();
             self.doubtful.remove(&frame);
             self.unproven = None;
@@ -228,8 +276,9 @@ impl Rounds {
         pool: &Pool,
         syncs: Syncs,
         jobs: &mut Vec<Job>,
-        failed: &mut FailedFrames,
+        failed: &mut Vec<FailedFrame>,
     ) -> Result<Syncs, Interruption> {
+        self.store_inherited(files, file, pool, jobs, failed)?;
         let writes_data = jobs.iter().any(|job| self.new_data(job).is_some());
         // Headers without new data are always true, so they need no doubt.
         let syncs = if writes_data { syncs } else { Syncs::Two };
@@ -246,7 +295,7 @@ impl Rounds {
             self.doubtful.extend(jobs.iter().map(|job| job.frame));
         }
         let left = write_parts(files, file, pool, jobs, failed, |job| {
-            let from = self.frames[job.frame as usize].synced;
+            let from = self.frames[job.frame.index()].synced;
             let (mut part, doubt) = match syncs {
                 Syncs::One => (self.data(pool, job), Some(DoubtfulData { from })),
                 Syncs::Two => (Part::default(), None),
@@ -267,43 +316,110 @@ impl Rounds {
         Ok(syncs)
     }
 
+    /// Stores the headers of an earlier process before the jobs overwrite the slots beside them:
+    /// one of the two slots must always be on the disk. Writes the same bytes to the same place. A
+    /// disk stores a sector whole or not at all, so this cannot damage a header that is on the
+    /// disk.
+    fn store_inherited(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        pool: &Pool,
+        jobs: &mut Vec<Job>,
+        failed: &mut Vec<FailedFrame>,
+    ) -> Result<(), Interruption> {
+        let is_inherited = |job: &Job| self.inherited.contains_key(&job.frame);
+        if !jobs.iter().any(is_inherited) {
+            return Ok(());
+        }
+        let (mut inherited, others): (Vec<Job>, _) =
+            std::mem::take(jobs).into_iter().partition(is_inherited);
+        *jobs = others;
+        let all = inherited.len();
+        let mut headers = BTreeMap::new();
+        inherited.retain(|job| match self.read_inherited(files, file, job.frame) {
+            Ok(header) => headers.insert(job.frame, header).is_none(),
+            Err(error) => {
+                let frame = job.frame.0;
+                tracing::warn!(frame, "a header of the backup storage cannot be read: {error}");
+                failed.push(FailedFrame::of(job, &error));
+                false
+            }
+        });
+        write_parts(files, file, pool, &mut inherited, failed, |job| Part {
+            copies: headers.get(&job.frame).cloned().into_iter().collect(),
+            ..Part::default()
+        });
+        let is_whole = inherited.len() == all;
+        let synced = match inherited.is_empty() {
+            true => Ok(()),
+            false => files.sync(file).map_err(Interruption::Sync),
+        };
+        if synced.is_ok() {
+            inherited.iter().for_each(|job| _ = self.inherited.remove(&job.frame));
+        }
+        jobs.append(&mut inherited);
+        synced.and(if is_whole { Ok(()) } else { Err(Interruption::Fewer) })
+    }
+
+    /// Reads the header of an earlier process. Fails if the start found another header there.
+    fn read_inherited(
+        &self,
+        files: &mut dyn Files,
+        file: FileId,
+        frame: FrameNumber,
+    ) -> io::Result<CopiedBlock> {
+        let offset = self.geometry().header_at(frame, self.frames[frame.index()].slot);
+        let mut block = Box::new(Block::ZERO);
+        files.read_at(file, offset, block.as_mut_bytes())?;
+        match Header::decode(&block, &self.superblock, frame) {
+            SlotState::Whole { writing, .. }
+                if self.inherited.get(&frame) == Some(&writing.sequence) =>
+            {
+                Ok(CopiedBlock { offset, block })
+            }
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it has changed since the start")),
+        }
+    }
+
     /// Voids the last round, of one sync, after these frames left it: overwrites their headers
     /// with a header that can never be complete. If this fails, the next start after a crash
     /// checks the round's data.
-    fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[u32]) {
+    fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[FrameNumber]) {
         self.sequence += 1;
         for frame in left {
             let doubt = Some(DoubtfulData { from: 0 });
             let (sequence, proven) = (self.sequence, self.proven);
             let writing = HeaderWrite { sequence, members: u32::MAX, proven, doubt };
-            let (at, block) = self.header(*frame, &Header::Free, writing);
-            let _ = files.write_at(file, at, block.as_bytes());
+            let copy = self.header(*frame, &Header::Free, writing);
+            let _ = files.write_at(file, copy.offset, copy.block.as_bytes());
         }
         let _ = files.sync(file);
     }
 
-    /// Returns a header block and its offset in the file.
-    fn header(&self, frame: u32, header: &Header, writing: HeaderWrite) -> (u64, Box<Block>) {
-        let slot = self.frames[frame as usize].slot.other();
-        let block = header.encode(self.superblock.store, frame, writing);
-        (self.geometry().header_at(frame, slot), Box::new(block))
+    /// Returns the write of a header, into the slot that does not count.
+    fn header(&self, frame: FrameNumber, header: &Header, writing: HeaderWrite) -> CopiedBlock {
+        let slot = self.frames[frame.index()].slot.other();
+        let block = Box::new(header.encode(self.superblock.store, frame, writing));
+        CopiedBlock { offset: self.geometry().header_at(frame, slot), block }
     }
 
-    /// Returns the data of a job that is not on disk: its buffer, and the range there.
-    fn new_data(&self, job: &Job) -> Option<(u32, Range<usize>)> {
+    /// Returns the data of a job that is not on disk.
+    fn new_data(&self, job: &Job) -> Option<NewData> {
         let (Header::Used(used), Some(buffer)) = (&job.header, job.buffer) else { return None };
-        let from = self.frames[job.frame as usize].synced as usize / BLOCK_BYTES * BLOCK_BYTES;
-        let is_new = used.length > self.frames[job.frame as usize].synced;
-        is_new.then_some((buffer, from..used.length as usize))
+        let from = self.frames[job.frame.index()].synced as usize / BLOCK_BYTES * BLOCK_BYTES;
+        let is_new = used.length > self.frames[job.frame.index()].synced;
+        is_new.then_some(NewData { buffer, range: from..used.length as usize })
     }
 
     fn data(&self, pool: &Pool, job: &Job) -> Part {
         let mut part = Part::default();
-        let Some((buffer, range)) = self.new_data(job) else { return part };
+        let Some(NewData { buffer, range }) = self.new_data(job) else { return part };
         let whole = range.end / BLOCK_BYTES * BLOCK_BYTES;
         let (to, data) = (self.geometry().data_at(job.frame), pool.data_at(buffer));
         if range.start < whole {
-            part.whole = Some((to + range.start as u64, data + range.start..data + whole));
+            let memory = data + range.start..data + whole;
+            part.whole = Some(WholeBlocks { offset: to + range.start as u64, memory });
         }
         let tail = range.end - whole;
         if tail > 0 {
@@ -311,29 +427,51 @@ impl Rounds {
             // checksums do not tolerate that.
             let mut block = Box::new(Block::ZERO);
             pool.read(buffer, whole as u32, &mut block.0[..tail]);
-            part.copies.push((to + whole as u64, block));
+            part.copies.push(CopiedBlock { offset: to + whole as u64, block });
         }
         part
     }
 }
 
+/// The data of a job that is not on disk.
+struct NewData {
+    buffer: BufferNumber,
+    /// The data's place in the buffer.
+    range: Range<usize>,
+}
+
 /// The writes of a job that are done together.
 #[derive(Default)]
 struct Part {
-    /// Whole blocks, where they lie in the pool.
-    whole: Option<(u64, Range<usize>)>,
-    copies: Vec<(u64, Box<Block>)>,
+    whole: Option<WholeBlocks>,
+    copies: Vec<CopiedBlock>,
+}
+
+/// A write of whole blocks from the pool.
+struct WholeBlocks {
+    /// Their place in the file.
+    offset: u64,
+    /// Their place in the pool's memory.
+    memory: Range<usize>,
+}
+
+/// A write of a block that was copied or made.
+#[derive(Clone)]
+struct CopiedBlock {
+    /// Its place in the file.
+    offset: u64,
+    block: Box<Block>,
 }
 
 impl Part {
     fn pieces<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = Piece<'a>> {
-        let whole = self.whole.iter().map(|(offset, range)| {
-            let content = Content::Lasting(pool.memory(), range.clone());
-            Piece { offset: *offset, content }
+        let whole = self.whole.iter().map(|it| {
+            let content = Content::Lasting(pool.memory(), it.memory.clone());
+            Piece { offset: it.offset, content }
         });
-        let copies = self.copies.iter().map(|(offset, block)| {
-            let content = Content::Bytes(block.as_bytes());
-            Piece { offset: *offset, content }
+        let copies = self.copies.iter().map(|it| {
+            let content = Content::Bytes(it.block.as_bytes());
+            Piece { offset: it.offset, content }
         });
         whole.chain(copies)
     }
@@ -346,9 +484,9 @@ fn write_parts(
     file: FileId,
     pool: &Pool,
     jobs: &mut Vec<Job>,
-    failed: &mut FailedFrames,
+    failed: &mut Vec<FailedFrame>,
     part: impl Fn(&Job) -> Part,
-) -> Vec<u32> {
+) -> Vec<FrameNumber> {
     let mut errors = Vec::with_capacity(jobs.len());
     for some in jobs.chunks(JOBS_AT_ONCE) {
         let parts: Vec<Part> = some.iter().map(&part).collect();
@@ -364,7 +502,9 @@ fn write_parts(
         match error {
             None => jobs.push(job),
             Some(error) => {
-                give_up(failed, &job, &error);
+                let frame = job.frame.0;
+                tracing::warn!(frame, "a frame of the backup storage cannot be written: {error}");
+                failed.push(FailedFrame::of(&job, &error));
                 left.push(job.frame);
             }
         }
@@ -372,9 +512,17 @@ fn write_parts(
     left
 }
 
-fn give_up(failed: &mut FailedFrames, job: &Job, error: &io::Error) {
-    tracing::warn!(frame = job.frame, "a frame of the backup storage cannot be written: {error}");
-    failed.push((job.frame, error.kind()));
+impl Job {
+    /// Returns the job that marks a frame free.
+    pub(crate) fn free(frame: FrameNumber) -> Job {
+        Job { frame, buffer: None, header: Header::Free, after: Vec::new() }
+    }
+}
+
+impl FailedFrame {
+    fn of(job: &Job, error: &io::Error) -> FailedFrame {
+        FailedFrame { frame: job.frame, kind: error.kind() }
+    }
 }
 
 /// The worker.
@@ -393,10 +541,10 @@ impl Worker for Flusher {
         let failed = match self.open(files) {
             Ok(file) if jobs.is_empty() => {
                 self.rounds.prove(files, file, &self.pool);
-                FailedFrames::new()
+                Vec::new()
             }
             Ok(file) => self.rounds.write(files, file, &self.pool, Syncs::One, jobs),
-            Err(error) => jobs.iter().map(|job| (job.frame, error.kind())).collect(),
+            Err(error) => jobs.iter().map(|job| FailedFrame::of(job, &error)).collect(),
         };
         let Rounds { sequence, ref unproven, .. } = self.rounds;
         let finished = RoundOutcome { failed, sequence, unproven: unproven.is_some() };

@@ -1,7 +1,9 @@
 //! Entry points for the fuzz targets. They take any bytes and must never panic.
 
 use crate::block::{Block, PAYLOAD_BYTES, seal};
-use crate::layout::{CountedRounds, Geometry, Header, Identity, SlotState, Superblock, judge};
+use crate::layout::{
+    CountedRounds, FrameNumber, Geometry, Header, Identity, SlotState, Superblock, judge,
+};
 use crate::limits::BLOCK_BYTES;
 use crate::service::{Local, Service};
 use crate::store::{Options, Store};
@@ -36,7 +38,7 @@ pub fn frames(data: &[u8]) {
             if let Ok((_, it)) = Superblock::decode(&block) {
                 assert!(it.geometry.is_possible(), "sizes are checked");
             }
-            let header = Header::decode(&block, &superblock, number as u32 % 2);
+            let header = Header::decode(&block, &superblock, FrameNumber(number as u32 % 2));
             if let SlotState::Whole { header: Header::Used(used), .. } = &header {
                 assert!(used.length <= superblock.geometry.segment_bytes, "lengths are checked");
                 let _ = used.first_damaged_chunk(part, superblock.geometry.chunk_bytes());
@@ -88,6 +90,7 @@ pub fn replicate(data: &[u8]) {
             Local::Later(_) => unreachable!("it is acknowledged at once"),
         }
         assert!(service.store().replicas().count() <= 4, "one frame each");
+        service.store().check_consistent();
         rest = behind;
     }
 }

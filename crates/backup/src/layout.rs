@@ -44,6 +44,30 @@ pub struct Identity {
     pub server: ServerId,
 }
 
+/// The number of a frame. The first frame of a file is number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameNumber(pub u32);
+
+impl FrameNumber {
+    /// Returns the number of the frame at an index of a table with an entry for each frame.
+    #[must_use]
+    pub fn of_index(index: usize) -> FrameNumber {
+        FrameNumber(index as u32)
+    }
+
+    /// Returns the frame's index in such a table.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl std::fmt::Display for FrameNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The sizes of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -75,21 +99,32 @@ impl Geometry {
 
     /// Returns the offset of a frame's header slot.
     #[must_use]
-    pub fn header_at(self, frame: u32, slot: Slot) -> u64 {
-        (2 + 2 * u64::from(frame) + slot as u64) * BLOCK_BYTES as u64
+    pub fn header_at(self, frame: FrameNumber, slot: Slot) -> u64 {
+        (2 + 2 * u64::from(frame.0) + slot as u64) * BLOCK_BYTES as u64
     }
 
     /// Returns the offset of a frame's data.
     #[must_use]
-    pub fn data_at(self, frame: u32) -> u64 {
-        let headers = self.header_at(self.frames, Slot::A);
-        headers.next_multiple_of(DATA_ALIGNMENT) + u64::from(frame) * self.frame_bytes() as u64
+    pub fn data_at(self, frame: FrameNumber) -> u64 {
+        let headers = self.header_at(self.behind_last(), Slot::A);
+        headers.next_multiple_of(DATA_ALIGNMENT) + u64::from(frame.0) * self.frame_bytes() as u64
     }
 
     /// Returns the length of the file.
     #[must_use]
     pub fn file_bytes(self) -> u64 {
-        self.data_at(self.frames)
+        self.data_at(self.behind_last())
+    }
+
+    /// Returns the numbers of all frames, in order.
+    pub fn frame_numbers(self) -> impl Iterator<Item = FrameNumber> {
+        (0..self.frames).map(FrameNumber)
+    }
+
+    /// Returns the number of a frame behind the last one. Headers, and data, end where those of
+    /// that frame would begin.
+    fn behind_last(self) -> FrameNumber {
+        FrameNumber(self.frames)
     }
 }
 
@@ -339,16 +374,16 @@ pub enum SlotState {
     },
 }
 
-fn header_key(store: u64, frame: u32) -> u64 {
-    store ^ u64::from(frame).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn header_key(store: u64, frame: FrameNumber) -> u64 {
+    store ^ u64::from(frame.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Header {
     /// Encodes the header as a block for a frame.
     #[must_use]
-    pub fn encode(&self, store: u64, frame: u32, writing: HeaderWrite) -> Block {
+    pub fn encode(&self, store: u64, frame: FrameNumber, writing: HeaderWrite) -> Block {
         let mut raw = RawHeader::new_zeroed();
-        raw.frame = frame.into();
+        raw.frame = frame.0.into();
         raw.members = writing.members.into();
         raw.proven = writing.proven.into();
         match self {
@@ -377,7 +412,7 @@ impl Header {
 
     /// Decodes a slot of a frame.
     #[must_use]
-    pub fn decode(block: &Block, superblock: &Superblock, frame: u32) -> SlotState {
+    pub fn decode(block: &Block, superblock: &Superblock, frame: FrameNumber) -> SlotState {
         match unseal(block, header_key(superblock.store, frame)) {
             UnsealedBlock::Whole { sequence, payload } => {
                 match Header::of_payload(&payload, sequence, superblock.geometry, frame) {
@@ -394,10 +429,10 @@ impl Header {
         payload: &Payload,
         sequence: u64,
         geometry: Geometry,
-        frame: u32,
+        frame: FrameNumber,
     ) -> Option<(HeaderWrite, Header)> {
         let (raw, _) = RawHeader::read_from_prefix(&payload[..]).ok()?;
-        if raw.frame.get() != frame || raw.flags & !(FLAG_UNCOMMITTED | FLAG_DOUBT) != 0 {
+        if raw.frame.get() != frame.0 || raw.flags & !(FLAG_UNCOMMITTED | FLAG_DOUBT) != 0 {
             return None;
         }
         let doubt = (raw.flags & FLAG_DOUBT != 0).then_some(DoubtfulData { from: raw.from.get() });
@@ -532,11 +567,22 @@ impl CountedRounds {
     }
 }
 
+/// The header of a frame that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedHeader {
+    /// The slot that holds it.
+    pub slot: Slot,
+    /// The round that wrote it.
+    pub sequence: u64,
+    /// The header itself.
+    pub header: Header,
+}
+
 /// The state of a frame, from its two slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JudgedFrame {
-    /// The header that counts, with its slot and its round; `None` if it is damaged.
-    pub newest: Option<(Slot, u64, Header)>,
+    /// The header that counts; `None` if it is damaged.
+    pub newest: Option<CountedHeader>,
     /// The highest sequence in the two slots.
     pub sequence: u64,
     /// A slot's last write was not finished: the usual trace of a power loss.
@@ -559,11 +605,11 @@ pub fn judge(slots: [SlotState; 2], counting: &CountedRounds) -> JudgedFrame {
         let newest = match found {
             SlotState::Whole { writing, header } => {
                 let sequence = writing.sequence;
-                let is_newer = judged.newest.as_ref().is_none_or(|it| it.1 < sequence);
+                let is_newer = judged.newest.as_ref().is_none_or(|it| it.sequence < sequence);
                 if !counting.counts(&writing) {
                     judged.torn = true;
                 } else if is_newer {
-                    judged.newest = Some((slot, sequence, header));
+                    judged.newest = Some(CountedHeader { slot, sequence, header });
                 }
                 sequence
             }
@@ -581,181 +627,10 @@ pub fn judge(slots: [SlotState; 2], counting: &CountedRounds) -> JudgedFrame {
         };
         judged.sequence = judged.sequence.max(newest);
     }
-    judged.newest = judged
-        .newest
-        .filter(|(_, sequence, _)| damaged_newest.is_none_or(|other| other < *sequence));
+    judged.newest =
+        judged.newest.filter(|it| damaged_newest.is_none_or(|other| other < it.sequence));
     judged
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn superblock() -> Superblock {
-        Superblock {
-            store: 0x0123_4567_89ab_cdef,
-            identity: Identity { cluster: ClusterId(7), server: ServerId(3) },
-            geometry: Geometry { segment_bytes: 20_000, frames: 4 },
-            one_sync: true,
-        }
-    }
-
-    fn used(length: u32) -> ReplicaHeader {
-        ReplicaHeader {
-            id: ReplicaId { master: MasterId(2), segment: SegmentId(9) },
-            epoch: Epoch(1),
-            closed: false,
-            committed: true,
-            length,
-            chunks: (0..length.div_ceil(4096)).map(|at| at + 100).collect(),
-        }
-    }
-
-    fn writing(sequence: u64, members: u32) -> HeaderWrite {
-        HeaderWrite { sequence, members, proven: 0, doubt: None }
-    }
-
-    fn whole(sequence: u64, members: u32) -> SlotState {
-        SlotState::Whole { writing: writing(sequence, members), header: Header::Free }
-    }
-
-    /// Returns a header of a round of one sync.
-    fn doubtful(sequence: u64, members: u32, proven: u64) -> SlotState {
-        let doubt = Some(DoubtfulData { from: 0 });
-        let writing = HeaderWrite { sequence, members, proven, doubt };
-        SlotState::Whole { writing, header: Header::Free }
-    }
-
-    #[test]
-    fn sizes_follow_from_the_segments() {
-        let geometry = Geometry { segment_bytes: 8 << 20, frames: 1000 };
-        assert_eq!(geometry.chunk_bytes(), 64 << 10);
-        assert_eq!(geometry.header_at(0, Slot::B), 3 * 4096);
-        assert_eq!(geometry.data_at(0), 8 << 20);
-        assert_eq!(geometry.file_bytes(), 1001 * (8 << 20));
-        let odd = Geometry { segment_bytes: 20_000, frames: 1 };
-        assert_eq!((odd.frame_bytes(), odd.chunk_bytes()), (20_480, 4096));
-        for segment_bytes in [1, 4096, 520_000, 1 << 23, SEGMENT_BYTES_MAX] {
-            let geometry = Geometry { segment_bytes, frames: 1 };
-            assert!(geometry.frame_bytes().div_ceil(geometry.chunk_bytes()) <= CHUNKS_MAX);
-        }
-    }
-
-    #[test]
-    fn headers_and_superblocks_come_back() {
-        let superblock = superblock();
-        assert_eq!(Superblock::decode(&superblock.encode(5)), Ok((5, superblock)));
-        for header in [Header::Free, Header::Used(used(0)), Header::Used(used(20_000))] {
-            for doubt in [None, Some(DoubtfulData { from: 7 })] {
-                let writing = HeaderWrite { proven: 6, doubt, ..writing(8, 5) };
-                let block = header.encode(superblock.store, 2, writing);
-                let found = Header::decode(&block, &superblock, 2);
-                assert_eq!(found, SlotState::Whole { writing, header: header.clone() });
-                let elsewhere = Header::decode(&block, &superblock, 3);
-                assert_eq!(elsewhere, SlotState::Damaged { newest: None }, "it belongs to frame 2");
-            }
-        }
-        let earlier = Superblock { one_sync: false, ..superblock };
-        assert_eq!(Superblock::decode(&earlier.encode(5)), Ok((5, earlier)));
-    }
-
-    #[test]
-    fn the_bytes_of_format_version_1_do_not_change() {
-        // A change of these bytes needs a new FORMAT_VERSION, in docs/format.md too.
-        let superblock = superblock();
-        let earlier = Superblock { one_sync: false, ..superblock };
-        let in_doubt =
-            HeaderWrite { proven: 4, doubt: Some(DoubtfulData { from: 8000 }), ..writing(5, 3) };
-        let blocks = [
-            superblock.encode(1),
-            earlier.encode(1),
-            Header::Used(used(9000)).encode(superblock.store, 1, in_doubt),
-            Header::Free.encode(superblock.store, 0, writing(1, 0)),
-            Header::Used(used(9000)).encode(superblock.store, 1, writing(2, 3)),
-        ];
-        let sums = blocks.map(|block| crc(&block.0));
-        assert_eq!(sums, [2987110744, 1220915357, 3094995194, 3251700461, 3482193073]);
-    }
-
-    #[test]
-    fn foreign_files_are_told_from_damaged_ones() {
-        let block = superblock().encode(1);
-        let decode = |block: &Block| Superblock::decode(block).map(|(sequence, _)| sequence);
-        assert_eq!(decode(&Block::ZERO), Err(NotSuperblock::Foreign));
-        assert_eq!(decode(&Block([b'x'; BLOCK_BYTES])), Err(NotSuperblock::Foreign));
-        for at in 0..BLOCK_BYTES {
-            let mut damaged = block;
-            damaged.0[at] ^= 0x10;
-            assert_eq!(decode(&damaged), Err(NotSuperblock::Damaged), "byte {at}");
-        }
-        let mut newer = [0; PAYLOAD_BYTES];
-        newer[..6].copy_from_slice(b"THBK\x02\x00");
-        let newer = seal(&newer, 1, SUPERBLOCK_KEY);
-        let refused = Err(NotSuperblock::Version { version: 2, features: 0 });
-        assert_eq!(decode(&newer), refused);
-    }
-
-    #[test]
-    fn a_damaged_slot_does_not_bring_back_the_former_header() {
-        let whole = |sequence| whole(sequence, 1);
-        let counting = CountedRounds { complete: 9, ..CountedRounds::ALL };
-        let damaged = |newest| SlotState::Damaged { newest };
-        let torn = |newest| SlotState::Torn { newest };
-        let table = [
-            ([whole(4), whole(5)], Some((Slot::B, 5))),
-            ([whole(6), whole(5)], Some((Slot::A, 6))),
-            ([torn(7), whole(6)], Some((Slot::B, 6))),
-            ([damaged(Some(4)), whole(6)], Some((Slot::B, 6))),
-            ([damaged(Some(8)), whole(6)], None),
-            ([whole(10), whole(6)], Some((Slot::B, 6))),
-            ([damaged(Some(10)), whole(6)], Some((Slot::B, 6))),
-            ([damaged(None), whole(6)], None),
-            ([damaged(None), damaged(None)], None),
-            ([torn(3), damaged(Some(2))], None),
-        ];
-        for (slots, expected) in table {
-            let judged = judge(slots.clone(), &counting);
-            let newest = judged.newest.map(|(slot, sequence, _)| (slot, sequence));
-            assert_eq!(newest, expected, "{slots:?}");
-        }
-    }
-
-    #[test]
-    fn an_unfinished_round_does_not_count() {
-        let rounds = |slots: &[SlotState]| CountedRounds::of(slots.iter()).complete;
-        assert_eq!(rounds(&[]), 0);
-        assert_eq!(rounds(&[whole(1, 0), whole(2, 2), whole(2, 2)]), 2);
-        assert_eq!(rounds(&[whole(1, 0), whole(2, 2), SlotState::Torn { newest: 2 }]), 1);
-        assert_eq!(rounds(&[whole(1, 1), whole(3, 2), whole(2, 3)]), 1);
-        for newest in [Some(2), None] {
-            let slots = [whole(1, 0), whole(2, 2), SlotState::Damaged { newest }];
-            assert_eq!(rounds(&slots), 2, "damage does not undo a round");
-        }
-    }
-
-    #[test]
-    fn only_the_last_round_of_one_sync_is_in_doubt_and_failed_ones_do_not_count() {
-        let of = |slots: &[SlotState]| CountedRounds::of(slots.iter());
-        let in_doubt = |slots: &[SlotState]| of(slots).in_doubt();
-        assert_eq!(in_doubt(&[whole(1, 0), doubtful(2, 1, 0)]), Some(2));
-        assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 1, 2)]), Some(3));
-        assert_eq!(in_doubt(&[doubtful(2, 1, 0), SlotState::Torn { newest: 3 }]), Some(2));
-        // Part of the third is there, and no round begins before the second is durable.
-        assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 2, 2)]), None);
-        assert_eq!(in_doubt(&[doubtful(2, 1, 0), whole(3, 1)]), None);
-
-        let slots = [doubtful(2, 1, 0), doubtful(3, 1, 2)];
-        let (proven, refuted) = (of(&slots).proven(), of(&slots).refuted(slots.iter()));
-        let counts = |counting: &CountedRounds, found: &SlotState| match found {
-            SlotState::Whole { writing, .. } => counting.counts(writing),
-            _ => false,
-        };
-        assert!(counts(&proven, &slots[0]) && counts(&proven, &slots[1]));
-        assert!(counts(&refuted, &slots[0]) && !counts(&refuted, &slots[1]));
-        assert_eq!((refuted.complete, refuted.in_doubt()), (2, None));
-
-        // The second failed, so the third does not record it as durable.
-        let slots = [doubtful(2, 1, 0), whole(3, 1)];
-        assert!(!counts(&of(&slots), &slots[0]) && counts(&of(&slots), &slots[1]));
-    }
-}
+mod tests;

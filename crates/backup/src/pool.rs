@@ -32,7 +32,7 @@
 //! be older than the replica, and say *open* about a replica whose closing was acknowledged.
 
 use crate::block::crc;
-use crate::layout::{Geometry, ReplicaHeader, ReplicaId, Superblock};
+use crate::layout::{FrameNumber, Geometry, ReplicaHeader, ReplicaId, Superblock};
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, CHUNKS_MAX};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +58,10 @@ const DROPPED: u64 = 4;
 
 const _: () = assert!(CHUNKS + CHUNKS_MAX <= PAGE_WORDS);
 
+/// The number of a buffer. The first buffer of a pool is number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct BufferNumber(pub(crate) u32);
+
 /// A pool. Clones are handles to the same memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
@@ -69,10 +73,43 @@ pub(crate) struct Pool {
 /// The replica in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BufferedReplica {
-    pub(crate) buffer: u32,
-    pub(crate) frame: u32,
+    pub(crate) buffer: BufferNumber,
+    pub(crate) frame: FrameNumber,
     pub(crate) base: u64,
     pub(crate) used: ReplicaHeader,
+}
+
+/// The *state* of a buffered replica that was not dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferState {
+    pub(crate) closed: bool,
+    pub(crate) committed: bool,
+}
+
+/// The *extent* of a buffered replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// The bytes that count.
+    pub(crate) length: u32,
+    /// The checksum of the last chunk, if that chunk is not full.
+    pub(crate) tail_sum: u32,
+}
+
+impl BufferState {
+    fn word(self) -> u64 {
+        let bit = |set, bit| if set { bit } else { 0 };
+        bit(self.closed, CLOSED) | bit(self.committed, COMMITTED)
+    }
+}
+
+impl Extent {
+    fn word(self) -> u64 {
+        u64::from(self.length) | u64::from(self.tail_sum) << 32
+    }
+
+    fn of_word(word: u64) -> Extent {
+        Extent { length: word as u32, tail_sum: (word >> 32) as u32 }
+    }
 }
 
 /// Returns the name of a store's pool.
@@ -131,13 +168,19 @@ impl Pool {
         Ok(Some(Pool { memory, geometry, buffers }))
     }
 
+    /// Returns the number of buffers.
     pub(crate) fn buffers(&self) -> u32 {
         self.buffers
     }
 
+    /// Returns the numbers of all buffers, in order.
+    pub(crate) fn numbers(&self) -> impl DoubleEndedIterator<Item = BufferNumber> + use<> {
+        (0..self.buffers).map(BufferNumber)
+    }
+
     /// Returns the replicas that the buffers hold.
     pub(crate) fn claims(&self) -> impl Iterator<Item = BufferedReplica> {
-        (0..self.buffers).filter_map(|buffer| self.claimed(buffer))
+        self.numbers().filter_map(|buffer| self.claimed(buffer))
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -149,27 +192,28 @@ impl Pool {
     }
 
     /// Returns the offset of a buffer's data in the memory.
-    pub(crate) fn data_at(&self, buffer: u32) -> usize {
+    pub(crate) fn data_at(&self, buffer: BufferNumber) -> usize {
         let pages = (1 + self.buffers as usize) * BLOCK_BYTES;
-        pages + buffer as usize * self.geometry.frame_bytes()
+        pages + buffer.0 as usize * self.geometry.frame_bytes()
     }
 
-    fn word(&self, buffer: u32, at: usize) -> &AtomicU64 {
-        &self.memory.words()[(1 + buffer as usize) * PAGE_WORDS + at]
+    fn word(&self, buffer: BufferNumber, at: usize) -> &AtomicU64 {
+        &self.memory.words()[(1 + buffer.0 as usize) * PAGE_WORDS + at]
     }
 
-    fn load(&self, buffer: u32, at: usize) -> u64 {
+    fn load(&self, buffer: BufferNumber, at: usize) -> u64 {
         self.word(buffer, at).load(Ordering::Acquire)
     }
 
-    fn store(&self, buffer: u32, at: usize, value: u64) {
+    fn store(&self, buffer: BufferNumber, at: usize, value: u64) {
         self.word(buffer, at).store(value, Ordering::Release);
     }
 
-    fn claim_word(&self, buffer: u32, frame: u32) -> u64 {
+    fn claim_word(&self, buffer: BufferNumber, frame: FrameNumber) -> u64 {
         let word = |at| self.load(buffer, at);
-        let sum = check(&[u64::from(frame) + 1, word(MASTER), word(SEGMENT), word(BASE)]);
-        (u64::from(frame) + 1) | sum << 32
+        let claim = u64::from(frame.0) + 1;
+        let sum = check(&[claim, word(MASTER), word(SEGMENT), word(BASE)]);
+        claim | sum << 32
     }
 
     /// Takes a buffer into use for a replica without bytes.
@@ -179,68 +223,67 @@ impl Pool {
         self.store(*buffer, SEGMENT, used.id.segment.0);
         self.store(*buffer, BASE, *base);
         self.store(*buffer, EPOCH, used.epoch.0);
-        self.store(*buffer, STATE, if used.committed { COMMITTED } else { 0 });
+        let state = BufferState { closed: false, committed: used.committed };
+        self.store(*buffer, STATE, state.word());
         self.store(*buffer, EXTENT, 0);
         self.store(*buffer, CLAIM, self.claim_word(*buffer, *frame));
     }
 
     /// Gives a buffer back.
-    pub(crate) fn release(&self, buffer: u32) {
+    pub(crate) fn release(&self, buffer: BufferNumber) {
         self.store(buffer, CLAIM, 0);
     }
 
-    pub(crate) fn set_epoch(&self, buffer: u32, epoch: Epoch) {
+    pub(crate) fn set_epoch(&self, buffer: BufferNumber, epoch: Epoch) {
         self.store(buffer, EPOCH, epoch.0);
     }
 
-    pub(crate) fn set_state(&self, buffer: u32, closed: bool, committed: bool) {
-        let bit = |set, bit| if set { bit } else { 0 };
-        self.store(buffer, STATE, bit(closed, CLOSED) | bit(committed, COMMITTED));
+    pub(crate) fn set_state(&self, buffer: BufferNumber, state: BufferState) {
+        self.store(buffer, STATE, state.word());
     }
 
     /// Marks a replica as freed. The next process marks its frame free on the disk, even if the
     /// header there is one of an open replica.
-    pub(crate) fn free_replica(&self, buffer: u32) {
-        self.set_state(buffer, false, false);
+    pub(crate) fn free_replica(&self, buffer: BufferNumber) {
+        self.set_state(buffer, BufferState { closed: false, committed: false });
     }
 
     /// Drops a replica: the next process uses the frame's header on the disk.
-    pub(crate) fn drop_replica(&self, buffer: u32) {
+    pub(crate) fn drop_replica(&self, buffer: BufferNumber) {
         self.store(buffer, STATE, DROPPED);
     }
 
     /// Copies bytes in. They do not count yet.
-    pub(crate) fn write(&self, buffer: u32, offset: u32, bytes: &[u8]) {
+    pub(crate) fn write(&self, buffer: BufferNumber, offset: u32, bytes: &[u8]) {
         self.memory.write(self.data_at(buffer) + offset as usize, bytes);
     }
 
     /// Copies bytes out.
-    pub(crate) fn read(&self, buffer: u32, offset: u32, into: &mut [u8]) {
+    pub(crate) fn read(&self, buffer: BufferNumber, offset: u32, into: &mut [u8]) {
         self.memory.read(self.data_at(buffer) + offset as usize, into);
     }
 
     /// Stores the checksum of a full chunk, before the extent that covers it.
-    pub(crate) fn set_chunk(&self, buffer: u32, chunk: usize, sum: u32) {
+    pub(crate) fn set_chunk(&self, buffer: BufferNumber, chunk: usize, sum: u32) {
         self.store(buffer, CHUNKS + chunk.min(CHUNKS_MAX - 1), u64::from(sum));
     }
 
-    /// Extends the bytes that count to this length.
-    pub(crate) fn set_extent(&self, buffer: u32, length: u32, tail_sum: u32) {
-        self.store(buffer, EXTENT, u64::from(length) | u64::from(tail_sum) << 32);
+    /// Sets the bytes that count.
+    pub(crate) fn set_extent(&self, buffer: BufferNumber, extent: Extent) {
+        self.store(buffer, EXTENT, extent.word());
     }
 
     /// Returns the replica in a buffer; `None` if the buffer is free, its replica was dropped, or
     /// its values are impossible.
-    pub(crate) fn claimed(&self, buffer: u32) -> Option<BufferedReplica> {
+    pub(crate) fn claimed(&self, buffer: BufferNumber) -> Option<BufferedReplica> {
         let claim = self.load(buffer, CLAIM);
-        let frame = (claim as u32).checked_sub(1)?;
-        if frame >= self.geometry.frames || claim != self.claim_word(buffer, frame) {
+        let frame = FrameNumber((claim as u32).checked_sub(1)?);
+        if frame.0 >= self.geometry.frames || claim != self.claim_word(buffer, frame) {
             return None;
         }
         // Closed is stored after the last extent, so it is read first.
         let state = self.load(buffer, STATE);
-        let extent = self.load(buffer, EXTENT);
-        let (length, tail_sum) = (extent as u32, (extent >> 32) as u32);
+        let Extent { length, tail_sum } = Extent::of_word(self.load(buffer, EXTENT));
         if state & DROPPED != 0 || length > self.geometry.segment_bytes {
             return None;
         }

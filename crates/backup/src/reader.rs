@@ -6,9 +6,11 @@
 
 use crate::block::Block;
 use crate::error::ReadError;
-use crate::layout::{CountedRounds, Header, ReplicaHeader, ReplicaId, Slot, Superblock, judge};
+use crate::layout::{
+    CountedRounds, FrameNumber, Header, ReplicaHeader, ReplicaId, Slot, Superblock, judge,
+};
 use crate::limits::{BLOCK_BYTES, SPARE_MAX};
-use crate::pool::Pool;
+use crate::pool::{BufferNumber, Pool};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -122,11 +124,25 @@ impl SpareBuffers {
 pub(crate) struct ReadJob {
     pub(crate) id: ReadId,
     pub(crate) replica: ReplicaId,
-    pub(crate) frame: u32,
-    /// The buffer that holds it and its header, if it is not all on disk.
-    pub(crate) in_buffer: Option<(u32, ReplicaHeader)>,
-    /// Its header, if the header on disk may be older.
-    pub(crate) on_disk: Option<ReplicaHeader>,
+    pub(crate) frame: FrameNumber,
+    pub(crate) place: ReplicaPlace,
+}
+
+/// The place that a replica is read from.
+#[derive(Debug)]
+pub(crate) enum ReplicaPlace {
+    /// A buffer, because not all of it is on disk.
+    Buffer {
+        /// The buffer.
+        buffer: BufferNumber,
+        /// Its header.
+        used: ReplicaHeader,
+    },
+    /// Its frame on disk.
+    Frame {
+        /// Its header, if the header on disk may be older.
+        used: Option<ReplicaHeader>,
+    },
 }
 
 /// The state that reactor and reader share.
@@ -161,9 +177,9 @@ impl Worker for Reader {
             self.spare.trim();
             return Step::Idle;
         };
-        let outcome = match &job.in_buffer {
-            Some((buffer, used)) => self.copy(*buffer, used),
-            None => self.read(files, &job),
+        let outcome = match &job.place {
+            ReplicaPlace::Buffer { buffer, used } => self.copy(*buffer, used),
+            ReplicaPlace::Frame { used } => self.read(files, &job, used.as_ref()),
         };
         lock(&self.reads).done.push((job, outcome));
         self.alarm.ring();
@@ -172,7 +188,7 @@ impl Worker for Reader {
 }
 
 impl Reader {
-    fn copy(&self, buffer: u32, used: &ReplicaHeader) -> Result<ReplicaBytes, ReadError> {
+    fn copy(&self, buffer: BufferNumber, used: &ReplicaHeader) -> Result<ReplicaBytes, ReadError> {
         let mut bytes = self.spare.replica(used.clone());
         let length = used.length as usize;
         if let Some(into) = bytes.blocks.as_mut_bytes().get_mut(..length) {
@@ -184,7 +200,8 @@ impl Reader {
     fn read(
         &mut self,
         files: &mut dyn Files,
-        ReadJob { frame, replica, on_disk, .. }: &ReadJob,
+        ReadJob { frame, replica, .. }: &ReadJob,
+        newer: Option<&ReplicaHeader>,
     ) -> Result<ReplicaBytes, ReadError> {
         let file = match self.file {
             Some(file) => file,
@@ -195,7 +212,7 @@ impl Reader {
             }
         };
         let used = match read_header(files, file, &self.superblock, *frame) {
-            Ok(Some(Header::Used(used))) if used.id == *replica => on_disk.clone().unwrap_or(used),
+            Ok(Some(Header::Used(used))) if used.id == *replica => newer.cloned().unwrap_or(used),
             Ok(Some(_)) => return Err(ReadError::Gone),
             Ok(None) => return Err(ReadError::Header),
             Err(error) => return Err(ReadError::Io(error.kind())),
@@ -210,12 +227,12 @@ fn read_header(
     files: &mut dyn Files,
     file: FileId,
     superblock: &Superblock,
-    frame: u32,
+    frame: FrameNumber,
 ) -> io::Result<Option<Header>> {
     let mut slots = [Block::ZERO; 2];
     files.read_at(file, superblock.geometry.header_at(frame, Slot::A), slots.as_mut_bytes())?;
     let found = slots.map(|block| Header::decode(&block, superblock, frame));
-    Ok(judge(found, &CountedRounds::ALL).newest.map(|(_, _, header)| header))
+    Ok(judge(found, &CountedRounds::ALL).newest.map(|it| it.header))
 }
 
 /// Reads the data of a frame, as its header describes it.
@@ -223,7 +240,7 @@ pub(crate) fn read_data(
     files: &mut dyn Files,
     file: FileId,
     superblock: &Superblock,
-    frame: u32,
+    frame: FrameNumber,
     mut into: ReplicaBytes,
 ) -> Result<ReplicaBytes, ReadError> {
     let at = superblock.geometry.data_at(frame);

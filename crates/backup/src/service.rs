@@ -61,7 +61,7 @@ use thunderhead_wire::control::{
     ReplicaInfo, RestLeft, ServerList, ServerState, of_body, to_body,
 };
 use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
-use thunderhead_wire::{MasterId, SegmentId, Status};
+use thunderhead_wire::{Generation, MasterId, SegmentId, Status};
 use zerocopy::IntoBytes;
 
 /// The owner of the service's timer.
@@ -99,7 +99,7 @@ pub struct Service {
     store: Store,
     read_bytes_per_second: u64,
     /// The generation of this server; `None` before it has enlisted.
-    generation: Option<u64>,
+    generation: Option<Generation>,
     /// The version of the newest server list, and the masters whose servers are up in it.
     list: (u64, BTreeSet<MasterId>),
     /// The newest version that any master knows.
@@ -173,7 +173,7 @@ impl Service {
 
     /// Sets the generation of this server and its first server list, after it has enlisted. Before
     /// that, the service refuses all masters.
-    pub fn enlisted(&mut self, generation: u64, list: &ServerList) {
+    pub fn enlisted(&mut self, generation: Generation, list: &ServerList) {
         self.learn(list);
         self.generation = Some(generation);
     }

@@ -8,19 +8,23 @@
 //! written again: if a sync had failed before the process was killed, the data that can be read
 //! may not be on the disk.
 
-use crate::block::{Block, crc};
+mod doubtful;
+
+use crate::block::Block;
 use crate::buffer_record::settle_in;
 use crate::error::OpenError;
-use crate::flusher::{FailedFrames, Flusher, Job, OnDisk, Rounds, Syncs};
+use crate::flusher::{FailedFrame, Flusher, Job, OnDisk, Rounds, Syncs};
 use crate::layout::{
-    CountedRounds, DoubtfulData, FORMAT_VERSION, Geometry, Header, HeaderWrite, JudgedFrame,
-    NotSuperblock, ReplicaHeader, ReplicaId, Slot, SlotState, Superblock, judge,
+    CountedHeader, CountedRounds, FORMAT_VERSION, FrameNumber, Geometry, Header, HeaderWrite,
+    JudgedFrame, NotSuperblock, ReplicaHeader, ReplicaId, Slot, SlotState, Superblock, judge,
 };
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
-use crate::pool::{self, BufferedReplica, Pool};
+use crate::pool::{self, BufferNumber, BufferedReplica, Pool};
 use crate::reader::Reader;
 use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
 use crate::unreadable_blocks::read_around;
+pub(crate) use doubtful::what_counts;
+use doubtful::{DoubtfulReplica, FrameData, in_doubt, read_doubtful};
 use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
@@ -129,7 +133,7 @@ impl Store {
             reads,
             flusher,
             reader,
-            _locks: [lock, file_lock],
+            locks: [lock, file_lock],
         };
         Ok((Store::assemble(parts), opened))
     }
@@ -210,6 +214,7 @@ fn fill(
         let last = geometry.frames.min(first + per_write as u32);
         let blocks: Vec<Block> = (first..last)
             .flat_map(|frame| {
+                let frame = FrameNumber(frame);
                 Slot::BOTH.map(|slot| {
                     let sequence = MADE - slot as u64;
                     let writing = HeaderWrite { sequence, members: 0, proven: 0, doubt: None };
@@ -217,14 +222,14 @@ fn fill(
                 })
             })
             .collect();
-        files.write_at(file, geometry.header_at(first, Slot::A), blocks.as_bytes())?;
+        files.write_at(file, geometry.header_at(FrameNumber(first), Slot::A), blocks.as_bytes())?;
     }
     // The timing of reads needs written data: the disk is not read for unwritten parts.
     let probe = vec![Block([0x5a; BLOCK_BYTES]); geometry.frame_bytes() / BLOCK_BYTES];
     let frames = if options.populate { geometry.frames } else { geometry.frames.min(TIMED_FRAMES) };
     let mut told = 0;
     for frame in 0..frames {
-        files.write_at(file, geometry.data_at(frame), probe.as_bytes())?;
+        files.write_at(file, geometry.data_at(FrameNumber(frame)), probe.as_bytes())?;
         let done = u64::from(frame + 1) * geometry.frame_bytes() as u64;
         if done / TOLD_EVERY > told {
             told = done / TOLD_EVERY;
@@ -332,10 +337,11 @@ pub(crate) fn read_headers(
         let count = (frames - first).min(128);
         blocks.clear();
         blocks.resize(2 * count as usize, Block::ZERO);
-        read_around(files, file, superblock.geometry.header_at(first, Slot::A), &mut blocks)?;
-        for (number, slots) in blocks.as_chunks::<2>().0.iter().enumerate() {
+        let at = superblock.geometry.header_at(FrameNumber(first), Slot::A);
+        read_around(files, file, at, &mut blocks)?;
+        for (frame, slots) in (first..).map(FrameNumber).zip(blocks.as_chunks::<2>().0) {
             all.push(slots.map(|block| {
-                let mut found = Header::decode(&block, superblock, first + number as u32);
+                let mut found = Header::decode(&block, superblock, frame);
                 if let SlotState::Whole { header: Header::Used(used), .. } = &mut found
                     && !keep_chunks
                 {
@@ -348,89 +354,15 @@ pub(crate) fn read_headers(
     Ok(all)
 }
 
-/// Decides which rounds count. If the headers do not prove that the last round was durable, its
-/// data decides.
-///
-/// Unreadable data does not disprove the round: it may have been acknowledged, and the rest of its
-/// data holds. A reader of such a replica finds its data damaged, and uses another replica.
-pub(crate) fn what_counts(
-    files: &mut dyn Files,
-    file: FileId,
-    superblock: &Superblock,
-    headers: &[[SlotState; 2]],
-) -> io::Result<CountedRounds> {
-    let mut counting = CountedRounds::of(headers.iter().flatten());
-    while let Some(round) = counting.in_doubt() {
-        let mut is_there = true;
-        for (frame, doubt, used) in in_doubt(headers, round) {
-            is_there &= read_doubtful(files, file, superblock, frame, doubt, used)?.is_some();
-        }
-        counting = match is_there {
-            true => counting.proven(),
-            false => counting.refuted(headers.iter().flatten()),
-        };
-    }
-    Ok(counting)
-}
-
-/// Returns the replicas of a round of one sync.
-fn in_doubt(
-    headers: &[[SlotState; 2]],
-    round: u64,
-) -> impl Iterator<Item = (u32, DoubtfulData, &ReplicaHeader)> {
-    headers.iter().enumerate().flat_map(move |(frame, slots)| {
-        slots.iter().filter_map(move |found| match found {
-            SlotState::Whole {
-                writing: HeaderWrite { sequence, doubt: Some(doubt), .. },
-                header: Header::Used(used),
-            } if *sequence == round => Some((frame as u32, *doubt, used)),
-            _ => None,
-        })
-    })
-}
-
-/// Data of a frame: its offset in the frame, its blocks, and whether the disk can read all of
-/// them.
-struct FrameData {
-    from: usize,
-    blocks: Vec<Block>,
-    is_readable: bool,
-}
-
-/// Reads the data of a replica that was written together with its header. `None` if it differs
-/// from the header.
-fn read_doubtful(
-    files: &mut dyn Files,
-    file: FileId,
-    superblock: &Superblock,
-    frame: u32,
-    doubt: DoubtfulData,
-    used: &ReplicaHeader,
-) -> io::Result<Option<FrameData>> {
-    let chunk_bytes = superblock.geometry.chunk_bytes();
-    let first = doubt.from as usize / chunk_bytes;
-    let (from, to) = (first * chunk_bytes, used.length as usize);
-    if doubt.from as usize >= to {
-        return Ok(Some(FrameData { from, blocks: Vec::new(), is_readable: true }));
-    }
-    let mut blocks = Block::vec(to - from);
-    let at = superblock.geometry.data_at(frame) + from as u64;
-    let unreadable = read_around(files, file, at, &mut blocks).map_err(|error| {
-        let why = format!("frame {frame} was written last and cannot be read: {error}");
-        io::Error::new(error.kind(), why)
-    })?;
-    let bytes = blocks.as_bytes().get(..to - from).unwrap_or_default();
-    let sums = used.chunks.get(first..).unwrap_or_default();
-    let chunks = bytes.chunks(chunk_bytes);
-    let is_unreadable =
-        |chunk: usize| unreadable.iter().any(|block| block * BLOCK_BYTES / chunk_bytes == chunk);
-    let is_there = chunks.len() == sums.len()
-        && chunks
-            .zip(sums)
-            .enumerate()
-            .all(|(number, (chunk, sum))| crc(chunk) == *sum || is_unreadable(number));
-    let is_readable = unreadable.is_empty();
-    Ok(is_there.then_some(FrameData { from, blocks, is_readable }))
+/// One of the copies of a replica, as [`Start::older_twins`] compares them: the greatest is the
+/// newest. A replacement has a later epoch, and a replica that is begun again has no earlier one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Twin {
+    epoch: Epoch,
+    is_in_pool: bool,
+    /// The round that wrote its header on the disk.
+    sequence: u64,
+    frame: FrameNumber,
 }
 
 /// A start under way.
@@ -439,7 +371,7 @@ struct Start {
     frames: Vec<Frame>,
     judged: Vec<JudgedFrame>,
     /// The replicas that the newest round that counts wrote together with their headers.
-    doubtful: Vec<(u32, DoubtfulData, ReplicaHeader)>,
+    doubtful: Vec<DoubtfulReplica>,
     /// The newest round that counts.
     complete: u64,
     opened: StartReport,
@@ -451,11 +383,13 @@ impl Start {
         let counting = what_counts(files, file, &superblock, &headers)?;
         let is_in_doubt =
             CountedRounds::of(headers.iter().flatten()).in_doubt() == Some(counting.complete);
-        let doubtful = in_doubt(&headers, counting.complete).filter(|_| is_in_doubt);
-        let doubtful = doubtful.map(|(frame, doubt, used)| (frame, doubt, used.clone())).collect();
+        let doubtful = match is_in_doubt {
+            true => in_doubt(&headers, counting.complete).collect(),
+            false => Vec::new(),
+        };
         let counts_not = |found: &SlotState| matches!(found, SlotState::Whole { writing, .. } if writing.doubt.is_some() && !counting.counts(writing));
-        let uncertain = (0..).zip(&headers).filter(|(_, slots)| slots.iter().any(counts_not));
-        let uncertain = uncertain.map(|(frame, _)| frame).collect();
+        let uncertain = headers.iter().enumerate().filter(|(_, it)| it.iter().any(counts_not));
+        let uncertain = uncertain.map(|(number, _)| FrameNumber::of_index(number)).collect();
         let judged: Vec<JudgedFrame> =
             headers.into_iter().map(|slots| judge(slots, &counting)).collect();
         let mut start = Start {
@@ -466,6 +400,7 @@ impl Start {
                 proven: counting.proven,
                 unproven: None,
                 doubtful: uncertain,
+                inherited: BTreeMap::new(),
             },
             frames: Vec::with_capacity(judged.len()),
             judged: Vec::new(),
@@ -475,23 +410,22 @@ impl Start {
         };
         for (number, it) in judged.iter().enumerate() {
             start.opened.torn += u32::from(it.torn);
-            let (slot, mut frame, synced) = match &it.newest {
-                Some((slot, _, header)) => {
-                    let frame = Frame::of(header);
-                    (*slot, frame, frame.length)
-                }
+            let (slot, frame) = match &it.newest {
+                Some(CountedHeader { slot, header, .. }) => (*slot, Frame::of(header)),
                 None => {
                     tracing::warn!(
                         frame = number,
                         "the header of a frame is damaged: it is skipped"
                     );
-                    (Slot::A, Frame::of(&Header::Free), 0)
+                    let mut frame = Frame::of(&Header::Free);
+                    frame.state = State::Damaged;
+                    (Slot::A, frame)
                 }
             };
-            if it.newest.is_none() {
-                frame.state = State::Damaged;
+            if let Some(newest) = it.newest.as_ref().filter(|newest| newest.sequence > MADE) {
+                start.rounds.inherited.insert(FrameNumber::of_index(number), newest.sequence);
             }
-            start.rounds.frames.push(OnDisk { slot, synced });
+            start.rounds.frames.push(OnDisk { slot, synced: frame.length });
             start.frames.push(frame);
         }
         start.judged = judged;
@@ -523,8 +457,8 @@ impl Start {
         let mut jobs: Vec<Job> = Vec::new();
         // Frames of freed replicas and of unfinished copies, with the buffers that say so. The disk
         // may say otherwise, also a header that counts only after later rounds.
-        let mut freed: BTreeMap<u32, u32> = BTreeMap::new();
-        for buffer in 0..old.as_ref().map_or(0, Pool::buffers) {
+        let mut freed: BTreeMap<FrameNumber, BufferNumber> = BTreeMap::new();
+        for buffer in old.iter().flat_map(Pool::numbers) {
             let claimed = old.as_ref().and_then(|pool| pool.claimed(buffer));
             let Some(claimed) = claimed.filter(|it| self.is_newer(it)) else { continue };
             if !claimed.used.committed {
@@ -541,16 +475,24 @@ impl Start {
                 continue;
             }
             let header = Header::Used(claimed.used);
-            self.frames[claimed.frame as usize] = Frame::of(&header);
-            self.rounds.frames[claimed.frame as usize].synced = 0;
-            jobs.push(Job { frame: claimed.frame, buffer: Some(buffer), header });
+            self.frames[claimed.frame.index()] = Frame::of(&header);
+            self.rounds.frames[claimed.frame.index()].synced = 0;
+            jobs.push(Job {
+                frame: claimed.frame,
+                buffer: Some(buffer),
+                header,
+                after: Vec::new(),
+            });
             self.opened.recovered += 1;
         }
-        for frame in 0..self.frames.len() {
-            if self.frames[frame].state == State::Stored && !self.frames[frame].committed {
-                self.give_up(&mut jobs, frame as u32);
+        for frame in superblock.geometry.frame_numbers() {
+            let Frame { state, committed, .. } = &self.frames[frame.index()];
+            if matches!(state, State::Stored) && !committed {
+                self.give_up(&mut jobs, frame);
             }
         }
+        self.free_replaced(&mut jobs);
+        self.order_freed(&mut jobs);
         self.repair(&mut jobs);
         let (mut older, winners) = self.older_twins(&mut jobs);
         let is_needed = self.opened.recovered > 0 || !freed.is_empty();
@@ -558,18 +500,21 @@ impl Start {
             Some(pool) => pool,
             None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
         };
-        let mut failed = self.write_doubtful(files, file, &mut jobs)?;
+        let mut failed = self.write_doubtful(files, file)?;
+        let is_left = |job: &mut Job| failed.iter().any(|it| it.frame == job.frame);
+        let mut left: Vec<Job> = jobs.extract_if(.., is_left).collect();
+        left.extend(older.extract_if(.., is_left));
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, jobs.clone()));
         failed.extend(self.write_both_slots(files, file, &pool, &jobs, &failed));
         // The older one is freed only after that, and only if the newer one is on the disk.
         let mut keep = Vec::new();
         older.retain_mut(|job| {
-            let frame = &mut self.frames[job.frame as usize];
+            let frame = &mut self.frames[job.frame.index()];
             let winner = winners.get(&frame.id);
-            if !failed.iter().any(|(number, _)| Some(number) == winner) {
+            if !failed.iter().any(|it| Some(&it.frame) == winner) {
                 *frame = Frame::of(&Header::Free);
                 self.opened.recovered -= u32::from(job.buffer.is_some());
-                *job = Job { frame: job.frame, buffer: None, header: Header::Free };
+                *job = Job::free(job.frame);
                 return true;
             }
             if !frame.closed {
@@ -584,14 +529,15 @@ impl Start {
         });
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, older.clone()));
         jobs.append(&mut older);
+        jobs.append(&mut left);
         let mut keep_freed = Vec::new();
-        for (number, kind) in failed {
-            tracing::warn!(frame = number, "a frame cannot be written at the start: {kind}");
-            self.frames[number as usize].state = State::Bad;
+        for FailedFrame { frame, kind } in failed {
+            tracing::warn!(frame = frame.0, "a frame cannot be written at the start: {kind}");
+            self.frames[frame.index()].state = State::Bad;
             self.opened.bad += 1;
-            let mut buffers = jobs.iter().filter(|job| job.frame == number);
+            let mut buffers = jobs.iter().filter(|job| job.frame == frame);
             keep.extend(buffers.find_map(|job| job.buffer));
-            keep_freed.extend(freed.get(&number));
+            keep_freed.extend(freed.get(&frame));
         }
         // The only copy of a replica is in memory, and stays there for the next start to try again.
         // So does the only record that a replica was freed.
@@ -603,7 +549,7 @@ impl Start {
             let made = Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?;
             return Ok(self.count(made));
         }
-        for buffer in (0..pool.buffers()).filter(|buffer| !keep.contains(buffer)) {
+        for buffer in pool.numbers().filter(|buffer| !keep.contains(buffer)) {
             pool.release(buffer);
         }
         Ok(self.count(pool))
@@ -617,42 +563,33 @@ impl Start {
         file: FileId,
         pool: &Pool,
         jobs: &[Job],
-        failed: &FailedFrames,
-    ) -> FailedFrames {
+        failed: &[FailedFrame],
+    ) -> Vec<FailedFrame> {
         let is_half = |job: &&Job| {
-            let has_failed = failed.iter().any(|(frame, _)| *frame == job.frame);
-            self.judged[job.frame as usize].newest.is_none() && !has_failed
+            let has_failed = failed.iter().any(|it| it.frame == job.frame);
+            self.judged[job.frame.index()].newest.is_none() && !has_failed
         };
         let again = jobs.iter().filter(is_half).cloned().collect();
         self.rounds.write(files, file, pool, Syncs::Two, again)
     }
 
-    /// Writes the data of the newest round again, except data in the pool, if only the data proves
-    /// the round. Drops the jobs of frames that the disk refuses.
-    fn write_doubtful(
-        &self,
-        files: &mut dyn Files,
-        file: FileId,
-        jobs: &mut Vec<Job>,
-    ) -> io::Result<FailedFrames> {
+    /// Writes the data of the newest round again if only the data proves the round. The headers
+    /// that describe the data are written again only after that. Returns the frames that the disk
+    /// refuses.
+    fn write_doubtful(&self, files: &mut dyn Files, file: FileId) -> io::Result<Vec<FailedFrame>> {
         let superblock = &self.rounds.superblock;
-        let mut failed = FailedFrames::new();
+        let mut failed = Vec::new();
         let mut wrote = false;
-        for (frame, doubt, used) in &self.doubtful {
-            if jobs.iter().any(|job| job.frame == *frame && job.buffer.is_some()) {
-                continue;
-            }
-            let data = read_doubtful(files, file, superblock, *frame, *doubt, used)?;
+        for replica in &self.doubtful {
+            let frame = replica.frame;
+            let data = read_doubtful(files, file, superblock, replica)?;
             // Unreadable data cannot be written again.
             let data = data.filter(|data| data.is_readable && !data.blocks.is_empty());
             let Some(FrameData { from, blocks, .. }) = data else { continue };
-            let at = superblock.geometry.data_at(*frame) + from as u64;
+            let at = superblock.geometry.data_at(frame) + from as u64;
             match files.write_at(file, at, blocks.as_bytes()) {
                 Ok(()) => wrote = true,
-                Err(error) => {
-                    jobs.retain(|job| job.frame != *frame);
-                    failed.push((*frame, error.kind()));
-                }
+                Err(error) => failed.push(FailedFrame { frame, kind: error.kind() }),
             }
         }
         if wrote {
@@ -662,26 +599,73 @@ impl Start {
     }
 
     fn count(&mut self, pool: Pool) -> Pool {
-        let count = |state| self.frames.iter().filter(|frame| frame.state == state).count() as u32;
-        (self.opened.replicas, self.opened.damaged) = (count(State::Stored), count(State::Damaged));
+        let count = |is_in: fn(&State) -> bool| {
+            self.frames.iter().filter(|frame| is_in(&frame.state)).count() as u32
+        };
+        self.opened.replicas = count(|state| matches!(state, State::Stored));
+        self.opened.damaged = count(|state| matches!(state, State::Damaged));
         pool
     }
 
     /// Whether a buffer's replica is newer than the disk's version of its frame.
     fn is_newer(&self, claimed: &BufferedReplica) -> bool {
-        match &self.judged[claimed.frame as usize].newest {
-            None => true,
-            Some((_, sequence, _)) if *sequence <= claimed.base => true,
-            Some((_, _, Header::Used(used))) => used.id == claimed.used.id,
-            Some((_, _, Header::Free)) => false,
+        let Some(on_disk) = &self.judged[claimed.frame.index()].newest else { return true };
+        match &on_disk.header {
+            _ if on_disk.sequence <= claimed.base => true,
+            Header::Used(used) => used.id == claimed.used.id,
+            Header::Free => false,
         }
     }
 
     /// Frees a frame with a freed replica, or with an unfinished copy in atomic mode, which has no
     /// use.
-    fn give_up(&mut self, jobs: &mut Vec<Job>, frame: u32) {
-        self.frames[frame as usize] = Frame::of(&Header::Free);
-        jobs.push(Job { frame, buffer: None, header: Header::Free });
+    fn give_up(&mut self, jobs: &mut Vec<Job>, frame: FrameNumber) {
+        self.frames[frame.index()] = Frame::of(&Header::Free);
+        jobs.push(Job::free(frame));
+    }
+
+    /// Frees the frames of replicas whose replacements are freed, if the disk had the replacements.
+    /// Their closing may have been acknowledged when the replacements became durable.
+    fn free_replaced(&mut self, jobs: &mut Vec<Job>) {
+        let replaced_by = |job: &Job| match &self.judged[job.frame.index()].newest {
+            Some(CountedHeader { header: Header::Used(used), .. })
+                if job.header == Header::Free =>
+            {
+                used.committed.then_some((used.id, used.epoch))
+            }
+            _ => None,
+        };
+        let freed: BTreeMap<ReplicaId, Epoch> = jobs.iter().filter_map(replaced_by).collect();
+        for frame in self.rounds.superblock.geometry.frame_numbers() {
+            let Frame { state, id, epoch, .. } = &self.frames[frame.index()];
+            let is_replaced = freed.get(id).is_some_and(|freed| epoch < freed);
+            if matches!(state, State::Stored) && is_replaced {
+                let former = jobs.extract_if(.., |job| job.frame == frame);
+                self.opened.recovered -= former.filter(|job| job.buffer.is_some()).count() as u32;
+                self.give_up(jobs, frame);
+            }
+        }
+    }
+
+    /// Orders the freeing of replicas with one id by their age: while one of them is on the disk,
+    /// it must not be the newest there.
+    fn order_freed(&self, jobs: &mut [Job]) {
+        let mut freed: BTreeMap<ReplicaId, Vec<Twin>> = BTreeMap::new();
+        for job in jobs.iter().filter(|job| job.header == Header::Free) {
+            let frame = job.frame;
+            let Some(newest) = &self.judged[frame.index()].newest else { continue };
+            let Header::Used(ReplicaHeader { id, epoch, .. }) = &newest.header else { continue };
+            let twin = Twin { epoch: *epoch, is_in_pool: false, sequence: newest.sequence, frame };
+            freed.entry(*id).or_default().push(twin);
+        }
+        for twins in freed.values_mut().filter(|twins| twins.len() > 1) {
+            twins.sort_unstable();
+            for (at, twin) in twins.iter().enumerate() {
+                if let Some(job) = jobs.iter_mut().find(|job| job.frame == twin.frame) {
+                    job.after.extend(twins[..at].iter().map(|it| it.frame));
+                }
+            }
+        }
     }
 
     /// Adds jobs for headers that do not count or are damaged, and for the newest round: its last
@@ -689,15 +673,15 @@ impl Start {
     /// disk.
     fn repair(&mut self, jobs: &mut Vec<Job>) {
         for (number, judged) in self.judged.iter().enumerate() {
-            let frame = number as u32;
-            let is_newest = |it: &(Slot, u64, Header)| it.1 == self.complete && it.1 > MADE;
+            let frame = FrameNumber::of_index(number);
+            let is_newest = |it: &CountedHeader| it.sequence == self.complete && it.sequence > MADE;
             let needed =
                 judged.torn || judged.damaged || judged.newest.as_ref().is_some_and(is_newest);
             if !needed || jobs.iter().any(|job| job.frame == frame) {
                 continue;
             }
-            if let Some((_, _, header)) = &judged.newest {
-                jobs.push(Job { frame, buffer: None, header: header.clone() });
+            if let Some(CountedHeader { header, .. }) = &judged.newest {
+                jobs.push(Job { header: header.clone(), ..Job::free(frame) });
             }
         }
     }
@@ -705,34 +689,31 @@ impl Start {
     /// Finds older copies of replicas. A replica that was freed or replaced and begun again may be
     /// here twice if the power failed or the process ended meanwhile. Takes the jobs of the older
     /// copies out of `jobs`, and returns them with the frames of the replicas that count.
-    fn older_twins(&self, jobs: &mut Vec<Job>) -> (Vec<Job>, BTreeMap<ReplicaId, u32>) {
-        let mut newest: BTreeMap<ReplicaId, ((Epoch, bool, u64), u32)> = BTreeMap::new();
+    fn older_twins(&self, jobs: &mut Vec<Job>) -> (Vec<Job>, BTreeMap<ReplicaId, FrameNumber>) {
+        let mut newest: BTreeMap<ReplicaId, Twin> = BTreeMap::new();
         let mut older = Vec::new();
-        for number in 0..self.frames.len() {
-            let Frame { state, id, epoch, .. } = self.frames[number];
-            if state != State::Stored {
+        for frame in self.rounds.superblock.geometry.frame_numbers() {
+            let Frame { state, id, epoch, .. } = &self.frames[frame.index()];
+            if !matches!(state, State::Stored) {
                 continue;
             }
-            let in_pool =
-                jobs.iter().any(|job| job.frame as usize == number && job.buffer.is_some());
-            let on_disk = self.judged[number].newest.as_ref().map_or(0, |it| it.1);
-            // A replacement has a later epoch, and a replica that is begun again has no earlier
-            // one.
-            let this = ((epoch, in_pool, on_disk), number as u32);
-            let Some(other) = newest.insert(id, this) else { continue };
-            if other.0 > this.0 {
-                newest.insert(id, other);
+            let is_in_pool = jobs.iter().any(|job| job.frame == frame && job.buffer.is_some());
+            let sequence = self.judged[frame.index()].newest.as_ref().map_or(0, |it| it.sequence);
+            let this = Twin { epoch: *epoch, is_in_pool, sequence, frame };
+            let Some(other) = newest.insert(*id, this) else { continue };
+            if other > this {
+                newest.insert(*id, other);
             }
-            older.push(other.min(this).1);
+            older.push(other.min(this).frame);
         }
-        let older = older.into_iter().filter_map(|number| {
-            let at = jobs.iter().position(|job| job.frame == number);
-            let header = self.judged[number as usize].newest.as_ref().map(|it| it.2.clone());
-            let as_it_is = header.map(|header| Job { frame: number, buffer: None, header });
+        let older = older.into_iter().filter_map(|frame| {
+            let at = jobs.iter().position(|job| job.frame == frame);
+            let header = self.judged[frame.index()].newest.as_ref().map(|it| it.header.clone());
+            let as_it_is = header.map(|header| Job { header, ..Job::free(frame) });
             at.map(|at| jobs.swap_remove(at)).or(as_it_is)
         });
         let older = older.collect();
-        (older, newest.into_iter().map(|(id, (_, number))| (id, number)).collect())
+        (older, newest.into_iter().map(|(id, twin)| (id, twin.frame)).collect())
     }
 
     /// Measures how fast some frames that were written once are read.
@@ -745,7 +726,7 @@ impl Start {
         let geometry = self.rounds.superblock.geometry;
         let mut blocks = Block::vec(geometry.frame_bytes());
         let (began, mut bytes) = (clock.now(), 0);
-        for frame in 0..geometry.frames.min(TIMED_FRAMES) {
+        for frame in geometry.frame_numbers().take(TIMED_FRAMES as usize) {
             // The next reader of an unreadable frame reports it.
             let read = files.read_at(file, geometry.data_at(frame), blocks.as_mut_bytes());
             bytes += read.unwrap_or(0) as u128;

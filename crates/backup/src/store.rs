@@ -35,7 +35,16 @@
 //! A new replica takes the buffer of an open replica that has got no bytes for some time, or of
 //! which the master is gone (`resting`). So masters that wait for buffers do not wait for each
 //! other.
+//!
+//! # Modules
+//!
+//! `frames` has a record of each frame, and the indexes that find frames. `buffers` knows which
+//! buffers are free, and `acks` which changes wait for the disk. `rounds` hands changes to the
+//! flusher, and `reading` hands reads to the reader.
 
+mod acks;
+mod buffers;
+mod frames;
 mod reading;
 mod replaced;
 mod resting;
@@ -43,18 +52,25 @@ mod rounds;
 
 use crate::error::{ReadError, Refusal};
 use crate::flusher::Exchange;
-use crate::layout::{Header, Identity, ReplicaHeader, ReplicaId, Superblock};
+use crate::layout::{FrameNumber, Identity, ReplicaHeader, ReplicaId, Superblock};
 use crate::limits::{FLUSH_AGE, FLUSH_BYTES};
-use crate::pool::{BufferedReplica, Pool};
+use crate::lineage::Lineages;
+use crate::pool::{BufferNumber, BufferState, BufferedReplica, Extent, Pool};
 use crate::reader::{ReadId, Reads, ReplicaBytes, SpareBuffers};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use acks::PendingAcks;
+use buffers::Buffers;
+use frames::{FillingReplica, FrameTable};
+pub(crate) use frames::{Frame, State};
+use reading::ReaderClient;
+use rounds::FlusherClient;
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::files::FileLock;
 use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::workers::WorkerBell;
-use thunderhead_wire::{Epoch, MasterId};
+use thunderhead_wire::Epoch;
 
 /// The moment at which a master's message is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,79 +186,6 @@ pub struct Replica {
     pub closed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Free,
-    /// The replica has a buffer and gets bytes.
-    Filling,
-    /// The replica has no buffer any more, and all of it is on the disk. It gets no more bytes, and
-    /// may be closed.
-    Resting,
-    /// The replica gets no more bytes. It has a buffer, unless it rested before.
-    Closing,
-    /// The replica is on the disk alone. An open one is from before the start.
-    Stored,
-    /// The header on disk is still to be marked free.
-    Freeing,
-    /// Its header on disk cannot be read.
-    Damaged,
-    /// Its bytes in memory could not be written at the start. They stay there for the next start.
-    Bad,
-}
-
-/// A frame, as the reactor knows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
-    pub(crate) state: State,
-    pub(crate) id: ReplicaId,
-    pub(crate) epoch: Epoch,
-    pub(crate) length: u32,
-    pub(crate) closed: bool,
-    pub(crate) committed: bool,
-    pub(crate) buffer: Option<u32>,
-}
-
-impl Frame {
-    pub(crate) fn of(header: &Header) -> Frame {
-        let mut frame = Frame {
-            state: State::Free,
-            id: ReplicaId { master: MasterId(0), segment: thunderhead_wire::SegmentId::NONE },
-            epoch: Epoch(0),
-            length: 0,
-            closed: false,
-            committed: false,
-            buffer: None,
-        };
-        if let Header::Used(used) = header {
-            let ReplicaHeader { id, epoch, closed, committed, length, .. } = *used;
-            frame =
-                Frame { state: State::Stored, id, epoch, length, closed, committed, buffer: None };
-        }
-        frame
-    }
-}
-
-/// A replica that is being filled in a buffer.
-struct FillingReplica {
-    digest: crc_fast::Digest,
-    /// Bytes that the last round contained.
-    flushed: u32,
-    /// Its master may still append to it.
-    is_wanted: bool,
-    /// The time since which all of it is on the disk.
-    idle_since: Option<Time>,
-}
-
-struct RoundUnderWay {
-    tickets: Ticket,
-    frames: Vec<u32>,
-    /// Changed frames that left the round, because their buffers do not hold the expected
-    /// contents.
-    lost: Vec<u32>,
-    /// Replaced frames at the time of the round, with the frames that replace them.
-    succeeded: BTreeMap<u32, u32>,
-}
-
 /// The parts of an opened store.
 pub(crate) struct Parts {
     pub(crate) options: Options,
@@ -255,102 +198,53 @@ pub(crate) struct Parts {
     pub(crate) spare: SpareBuffers,
     pub(crate) flusher: WorkerBell,
     pub(crate) reader: WorkerBell,
-    /// Held as long as the store is.
-    pub(crate) _locks: [FileLock; 2],
+    pub(crate) locks: [FileLock; 2],
 }
 
 /// A backup's frames. See the [module](self).
 pub struct Store {
-    parts: Parts,
-    by_id: BTreeMap<ReplicaId, u32>,
+    options: Options,
+    superblock: Superblock,
+    frames: FrameTable,
+    buffers: Buffers,
+    flusher: FlusherClient,
+    reader: ReaderClient,
+    acks: PendingAcks,
     /// The lineages of masters that have taken back former logs and so own their closed replicas,
     /// too.
-    pub(crate) lineages: crate::lineage::Lineages,
-    /// Replaced replicas, which count until their replacements do.
-    replaced: BTreeMap<ReplicaId, u32>,
-    /// Frames to be freed, each with the frame whose durability it waits for.
-    succeeded: BTreeMap<u32, u32>,
-    free: VecDeque<u32>,
-    free_buffers: Vec<u32>,
-    filling: BTreeMap<u32, FillingReplica>,
-    /// Filled replicas that could rest: unwanted ones first, then by how long they have been idle.
-    idle: BTreeSet<(bool, Time, u32)>,
-    /// The chunk checksums of resting replicas.
-    resting: BTreeMap<u32, Vec<u32>>,
+    pub(crate) lineages: Lineages,
     /// The latest time that the store was told.
     now: Time,
-    /// The number of reads under way of each buffer; the buffer is not used again before they end.
-    pins: BTreeMap<u32, u32>,
-    to_release: BTreeSet<u32>,
-    reads_under_way: usize,
-    next_read: u64,
-    touched: BTreeSet<u32>,
-    touched_since: Option<Time>,
-    /// The next round begins at once.
-    urgent: bool,
-    /// Frames that the disk refused; `again_at` is the time of the next attempt.
-    refused: BTreeSet<u32>,
-    again_at: Option<Time>,
-    /// When to record on the disk that the last round was durable, unless other data is written
-    /// before.
-    prove_at: Option<Time>,
-    /// Frames that the disk refused at least once: they are used again last.
-    distrusted: BTreeSet<u32>,
-    under_way: Option<RoundUnderWay>,
-    issued: Ticket,
-    waiting: VecDeque<(Ticket, u32)>,
+    /// Held as long as the store is.
+    _locks: [FileLock; 2],
 }
 
 impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
-        let by_id = |(number, frame): (usize, &Frame)| {
-            (frame.state == State::Stored).then_some((frame.id, number as u32))
-        };
-        let free = |(number, frame): (usize, &Frame)| {
-            (frame.state == State::Free).then_some(number as u32)
-        };
         Store {
-            by_id: parts.frames.iter().enumerate().filter_map(by_id).collect(),
-            replaced: BTreeMap::new(),
-            succeeded: BTreeMap::new(),
-            free: parts.frames.iter().enumerate().filter_map(free).collect(),
-            free_buffers: (0..parts.pool.buffers())
-                .rev()
-                .filter(|buffer| parts.pool.claimed(*buffer).is_none())
-                .collect(),
-            parts,
-            lineages: crate::lineage::Lineages::default(),
-            filling: BTreeMap::new(),
-            idle: BTreeSet::new(),
-            resting: BTreeMap::new(),
+            options: parts.options,
+            superblock: parts.superblock,
+            frames: FrameTable::new(parts.frames),
+            buffers: Buffers::new(parts.pool),
+            flusher: FlusherClient::new(parts.exchange, parts.flusher, parts.sequence),
+            reader: ReaderClient::new(parts.reads, parts.spare, parts.reader),
+            acks: PendingAcks::new(),
+            lineages: Lineages::default(),
             now: Time(0),
-            pins: BTreeMap::new(),
-            to_release: BTreeSet::new(),
-            reads_under_way: 0,
-            next_read: 0,
-            touched: BTreeSet::new(),
-            touched_since: None,
-            urgent: false,
-            refused: BTreeSet::new(),
-            again_at: None,
-            prove_at: None,
-            distrusted: BTreeSet::new(),
-            under_way: None,
-            issued: Ticket(0),
-            waiting: VecDeque::new(),
+            _locks: parts.locks,
         }
     }
 
     /// Returns the store's identity and its sizes.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
-        &self.parts.superblock
+        &self.superblock
     }
 
     /// Returns the number of free frames.
     #[must_use]
     pub fn frames_free(&self) -> usize {
-        self.free.len()
+        self.frames.free_count()
     }
 
     /// Begins a replica.
@@ -364,34 +258,28 @@ impl Store {
     /// If it is closed here already, or there is no frame or no buffer for it.
     pub fn open(&mut self, id: ReplicaId, epoch: Epoch, atomic: bool) -> Result<Ack, Refusal> {
         let mut replaces = false;
-        if let Some(&number) = self.by_id.get(&id) {
-            let frame = self.parts.frames[number as usize];
+        if let Some(number) = self.frames.newest(id) {
+            let frame = &self.frames[number];
             replaces = atomic && epoch > frame.epoch;
             match frame.state {
                 _ if replaces => {}
-                State::Filling | State::Resting if self.refused.contains(&number) => {
+                State::Filling(_) | State::Resting(_) if frame.is_refused => {
                     return Err(Refusal::Interrupted(id));
                 }
-                State::Filling | State::Resting => {
+                State::Filling(_) | State::Resting(_) => {
                     self.raise_epoch(number, epoch)?;
                     return Ok(self.acknowledge(number));
                 }
-                State::Closing => return Err(Refusal::Exists(id)),
+                State::Closing(_) => return Err(Refusal::Exists(id)),
                 State::Stored if frame.closed => return Err(Refusal::Exists(id)),
                 _ => {}
             }
         }
-        if self.free.is_empty() {
-            return Err(Refusal::Full);
-        }
-        if self.free_buffers.is_empty() {
+        let Some(number) = self.frames.next_free() else { return Err(Refusal::Full) };
+        if !self.buffers.has_free() {
             self.one_rests();
         }
-        let Some(buffer) = self.free_buffers.pop() else { return Err(Refusal::Overloaded) };
-        let Some(number) = self.free.pop_front() else {
-            self.free_buffers.push(buffer);
-            return Err(Refusal::Full);
-        };
+        let Some(buffer) = self.buffers.take() else { return Err(Refusal::Overloaded) };
         match replaces {
             true => self.set_aside(id),
             false => _ = self.free(id),
@@ -404,18 +292,9 @@ impl Store {
             length: 0,
             chunks: Vec::new(),
         };
-        let frame = &mut self.parts.frames[number as usize];
-        *frame = Frame {
-            state: State::Filling,
-            buffer: Some(buffer),
-            ..Frame::of(&Header::Used(used.clone()))
-        };
-        let base = self.parts.sequence;
-        self.parts.pool.claim(&BufferedReplica { buffer, frame: number, base, used });
-        let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-        let filling = FillingReplica { digest, flushed: 0, is_wanted: true, idle_since: None };
-        self.filling.insert(number, filling);
-        self.by_id.insert(id, number);
+        self.frames.change(number, |frame| frame.begin(buffer, used.clone()));
+        let base = self.flusher.sequence;
+        self.buffers.pool.claim(&BufferedReplica { buffer, frame: number, base, used });
         Ok(self.acknowledge(number))
     }
 
@@ -446,11 +325,11 @@ impl Store {
         pieces: impl Iterator<Item = &'b [u8]> + Clone,
     ) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
-        let frame = self.parts.frames[number as usize];
-        let Frame { length, state, .. } = frame;
+        let frame = &self.frames[number];
+        let (length, buffer) = (frame.length, frame.buffer());
         let bytes: usize = pieces.clone().map(<[u8]>::len).sum();
         let end = u64::from(offset) + bytes as u64;
-        let limit = self.parts.superblock.geometry.segment_bytes;
+        let limit = self.superblock.geometry.segment_bytes;
         if end > u64::from(limit) {
             return Err(Refusal::TooLong { id, end, limit });
         }
@@ -460,7 +339,7 @@ impl Store {
         if epoch < frame.epoch {
             return Err(Refusal::StaleEpoch { id, current: frame.epoch });
         }
-        if state == State::Closing && end > u64::from(length) {
+        if matches!(frame.state, State::Closing(_)) && end > u64::from(length) {
             return Err(Refusal::Closed { id, length });
         }
         let known = (length - offset) as usize;
@@ -468,7 +347,7 @@ impl Store {
         for piece in pieces.clone() {
             let repeated = piece.get(..left.min(piece.len())).unwrap_or_default();
             left -= repeated.len();
-            if frame.buffer.is_some_and(|buffer| !self.is_repeated(buffer, at, repeated)) {
+            if buffer.is_some_and(|buffer| !self.is_repeated(buffer, at, repeated)) {
                 return Err(Refusal::Differs(id));
             }
             at += repeated.len() as u32;
@@ -476,18 +355,16 @@ impl Store {
                 break;
             }
         }
-        if frame.buffer.is_none() && end > u64::from(length) {
+        if buffer.is_none() && end > u64::from(length) {
             return Err(Refusal::Interrupted(id));
         }
         self.raise_epoch(number, epoch)?;
-        if let Some(buffer) = frame.buffer {
-            let new = pieces.scan(known, |known, piece| {
-                let repeated = (*known).min(piece.len());
-                *known -= repeated;
-                piece.get(repeated..)
-            });
-            self.add(number, buffer, new);
-        }
+        let new = pieces.scan(known, |known, piece| {
+            let repeated = (*known).min(piece.len());
+            *known -= repeated;
+            piece.get(repeated..)
+        });
+        self.add(number, new);
         Ok(self.acknowledge(number))
     }
 
@@ -496,31 +373,29 @@ impl Store {
     /// # Errors
     /// If it has another length.
     pub fn close(&mut self, id: ReplicaId, epoch: Epoch, length: u32) -> Result<Ack, Refusal> {
-        if let Some(&number) = self.by_id.get(&id) {
-            let frame = self.parts.frames[number as usize];
-            if frame.state == State::Stored && frame.closed && frame.length == length {
+        if let Some(number) = self.frames.newest(id) {
+            let frame = &self.frames[number];
+            let is_stored = matches!(frame.state, State::Stored);
+            if is_stored && frame.closed && frame.length == length {
                 return Ok(Ack::Now);
             }
         }
         let number = self.writable(id)?;
-        let frame = &mut self.parts.frames[number as usize];
+        let frame = &self.frames[number];
         if length != frame.length {
             let length = frame.length;
             return Err(match frame.state {
-                State::Closing => Refusal::Closed { id, length },
+                State::Closing(_) => Refusal::Closed { id, length },
                 _ => Refusal::Gap { id, length },
             });
         }
         if epoch < frame.epoch {
             return Err(Refusal::StaleEpoch { id, current: frame.epoch });
         }
-        if matches!(frame.state, State::Filling | State::Resting) {
-            frame.state = State::Closing;
-            (frame.closed, frame.committed) = (true, true);
-            if let Some(buffer) = frame.buffer {
-                self.parts.pool.set_state(buffer, true, true);
-            }
-            self.urgent = true;
+        if matches!(frame.state, State::Filling(_) | State::Resting(_)) {
+            self.frames.change(number, Frame::close);
+            self.write_state(number);
+            self.flusher.is_urgent = true;
             self.takes_its_place(id, number);
         }
         Ok(self.acknowledge(number))
@@ -533,11 +408,8 @@ impl Store {
     pub fn commit(&mut self, id: ReplicaId, epoch: Epoch) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
         self.raise_epoch(number, epoch)?;
-        let frame = &mut self.parts.frames[number as usize];
-        frame.committed = true;
-        if let Some(buffer) = frame.buffer {
-            self.parts.pool.set_state(buffer, frame.closed, true);
-        }
+        self.frames.change(number, |frame| frame.committed = true);
+        self.write_state(number);
         self.takes_its_place(id, number);
         Ok(self.acknowledge(number))
     }
@@ -545,20 +417,18 @@ impl Store {
     /// Returns when the store acknowledges a change.
     #[must_use]
     pub fn durability(&self) -> Durability {
-        self.parts.options.durability
+        self.options.durability
     }
 
     /// Returns the number of frames with unreadable headers. Their contents are unknown.
     #[must_use]
     pub fn frames_damaged(&self) -> usize {
-        self.parts.frames.iter().filter(|frame| frame.state == State::Damaged).count()
+        self.frames.iter().filter(|frame| matches!(frame.state, State::Damaged)).count()
     }
 
     /// Releases memory that replicas were read into, if no reader holds any of them.
     pub(crate) fn trim(&self) {
-        if self.parts.spare.is_idle() {
-            self.parts.reader.ring();
-        }
+        self.reader.trim();
     }
 
     /// Takes the workers' results and hands them new work. The reactor calls it at the end of each
@@ -574,37 +444,41 @@ impl Store {
     /// Returns the time at which the store needs a turn, even if no event comes.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        if self.under_way.is_some() {
+        let FlusherClient { under_way, changed_since, again_at, prove_at, .. } = &self.flusher;
+        if under_way.is_some() {
             return None;
         }
-        let due = self.touched_since.map(|since| since + self.parts.options.durability.age());
-        due.into_iter().chain(self.again_at).chain(self.prove_at).min()
+        let due = changed_since.map(|since| since + self.options.durability.age());
+        due.into_iter().chain(*again_at).chain(*prove_at).min()
     }
 
     /// Whether everything is on the disk.
     #[must_use]
     pub fn is_written(&self) -> bool {
-        self.touched.is_empty() && self.refused.is_empty() && self.under_way.is_none()
+        self.frames.changed().is_empty()
+            && self.frames.refused().is_empty()
+            && self.flusher.under_way.is_none()
     }
 
     /// Whether the disk has refused all replicas that are not on it.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        !self.refused.is_empty() && self.touched.is_subset(&self.refused)
+        let refused = self.frames.refused();
+        !refused.is_empty() && self.frames.changed().is_subset(refused)
     }
 
     /// Returns the frames that differ from the disk.
     #[must_use]
     pub fn unwritten(&self) -> usize {
-        let under_way = self.under_way.iter().flat_map(|it| &it.frames);
-        let all = self.touched.iter().chain(&self.refused).chain(under_way);
+        let under_way = self.flusher.under_way.iter().flat_map(|it| &it.frames);
+        let all = self.frames.changed().iter().chain(self.frames.refused()).chain(under_way);
         all.collect::<BTreeSet<_>>().len()
     }
 
     /// Whether everything is on the disk, and the disk records that the last round was durable.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.is_written() && self.prove_at.is_none()
+        self.is_written() && self.flusher.prove_at.is_none()
     }
 
     /// Ends a settled store and gives its shared memory back. Returns false if the store is not
@@ -616,117 +490,126 @@ impl Store {
         if !self.is_settled() {
             // The store gets no more changes, so waiting would not make the round larger. This
             // turn is over, and the next one may come only when the round is due.
-            self.urgent |= !self.touched.is_empty();
+            self.flusher.is_urgent |= !self.frames.changed().is_empty();
             self.hand_over(self.now);
             return Ok(false);
         }
-        if self.parts.frames.iter().any(|frame| frame.state == State::Bad) {
+        if self.frames.iter().any(|frame| matches!(frame.state, State::Bad)) {
             // The bad frame's only copy is in the shared memory.
             return Ok(true);
         }
-        memories.remove(&crate::pool::name(&self.parts.superblock))?;
+        memories.remove(&crate::pool::name(&self.superblock))?;
         Ok(true)
     }
 
+    /// Checks that all records of the store agree with each other. For tests.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn check_consistent(&self) {
+        self.frames.check_consistent();
+    }
+
     /// Returns the frame of a replica that may be changed.
-    fn writable(&self, id: ReplicaId) -> Result<u32, Refusal> {
-        let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
-        let frame = &self.parts.frames[number as usize];
+    fn writable(&self, id: ReplicaId) -> Result<FrameNumber, Refusal> {
+        let number = self.frames.newest(id).ok_or(Refusal::NotFound(id))?;
+        let frame = &self.frames[number];
         match frame.state {
-            State::Filling | State::Resting if self.refused.contains(&number) => {
+            State::Filling(_) | State::Resting(_) if frame.is_refused => {
                 Err(Refusal::Interrupted(id))
             }
-            State::Filling | State::Resting | State::Closing => Ok(number),
+            State::Filling(_) | State::Resting(_) | State::Closing(_) => Ok(number),
             State::Stored if frame.closed => Err(Refusal::Closed { id, length: frame.length }),
             State::Stored => Err(Refusal::Interrupted(id)),
-            State::Free | State::Freeing | State::Bad | State::Damaged => {
+            State::Free | State::Freeing(_) | State::Bad | State::Damaged => {
                 Err(Refusal::NotFound(id))
             }
         }
     }
 
-    fn raise_epoch(&mut self, number: u32, epoch: Epoch) -> Result<(), Refusal> {
-        let frame = &mut self.parts.frames[number as usize];
+    fn raise_epoch(&mut self, number: FrameNumber, epoch: Epoch) -> Result<(), Refusal> {
+        let frame = &self.frames[number];
         if epoch < frame.epoch {
             return Err(Refusal::StaleEpoch { id: frame.id, current: frame.epoch });
         }
         if epoch > frame.epoch {
-            frame.epoch = epoch;
-            if let Some(buffer) = frame.buffer {
-                self.parts.pool.set_epoch(buffer, epoch);
+            let buffer = frame.buffer();
+            self.frames.change(number, |frame| frame.epoch = epoch);
+            if let Some(buffer) = buffer {
+                self.buffers.pool.set_epoch(buffer, epoch);
             }
         }
         Ok(())
     }
 
+    /// Records in the buffer whether its replica is closed and whether it counts.
+    fn write_state(&self, number: FrameNumber) {
+        let frame = &self.frames[number];
+        if let Some(buffer) = frame.buffer() {
+            let state = BufferState { closed: frame.closed, committed: frame.committed };
+            self.buffers.pool.set_state(buffer, state);
+        }
+    }
+
     /// Whether these bytes are already in the buffer.
-    fn is_repeated(&self, buffer: u32, offset: u32, bytes: &[u8]) -> bool {
+    fn is_repeated(&self, buffer: BufferNumber, offset: u32, bytes: &[u8]) -> bool {
         let mut piece = [0; 4096];
         let mut at = offset;
         bytes.chunks(piece.len()).all(|part| {
             let known = &mut piece[..part.len()];
-            self.parts.pool.read(buffer, at, known);
+            self.buffers.pool.read(buffer, at, known);
             at += part.len() as u32;
             known == part
         })
     }
 
-    /// Appends pieces. All of them count at the same moment.
-    fn add<'b>(&mut self, number: u32, buffer: u32, pieces: impl Iterator<Item = &'b [u8]>) {
-        let frame = &mut self.parts.frames[number as usize];
-        let Some(filling) = self.filling.get_mut(&number) else { return };
-        let before = frame.length;
-        let chunk_bytes = self.parts.superblock.geometry.chunk_bytes();
-        for mut bytes in pieces {
-            while !bytes.is_empty() {
-                let at = frame.length as usize;
-                let (part, rest) = bytes.split_at(bytes.len().min(chunk_bytes - at % chunk_bytes));
-                self.parts.pool.write(buffer, frame.length, part);
-                filling.digest.update(part);
-                frame.length += part.len() as u32;
-                if (at + part.len()).is_multiple_of(chunk_bytes) {
-                    let sum = filling.digest.finalize() as u32;
-                    self.parts.pool.set_chunk(buffer, at / chunk_bytes, sum);
-                    filling.digest.reset();
+    /// Appends pieces to a replica that is being filled. All of them count at the same moment.
+    fn add<'b>(&mut self, number: FrameNumber, pieces: impl Iterator<Item = &'b [u8]>) {
+        let chunk_bytes = self.superblock.geometry.chunk_bytes();
+        let pool = &self.buffers.pool;
+        let is_due = self.frames.change(number, |frame| {
+            let State::Filling(filling) = &mut frame.state else { return false };
+            let FillingReplica { buffer, digest, flushed, .. } = &mut **filling;
+            let before = frame.length;
+            for mut bytes in pieces {
+                while !bytes.is_empty() {
+                    let at = frame.length as usize;
+                    let length = bytes.len().min(chunk_bytes - at % chunk_bytes);
+                    let (part, rest) = bytes.split_at(length);
+                    pool.write(*buffer, frame.length, part);
+                    digest.update(part);
+                    frame.length += part.len() as u32;
+                    if (at + part.len()).is_multiple_of(chunk_bytes) {
+                        pool.set_chunk(*buffer, at / chunk_bytes, digest.finalize() as u32);
+                        digest.reset();
+                    }
+                    bytes = rest;
                 }
-                bytes = rest;
             }
-        }
-        if frame.length == before {
-            return;
-        }
-        let tail_sum = filling.digest.finalize() as u32;
-        self.parts.pool.set_extent(buffer, frame.length, tail_sum);
-        self.urgent |= frame.length - filling.flushed >= FLUSH_BYTES;
+            let length = frame.length;
+            if length == before {
+                return false;
+            }
+            pool.set_extent(*buffer, Extent { length, tail_sum: digest.finalize() as u32 });
+            length - *flushed >= FLUSH_BYTES
+        });
+        self.flusher.is_urgent |= is_due;
     }
 
     /// Acknowledges a change of a frame, also a repeated one.
-    fn acknowledge(&mut self, number: u32) -> Ack {
-        self.touched.insert(number);
-        self.mark_busy(number);
-        if self.parts.options.durability != Durability::Synced {
-            if !self.resting.contains_key(&number) {
+    fn acknowledge(&mut self, number: FrameNumber) -> Ack {
+        let has_rested = self.frames.change(number, |frame| {
+            frame.is_changed = true;
+            frame.mark_busy();
+            frame.has_rested()
+        });
+        if self.options.durability != Durability::Synced {
+            if !has_rested {
                 return Ack::Now;
             }
             // A resting replica is in no memory that outlasts the process.
-            self.urgent = true;
+            self.flusher.is_urgent = true;
         }
-        self.issued.0 += 1;
-        self.waiting.push_back((self.issued, number));
-        Ack::When(self.issued)
-    }
-
-    /// Releases a buffer after the last read of it has ended.
-    fn release(&mut self, buffer: Option<u32>) {
-        let Some(buffer) = buffer else { return };
-        if self.pins.contains_key(&buffer) {
-            // The bytes still being read from it are on the disk, or of no use to the next
-            // process.
-            self.parts.pool.drop_replica(buffer);
-            self.to_release.insert(buffer);
-            return;
-        }
-        self.parts.pool.release(buffer);
-        self.free_buffers.push(buffer);
+        Ack::When(self.acks.issue(number))
     }
 }

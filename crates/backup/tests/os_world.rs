@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use thunderhead_backup::check::{Content, check};
+use thunderhead_backup::layout::FrameNumber;
 use thunderhead_backup::{
     Ack, Durability, Event, FILE_NAME, Identity, OpenError, Options, ReplicaId, StartReport, Store,
 };
@@ -621,7 +622,7 @@ fn a_check_reports_every_frame_and_changes_nothing() {
     let World { files, memories, .. } = &mut other;
     let in_use = check(files.as_mut(), memories.as_mut(), FILE_NAME, &mut |_, _| {});
     assert_eq!(in_use.unwrap_err().code(), 2);
-    let data_at = store.superblock().geometry.data_at(0);
+    let data_at = store.superblock().geometry.data_at(FrameNumber(0));
     leave(world, store);
     let before = std::fs::read(scrap.0.join(FILE_NAME)).unwrap();
     let report = check(files.as_mut(), memories.as_mut(), FILE_NAME, &mut |_, _| {}).unwrap();

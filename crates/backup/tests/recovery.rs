@@ -21,7 +21,8 @@ use thunderhead_wire::replication::{
     CLOSE, OPEN, PieceHead, RecoveryHead, ReplicaPart, ReplicateHead,
 };
 use thunderhead_wire::{
-    ClusterId, Epoch, KeyHash, LogId, MasterId, SegmentId, ServerId, Status, TableId, TabletRange,
+    ClusterId, Epoch, Generation, KeyHash, LogId, MasterId, RecoveryId, SegmentId, ServerId,
+    Status, TableId, TabletRange,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -29,7 +30,7 @@ const PORT: u16 = 7100;
 const SEGMENT_BYTES: u32 = 20_000;
 const CRASHED: MasterId = MasterId(1);
 /// The backup's generation.
-const LIFE: (ServerId, u64) = (ServerId(2), 1);
+const LIFE: (ServerId, Generation) = (ServerId(2), Generation(1));
 const TABLE: TableId = TableId(4);
 
 /// Segments, with their bytes and whether each is closed.
@@ -91,7 +92,7 @@ impl Caller {
 
     async fn begin(
         &self,
-        recovery: u64,
+        recovery: RecoveryId,
         partitions: Vec<Vec<Taken>>,
         segments: Vec<SegmentId>,
     ) -> Result<Vec<u8>, (Status, u64)> {
@@ -100,7 +101,7 @@ impl Caller {
 
     async fn begin_as(
         &self,
-        recovery: u64,
+        recovery: RecoveryId,
         partitions: Vec<Vec<Taken>>,
         segments: Vec<SegmentId>,
         whole: bool,
@@ -119,7 +120,7 @@ impl Caller {
     /// Waits for one piece.
     async fn piece(
         &self,
-        of: (u64, u32),
+        of: (RecoveryId, u32),
         segment: SegmentId,
         offset: u32,
         bytes: u32,
@@ -137,7 +138,11 @@ impl Caller {
         }
     }
 
-    async fn part(&self, of: (u64, u32), segment: SegmentId) -> Result<Vec<u8>, (Status, u64)> {
+    async fn part(
+        &self,
+        of: (RecoveryId, u32),
+        segment: SegmentId,
+    ) -> Result<Vec<u8>, (Status, u64)> {
         let mut part = Vec::new();
         loop {
             let (length, piece) = self.piece(of, segment, part.len() as u32, 4_000).await?;
@@ -251,7 +256,7 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
             let mut order: Vec<SegmentId> = replicas.keys().copied().rev().collect();
             // One segment is not named.
             let spare = order.remove(11);
-            it.begin(5, partitions(3), order.clone()).await.unwrap();
+            it.begin(RecoveryId(5), partitions(3), order.clone()).await.unwrap();
             order.insert(30, spare);
             let left = Rc::new(Cell::new(3));
             let fetched = Rc::new(RefCell::new(Vec::new()));
@@ -259,7 +264,7 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
                 let (it, order, expected) = (it.clone(), order.clone(), Rc::clone(&expected));
                 let (left, fetched) = (Rc::clone(&left), Rc::clone(&fetched));
                 it.clone().tasks.spawn(async move {
-                    let of = (5, partition);
+                    let of = (RecoveryId(5), partition);
                     for (number, segment) in order.iter().enumerate() {
                         let part = it.part(of, *segment).await.unwrap();
                         assert_eq!(part, expected[segment][partition as usize], "{segment}");
@@ -301,7 +306,7 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
             assert!(read >= bytes && read < 3 * bytes, "{read} of {bytes}: hardly anything twice");
             // There are no more requests.
             it.tasks.sleep(Duration::from_secs(61)).await;
-            assert_eq!(it.part((5, 0), order[0]).await, Err((Status::Refused, 37)));
+            assert_eq!(it.part((RecoveryId(5), 0), order[0]).await, Err((Status::Refused, 37)));
         }
     };
     talk(&replicas, conversation, |_, _| {});
@@ -318,7 +323,7 @@ fn a_log_that_is_taken_back_goes_whole() {
         let (expected, replicas) = (Rc::clone(&expected), own.clone());
         async move {
             let order: Vec<SegmentId> = replicas.keys().copied().collect();
-            it.begin_as(5, partitions(1), order.clone(), true).await.unwrap();
+            it.begin_as(RecoveryId(5), partitions(1), order.clone(), true).await.unwrap();
             it.tasks.sleep(Duration::from_secs(1)).await;
             let held = it.status().await.recovery_bytes_held;
             assert!(held > 0 && held <= 9 * u64::from(SEGMENT_BYTES), "{held}: some, unasked");
@@ -326,14 +331,16 @@ fn a_log_that_is_taken_back_goes_whole() {
             for (number, segment) in order.iter().enumerate() {
                 let (bytes, closed) = &replicas[segment];
                 let part = match number % 2 {
-                    0 => it.part((5, 0), *segment).await.unwrap(),
+                    0 => it.part((RecoveryId(5), 0), *segment).await.unwrap(),
                     _ => loop {
-                        let head = RecoveryHead::new(CRASHED, (5, 0), *segment, 0, 1);
+                        let head = RecoveryHead::new(CRASHED, (RecoveryId(5), 0), *segment, 0, 1);
                         match it.call(Opcode::Read, head.as_bytes().to_vec()).await {
                             Err((Status::Busy, _)) => {
                                 it.tasks.sleep(Duration::from_micros(500)).await;
                             }
-                            Err(_) if !closed => break it.part((5, 0), *segment).await.unwrap(),
+                            Err(_) if !closed => {
+                                break it.part((RecoveryId(5), 0), *segment).await.unwrap();
+                            }
                             answer => break answer.unwrap(),
                         }
                     },
@@ -344,7 +351,7 @@ fn a_log_that_is_taken_back_goes_whole() {
             assert!(most <= 10 * u64::from(SEGMENT_BYTES), "{most}: not too far ahead");
             it.tasks.sleep(Duration::from_secs(3)).await;
             assert_eq!(it.status().await.recovery_bytes_held, 0, "all was fetched");
-            let old = RecoveryHead::new(CRASHED, (4, 0), order[0], 0, 1);
+            let old = RecoveryHead::new(CRASHED, (RecoveryId(4), 0), order[0], 0, 1);
             let refused = it.call(Opcode::Read, old.as_bytes().to_vec()).await;
             assert_eq!(refused, Err((Status::Refused, 0)), "another recovery");
         }
@@ -364,42 +371,42 @@ fn partitions_that_are_silent_or_wait_hold_nobody_up() {
     let conversation = move |it: Caller| {
         let (expected, order) = (Rc::clone(&expected), order.clone());
         async move {
-            it.begin(1, partitions(3), order.clone()).await.unwrap();
+            it.begin(RecoveryId(1), partitions(3), order.clone()).await.unwrap();
             // The third partition sends no request.
             for segment in &order {
                 for partition in [0, 1] {
-                    let part = it.part((1, partition), *segment).await.unwrap();
+                    let part = it.part((RecoveryId(1), partition), *segment).await.unwrap();
                     assert_eq!(part, expected[segment][partition as usize]);
                 }
             }
             // All partitions send requests, but only the first one fetches the unnamed segments
             // here.
-            it.begin(2, partitions(3), vec![]).await.unwrap();
+            it.begin(RecoveryId(2), partitions(3), vec![]).await.unwrap();
             let begun = it.tasks.now();
             for segment in &order {
                 for partition in [1, 2] {
-                    it.piece((2, partition), order[0], 0, 1).await.unwrap();
+                    it.piece((RecoveryId(2), partition), order[0], 0, 1).await.unwrap();
                 }
-                let part = it.part((2, 0), *segment).await.unwrap();
+                let part = it.part((RecoveryId(2), 0), *segment).await.unwrap();
                 assert_eq!(part, expected[segment][0]);
             }
             let took = it.tasks.now().since(begun);
             assert!(took < Duration::from_secs(5), "{took:?}");
             // All partitions send requests, but none fetches the parts that are ready.
-            it.begin(3, partitions(3), order.clone()).await.unwrap();
+            it.begin(RecoveryId(3), partitions(3), order.clone()).await.unwrap();
             it.tasks.sleep(Duration::from_secs(1)).await;
             let last = *order.last().unwrap();
             let (fetched, of, first) = (Rc::new(Cell::new(false)), it.clone(), order[0]);
             let has_fetched = Rc::clone(&fetched);
             it.tasks.spawn(async move {
-                let part = of.part((3, 0), last).await.unwrap();
+                let part = of.part((RecoveryId(3), 0), last).await.unwrap();
                 assert_eq!(part, expected[&last][0]);
                 has_fetched.set(true);
             });
             for _ in 0..40 {
                 it.tasks.sleep(Duration::from_millis(50)).await;
                 for partition in [1, 2] {
-                    it.piece((3, partition), first, 0, 1).await.unwrap();
+                    it.piece((RecoveryId(3), partition), first, 0, 1).await.unwrap();
                 }
             }
             assert!(fetched.get(), "a partition that has waited for long progresses");
@@ -417,39 +424,42 @@ fn requests_that_make_no_sense_or_are_over_are_refused() {
         async move {
             let status = |answer: Result<Vec<u8>, (Status, u64)>| answer.err().map(|it| it.0);
             let malformed = Some(Status::Malformed);
-            assert_eq!(status(it.begin(1, vec![], order.clone()).await), malformed);
-            assert_eq!(status(it.begin(1, partitions(1025), vec![]).await), malformed);
+            assert_eq!(status(it.begin(RecoveryId(1), vec![], order.clone()).await), malformed);
+            assert_eq!(status(it.begin(RecoveryId(1), partitions(1025), vec![]).await), malformed);
             let twice = vec![partitions(1).remove(0), partitions(2).remove(1)];
-            assert_eq!(status(it.begin(1, twice, vec![]).await), malformed);
+            assert_eq!(status(it.begin(RecoveryId(1), twice, vec![]).await), malformed);
             let ranges = vec![partitions(1)[0].repeat(70_000)];
-            assert_eq!(status(it.begin(1, ranges, vec![]).await), malformed);
+            assert_eq!(status(it.begin(RecoveryId(1), ranges, vec![]).await), malformed);
             // There are more segments than the backup has frames.
             let many = (0..201).map(SegmentId).collect();
-            assert_eq!(status(it.begin(1, partitions(1), many).await), malformed);
+            assert_eq!(status(it.begin(RecoveryId(1), partitions(1), many).await), malformed);
             assert_eq!(status(it.call(Opcode::BeginRecovery, b"{}".to_vec()).await), malformed);
             assert_eq!(status(it.call(Opcode::RecoveryData, vec![0; 39]).await), malformed);
             assert_eq!(status(it.call(Opcode::HeadOf, b"7".to_vec()).await), malformed);
-            assert_eq!(status(it.part((1, 0), order[0]).await), Some(Status::Refused));
+            assert_eq!(status(it.part((RecoveryId(1), 0), order[0]).await), Some(Status::Refused));
             // The backup skips segments that it does not have.
             let named = vec![SegmentId(900), order[0], SegmentId(901)];
-            it.begin(3, partitions(1024), named.clone()).await.unwrap();
-            it.begin(3, partitions(1024), named).await.unwrap();
-            assert_eq!(status(it.part((3, 1024), order[0]).await), malformed);
-            assert_eq!(status(it.part((3, 0), SegmentId(900)).await), Some(Status::NotFound));
-            let empty = it.part((3, 9), order[0]).await.unwrap();
+            it.begin(RecoveryId(3), partitions(1024), named.clone()).await.unwrap();
+            it.begin(RecoveryId(3), partitions(1024), named).await.unwrap();
+            assert_eq!(status(it.part((RecoveryId(3), 1024), order[0]).await), malformed);
+            assert_eq!(
+                status(it.part((RecoveryId(3), 0), SegmentId(900)).await),
+                Some(Status::NotFound)
+            );
+            let empty = it.part((RecoveryId(3), 9), order[0]).await.unwrap();
             assert!(empty.len() < 2000, "{}", empty.len());
-            assert_eq!(status(it.part((4, 0), order[0]).await), Some(Status::Refused));
-            let older = it.begin(2, partitions(1), vec![]).await;
+            assert_eq!(status(it.part((RecoveryId(4), 0), order[0]).await), Some(Status::Refused));
+            let older = it.begin(RecoveryId(2), partitions(1), vec![]).await;
             assert_eq!(older, Err((Status::Refused, 38)));
-            it.begin(4, partitions(1), order.clone()).await.unwrap();
-            assert_eq!(status(it.part((3, 0), order[0]).await), Some(Status::Refused));
-            it.part((4, 0), order[0]).await.unwrap();
+            it.begin(RecoveryId(4), partitions(1), order.clone()).await.unwrap();
+            assert_eq!(status(it.part((RecoveryId(3), 0), order[0]).await), Some(Status::Refused));
+            it.part((RecoveryId(4), 0), order[0]).await.unwrap();
             // A master that is being recovered gets nothing more.
             let head = ReplicateHead::new(CRASHED, 9, LIFE).as_bytes().to_vec();
             assert_eq!(status(it.call(Opcode::Replicate, head).await), Some(Status::Deposed));
             let of = to_body(&OfMaster { master: CRASHED });
             it.call(Opcode::FreeMaster, of).await.unwrap();
-            assert_eq!(status(it.part((4, 0), order[0]).await), Some(Status::Refused));
+            assert_eq!(status(it.part((RecoveryId(4), 0), order[0]).await), Some(Status::Refused));
             it.tasks.sleep(Duration::from_secs(1)).await;
             assert_eq!(it.status().await.recovery_bytes_held, 0);
         }
@@ -491,9 +501,9 @@ fn a_head_tells_of_its_log() {
             assert_eq!(head(bad).await.unwrap_err(), (Status::Refused, 36));
             assert_eq!(head(SegmentId(99)).await.unwrap_err().0, Status::NotFound);
             // The torn replica may be cut, because it was open; the damaged one may not.
-            it.begin(1, partitions(2), all).await.unwrap();
-            it.part((1, 0), torn).await.unwrap();
-            assert_eq!(it.part((1, 0), bad).await, Err((Status::Refused, 36)));
+            it.begin(RecoveryId(1), partitions(2), all).await.unwrap();
+            it.part((RecoveryId(1), 0), torn).await.unwrap();
+            assert_eq!(it.part((RecoveryId(1), 0), bad).await, Err((Status::Refused, 36)));
         }
     };
     talk(&replicas, conversation, |_, _| {});
@@ -506,10 +516,10 @@ fn damage_on_the_disk_is_refused() {
     let conversation = move |it: Caller| {
         let order = order.clone();
         async move {
-            it.begin(1, partitions(2), order.clone()).await.unwrap();
+            it.begin(RecoveryId(1), partitions(2), order.clone()).await.unwrap();
             let mut refused = 0;
             for segment in &order {
-                let part = it.part((1, 1), *segment).await;
+                let part = it.part((RecoveryId(1), 1), *segment).await;
                 refused += u32::from(matches!(part, Err((Status::Refused, _))));
             }
             // The head is in the memory that outlasts the process.

@@ -23,7 +23,7 @@ use thunderhead_wire::control::{
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, PieceHead, ReadHead, ReplicaPart, ReplicateHead,
 };
-use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{ClusterId, Epoch, Generation, MasterId, SegmentId, ServerId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 const PORT: u16 = 7100;
@@ -57,7 +57,7 @@ impl rpc::Service for Hearing {
 
 fn service(boot: &mut Boot, durability: Durability) -> Service {
     let mut service = unlisted(boot, durability);
-    service.enlisted(1, &ServerList::default());
+    service.enlisted(Generation(1), &ServerList::default());
     service
 }
 
@@ -115,8 +115,9 @@ struct Caller {
 type Part<'a> = (u64, u64, u32, &'a [u8], u32, u8);
 
 fn message(master: u64, version: u64, parts: &[Part<'_>]) -> Vec<u8> {
-    let mut body =
-        ReplicateHead::new(MasterId(master), version, (ServerId(2), 1)).as_bytes().to_vec();
+    let mut body = ReplicateHead::new(MasterId(master), version, (ServerId(2), Generation(1)))
+        .as_bytes()
+        .to_vec();
     for (segment, epoch, offset, bytes, length, flags) in parts {
         let count = bytes.len() as u32;
         let (segment, epoch) = (SegmentId(*segment), Epoch(*epoch));
@@ -324,7 +325,7 @@ fn a_master_that_was_given_up_is_refused() {
         let servers = states.iter().map(|(master, state)| ServerInfo {
             lineages: Vec::new(),
             server: ServerId(*master),
-            generation: 1,
+            generation: Generation(1),
             state: *state,
             host: String::new(),
             rack: String::new(),
@@ -456,7 +457,7 @@ fn a_word_is_given_at_once_in_the_life_that_is_meant_and_not_to_who_was_fenced()
         let mut service = unlisted(&mut boot, Durability::Synced);
         let refused = |status| Local::Now(Err(status));
         let say = |service: &mut Service, master: u64, life: (u64, u64), parts: &[Part<'_>]| {
-            let life = (ServerId(life.0), life.1);
+            let life = (ServerId(life.0), Generation(life.1));
             let mut body = ReplicateHead::new(MasterId(master), 0, life).as_bytes().to_vec();
             body.extend_from_slice(&message(master, 0, parts)[size_of::<ReplicateHead>()..]);
             service.local(&[&body])
@@ -465,7 +466,7 @@ fn a_word_is_given_at_once_in_the_life_that_is_meant_and_not_to_who_was_fenced()
         // The backup does not know its generation yet.
         assert_eq!(say(&mut service, 1, (2, 1), &open), refused(Status::Busy));
         assert_eq!(say(&mut service, 1, (2, 1), &[]), refused(Status::Busy));
-        service.enlisted(1, &ServerList::default());
+        service.enlisted(Generation(1), &ServerList::default());
         for life in [(2, 0), (2, 2), (3, 1)] {
             for parts in [&open[..], &[]] {
                 assert_eq!(say(&mut service, 1, life, parts), refused(Status::OtherLife));

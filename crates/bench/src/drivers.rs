@@ -23,6 +23,7 @@ use thunderhead_load::crash::members::{Cluster, Cores, Setup};
 use thunderhead_load::output::progress;
 use thunderhead_load::table::Table;
 use thunderhead_simulator::linearizability::{self, Outcome};
+use thunderhead_wire::Generation;
 
 /// The servers of the cluster: with two replicas, one of them may be away.
 const SERVERS: u32 = 3;
@@ -115,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     };
     progress(&format!("starting a cluster of {SERVERS} servers"));
     let mut cluster = Cluster::start(&setup)?;
-    cluster.wait_up(0)?;
+    cluster.wait_up(Generation(0))?;
     let deadline = Duration::from_secs_f64(arguments.deadline);
     let mut client = cluster.client(deadline)?;
     let mut reports = Vec::new();
@@ -325,7 +326,7 @@ fn kill_by_turns(
         // up again.
         std::thread::sleep(every / 4);
         cluster.start_server(victim)?;
-        cluster.wait_up(0)?;
+        cluster.wait_up(Generation(0))?;
         wait_for_replicas(cluster)?;
     }
     Ok(kills)

@@ -25,8 +25,8 @@ use thunderhead_log::{
 };
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::{CallError, Caller, Node, Opcode};
-use thunderhead_wire::Status;
 use thunderhead_wire::operations::{Identity, PartHead};
+use thunderhead_wire::{LeaseId, Status};
 
 /// The number of objects from which all workloads draw.
 const OBJECTS: u64 = 10_000;
@@ -38,7 +38,7 @@ const VALUE_BYTES: usize = 100;
 const PARTS: u64 = 70;
 
 /// The lease of updates with an identity: a shard without a coordinator accepts any.
-const LEASE: u64 = 1;
+const LEASE: LeaseId = LeaseId(1);
 
 /// The counted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -142,7 +142,7 @@ fn frame_facts(frame: &FrameReport) -> FrameFacts {
         }
     };
     FrameFacts {
-        frame: frame.frame,
+        frame: frame.frame.0,
         state,
         replica,
         torn: frame.torn,

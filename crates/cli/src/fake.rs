@@ -18,7 +18,8 @@ use thunderhead_wire::control::{
     ShardStatus, TableInfo, TabletInfo,
 };
 use thunderhead_wire::{
-    ClusterId, Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version,
+    ClusterId, Condition, Format, Generation, KeyHash, MasterId, ServerId, Status, TableId,
+    ValueKind, Version,
 };
 
 type Content = BTreeMap<Vec<u8>, (Version, ValueKind, Vec<u8>)>;
@@ -214,7 +215,7 @@ impl Store for FakeStore {
         let server = |id: u64, state| ServerInfo {
             lineages: Vec::new(),
             server: ServerId(id),
-            generation: 2,
+            generation: Generation(2),
             state,
             host: "here".to_owned(),
             rack: String::new(),

@@ -3,6 +3,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Command, Output};
+use thunderhead_backup::layout::FrameNumber;
 use thunderhead_backup::{Durability, FILE_NAME, Identity, Options, ReplicaId, Store};
 use thunderhead_runtime::os::world;
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
@@ -30,7 +31,7 @@ fn make_store(directory: &Path) -> u64 {
         std::thread::yield_now();
     }
     store.leave(world.memories.as_mut()).unwrap();
-    store.superblock().geometry.data_at(0)
+    store.superblock().geometry.data_at(FrameNumber(0))
 }
 
 fn check(directory: &Path, more: &[&str]) -> (Option<i32>, String) {

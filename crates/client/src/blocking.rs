@@ -14,7 +14,7 @@ use thunderhead_rpc::{CallError, CallId, Caller, Opcode, OutcomeHandler};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::operations::ObjectHead;
-use thunderhead_wire::{Condition, KeyHash, Status, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, LeaseId, Status, TableId, Version};
 use zerocopy::IntoBytes;
 
 /// A source of the tablet map, for clients without coordinators.
@@ -68,7 +68,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 impl<M: MapSource> Blocking<M> {
     /// Makes a client for an unused lease, on a caller and the clock of its world.
     pub fn new(
-        lease: u64,
+        lease: LeaseId,
         mut random: Random,
         clock: Clock,
         caller: Caller,

@@ -32,7 +32,7 @@ use thunderhead_rpc::{CallError, Decision, Opcode, Retry};
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{MAP_TABLES_MAX, Map, MapRequest};
 use thunderhead_wire::operations::PartHead;
-use thunderhead_wire::{KeyHash, Status, TableId};
+use thunderhead_wire::{KeyHash, LeaseId, Status, TableId};
 
 /// The limit of operations in one message: a shard accepts no more.
 const PARTS_MAX: usize = 128;
@@ -177,7 +177,7 @@ struct Call {
 struct Route {
     to: SocketAddr,
     /// The lease, if the parts are updates.
-    lease: Option<u64>,
+    lease: Option<LeaseId>,
     /// The version as of which the table of updates is known. A message names one version, and a
     /// shard refuses updates if that version is too old for their table. So all tables of a message
     /// must be known as of the same version.
@@ -192,7 +192,7 @@ struct Route {
 impl Core {
     /// Makes a core for an unused lease that the caller keeps.
     #[must_use]
-    pub fn new(lease: u64, random: Random) -> Core {
+    pub fn new(lease: LeaseId, random: Random) -> Core {
         let mut core = Core::without_lease(random);
         core.is_fixed = true;
         core.identities.use_lease(Some(lease));
@@ -337,12 +337,12 @@ impl Core {
 
     /// Returns the lease for new updates.
     #[must_use]
-    pub fn lease(&self) -> Option<u64> {
+    pub fn lease(&self) -> Option<LeaseId> {
         self.identities.lease()
     }
 
     /// Notes a new, unused lease for all updates that have not been sent.
-    pub fn lease_opened(&mut self, now: Time, lease: u64) {
+    pub fn lease_opened(&mut self, now: Time, lease: LeaseId) {
         self.now = now;
         self.identities.use_lease(Some(lease));
         for (ticket, at) in std::mem::take(&mut self.unleased) {
@@ -367,7 +367,7 @@ impl Core {
 
     /// Notes that a lease has ended, or may have ended. New updates wait for another lease. Updates
     /// that were sent keep theirs, and shards say whether it has ended.
-    pub fn lease_ended(&mut self, lease: u64) {
+    pub fn lease_ended(&mut self, lease: LeaseId) {
         if self.is_fixed || self.identities.lease() != Some(lease) {
             return;
         }

@@ -5,12 +5,13 @@
 //! for each lease.
 
 use std::collections::{BTreeMap, BTreeSet};
+use thunderhead_wire::LeaseId;
 use thunderhead_wire::operations::Identity;
 
 /// The lease of an update and its number under that lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sequence {
-    pub(crate) lease: u64,
+    pub(crate) lease: LeaseId,
     pub(crate) number: u64,
 }
 
@@ -18,20 +19,20 @@ pub(crate) struct Sequence {
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
     /// The lease for new updates.
-    lease: Option<u64>,
+    lease: Option<LeaseId>,
     next: u64,
     /// The sequences of updates that have not ended, by lease.
-    open: BTreeMap<u64, BTreeSet<u64>>,
+    open: BTreeMap<LeaseId, BTreeSet<u64>>,
 }
 
 impl Identities {
     /// Uses this unused lease for new updates. `None`: new updates wait for a lease.
-    pub(crate) fn use_lease(&mut self, lease: Option<u64>) {
+    pub(crate) fn use_lease(&mut self, lease: Option<LeaseId>) {
         (self.lease, self.next) = (lease, 1);
     }
 
     /// Returns the lease for new updates.
-    pub(crate) fn lease(&self) -> Option<u64> {
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
         self.lease
     }
 
@@ -69,18 +70,21 @@ mod tests {
     fn the_first_unacknowledged_sequence_is_that_of_the_oldest_open_update() {
         let mut identities = Identities::default();
         assert_eq!(identities.take(), None, "there is no lease");
-        identities.use_lease(Some(7));
+        identities.use_lease(Some(LeaseId(7)));
         let [a, b, c] = std::array::from_fn(|_| identities.take().unwrap());
-        assert_eq!([a, b, c].map(|it| (it.lease, it.number)), [(7, 1), (7, 2), (7, 3)]);
+        assert_eq!(
+            [a, b, c].map(|it| (it.lease, it.number)),
+            [(LeaseId(7), 1), (LeaseId(7), 2), (LeaseId(7), 3)]
+        );
         let first = |it: &Identities, of| it.identity(of).first_unacknowledged();
         identities.ended(b);
         assert_eq!(first(&identities, c), 1);
         identities.ended(a);
         assert_eq!(first(&identities, c), 3);
         // A new lease starts counting again. The former one is kept while it has open updates.
-        identities.use_lease(Some(9));
+        identities.use_lease(Some(LeaseId(9)));
         let d = identities.take().unwrap();
-        assert_eq!((d.lease, d.number, first(&identities, d)), (9, 1, 1));
+        assert_eq!((d.lease, d.number, first(&identities, d)), (LeaseId(9), 1, 1));
         assert_eq!(first(&identities, c), 3);
         identities.ended(c);
         identities.ended(d);

@@ -40,7 +40,7 @@ use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     self, ChangeSettings, ClusterStatus, DropTable, Empty, LeaseOpened, Map, MapRequest,
 };
-use thunderhead_wire::{ClusterId, Next, Status, TableId};
+use thunderhead_wire::{ClusterId, LeaseId, Next, Status, TableId};
 
 /// The limits of the waits before a question without an answer is sent again.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(4), Duration::from_millis(500));
@@ -75,7 +75,7 @@ pub struct Session {
 
 /// The client's lease.
 struct Lease {
-    number: u64,
+    number: LeaseId,
     lasts: Duration,
     renew_at: Time,
 }
@@ -85,8 +85,8 @@ struct Lease {
 enum Purpose {
     Learn,
     OpenLease,
-    RenewLease(u64),
-    CloseLease(u64),
+    RenewLease(LeaseId),
+    CloseLease(LeaseId),
     User(Ticket, Question, Step),
 }
 
@@ -180,7 +180,7 @@ impl Session {
 
     /// Returns the lease for new updates, if there is one.
     #[must_use]
-    pub fn lease(&self) -> Option<u64> {
+    pub fn lease(&self) -> Option<LeaseId> {
         self.core.lease()
     }
 
@@ -465,7 +465,7 @@ impl Session {
                 None => NextStep::Elsewhere,
             },
             Purpose::OpenLease => match control::of_body::<LeaseOpened>(body) {
-                Some(opened) if opened.lease != 0 => {
+                Some(opened) if opened.lease != LeaseId::NONE => {
                     if *self.cluster.get_or_insert(opened.cluster) != opened.cluster {
                         self.core.lease_refused(now, Error::Refused(Status::WrongCluster));
                         return NextStep::Ended;
@@ -770,7 +770,7 @@ fn map_in(reply: &Reply) -> Option<&Map> {
 
 /// Returns the request for a purpose, and how long to wait for its answer.
 fn request(purpose: &Purpose, core: &Core) -> (Opcode, Vec<u8>, Duration) {
-    let lease = |lease: u64| control::to_body(&control::Lease { lease });
+    let lease = |lease: LeaseId| control::to_body(&control::Lease { lease });
     match purpose {
         Purpose::Learn => (Opcode::Map, control::to_body(&core.map_request()), PATIENCE),
         Purpose::OpenLease => (Opcode::OpenLease, control::to_body(&Empty {}), PATIENCE),

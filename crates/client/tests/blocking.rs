@@ -15,6 +15,7 @@ use thunderhead_rpc::{Caller, Node};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{Random, World, os};
+use thunderhead_wire::LeaseId;
 
 const TABLE: TableId = TableId(1);
 
@@ -68,7 +69,7 @@ fn client<M: MapSource>(options: Options, source: M) -> Blocking<M> {
     let world = world();
     let transport = Box::new(OsTransport::new(&world, options).unwrap());
     let caller = Caller::new(&world, transport, Polling::default());
-    Blocking::new(1, Random::from_seed(1), world.clock, caller, source)
+    Blocking::new(LeaseId(1), Random::from_seed(1), world.clock, caller, source)
 }
 
 #[test]

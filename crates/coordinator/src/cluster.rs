@@ -18,7 +18,9 @@ use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::{
     BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
 };
-use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+use thunderhead_wire::{
+    Epoch, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId, TableId, TabletRange,
+};
 
 pub(crate) use lineage::lineage;
 
@@ -34,7 +36,7 @@ pub(crate) struct Place {
 pub(crate) struct Storage {
     pub(crate) server: ServerId,
     /// The server's generation.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) address: SocketAddr,
     /// Bytes that it reads in a second; 0 if unknown.
     pub(crate) speed: u64,
@@ -439,7 +441,7 @@ fn inside(tablet: &TabletRecord, range: &TabletRange) -> bool {
 
 /// Returns a server's public description, or none before its first generation.
 fn info(record: &ServerRecord) -> Option<ServerInfo> {
-    (record.generation > 0).then(|| ServerInfo {
+    (record.generation > Generation(0)).then(|| ServerInfo {
         server: record.server,
         generation: record.generation,
         state: record.state,
@@ -471,7 +473,7 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
             shard: u32::try_from(shard).unwrap_or(0),
             epochs: old.epochs,
             floor: old.floor,
-            recovery: 0,
+            recovery: RecoveryId(0),
             parts: Vec::new(),
             freeing: false,
             heir: None,

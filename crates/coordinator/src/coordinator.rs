@@ -26,7 +26,7 @@ use thunderhead_wire::control::{
     RecoveryInfo, Register, ServerList, SplitTablet, of_body, to_body,
 };
 use thunderhead_wire::membership::Suspect;
-use thunderhead_wire::{ServerId, Status};
+use thunderhead_wire::{Generation, ServerId, Status};
 
 /// The owner of the timer for the turns of the metastore and the leadership.
 const OWNER: OwnerId = OwnerId::only(Component::Coordinator);
@@ -73,7 +73,7 @@ impl Coordinator {
     }
 
     /// See [`Handle::server_failed`].
-    pub fn server_failed(&self, server: ServerId, generation: u64) -> bool {
+    pub fn server_failed(&self, server: ServerId, generation: Generation) -> bool {
         self.handle().server_failed(server, generation)
     }
 }
@@ -97,7 +97,7 @@ impl Handle {
     /// Declares one generation of a server crashed. The coordinator writes that down, tells all
     /// servers, and recovers the server's tablets. Returns whether that has begun: only a leader
     /// declares verdicts.
-    pub fn server_failed(&self, server: ServerId, generation: u64) -> bool {
+    pub fn server_failed(&self, server: ServerId, generation: Generation) -> bool {
         let leadership =
             self.0.leadership_at(self.0.shared.now()).filter(|leadership| leadership.is_loaded());
         let Some(leadership) = leadership else { return false };

@@ -31,7 +31,7 @@ use crate::stored::{COORDINATORS, to_value};
 use std::rc::{Rc, Weak};
 use thunderhead_metastore::{Answer, Change, Entry, Error, Key, Page, Prefix, Request, Version};
 use thunderhead_wire::control::{ChangeSettings, KnownFormat, Program, SettingsChanged, to_body};
-use thunderhead_wire::{Format, Status};
+use thunderhead_wire::{Format, Generation, Status};
 
 /// Begins to announce this coordinator's formats in the metastore, for as long as it runs.
 pub(crate) fn announce(shared: &Rc<Shared>) {
@@ -143,7 +143,7 @@ pub(crate) fn programs(leadership: &Leadership) -> Vec<KnownFormat> {
     let own = leadership.shared.name.get().cloned().unwrap_or_default();
     let newest = leadership.shared.options.newest_format;
     let cluster = leadership.cluster();
-    let servers = cluster.servers().filter(|it| it.generation > 0 && !it.forgotten);
+    let servers = cluster.servers().filter(|it| it.generation > Generation(0) && !it.forgotten);
     let servers = servers.map(|it| (Program::Server(it.server), it.newest_format));
     let coordinators = leadership.coordinators.borrow();
     let own_key = leadership.shared.key.get();

@@ -53,7 +53,7 @@ use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{OwnedSince, ServerState, to_body};
-use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
+use thunderhead_wire::{ClusterId, Generation, LeaseId, MasterId, ServerId, Status, TableId};
 
 pub(crate) use tasks::{RunTask, Task};
 
@@ -263,7 +263,11 @@ impl Leadership {
     }
 
     /// Returns a server, if this generation is up.
-    pub(crate) fn record_of(&self, server: ServerId, generation: u64) -> Option<ServerRecord> {
+    pub(crate) fn record_of(
+        &self,
+        server: ServerId,
+        generation: Generation,
+    ) -> Option<ServerRecord> {
         let cluster = self.cluster();
         let record = cluster.server(server)?;
         (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
@@ -564,7 +568,7 @@ impl Leadership {
                     tables.push(read::<TableRecord>(key, value)?);
                 }
                 // Keys of a newer version do not belong to this one.
-                _ => leases.extend(id_in(LEASES, key)),
+                _ => leases.extend(id_in(LEASES, key).map(LeaseId)),
             }
         }
         let record = match record {

@@ -16,8 +16,8 @@ use crate::waiting::{all, within};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::Key;
-use thunderhead_wire::Status;
 use thunderhead_wire::control::{Empty, LeaseOpened, LeasesChecked, to_body};
+use thunderhead_wire::{LeaseId, Status};
 
 /// The pause before another attempt to write the end of a lease.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -45,8 +45,8 @@ pub(crate) async fn open(leadership: &Rc<Leadership>) -> Outcome {
         }
     };
     let random = leadership.shared.random.borrow_mut().below(1 << RANDOM_BITS);
-    let lease = count << RANDOM_BITS | random;
-    leadership.write(&key_of(LEASES, lease)?, Some(to_value(&Empty {}))).await?;
+    let lease = LeaseId(count << RANDOM_BITS | random);
+    leadership.write(&key_of(LEASES, lease.0)?, Some(to_value(&Empty {}))).await?;
     leases.add(lease, leadership.now() + ttl);
     let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
     Ok(to_body(&LeaseOpened { lease, ttl_ms, cluster: leadership.cluster().record.cluster }))
@@ -63,26 +63,26 @@ pub(crate) async fn pass_over(leadership: &Leadership, numbers: u64) -> Result<(
 }
 
 /// Renews a client's lease.
-pub(crate) fn renew(leadership: &Leadership, lease: u64) -> Outcome {
+pub(crate) fn renew(leadership: &Leadership, lease: LeaseId) -> Outcome {
     leadership.leases.extend(lease, leadership.now() + leadership.shared.options.lease_ttl)?;
     Ok(to_body(&Empty {}))
 }
 
 /// Tells a server which leases are over.
-pub(crate) fn check(leadership: &Leadership, leases: &[u64]) -> Outcome {
+pub(crate) fn check(leadership: &Leadership, leases: &[LeaseId]) -> Outcome {
     let (ended, map_version) =
         (leadership.leases.ended(leases), leadership.cluster().map_version());
     Ok(to_body(&LeasesChecked { ended, map_version }))
 }
 
 /// Closes a client's lease. It may be closed already.
-pub(crate) async fn close(leadership: &Rc<Leadership>, lease: u64) -> Outcome {
+pub(crate) async fn close(leadership: &Rc<Leadership>, lease: LeaseId) -> Outcome {
     end(leadership, lease).await?;
     Ok(to_body(&Empty {}))
 }
 
 /// Writes that a lease is over, then takes that over.
-async fn end(leadership: &Leadership, lease: u64) -> Result<(), Refusal> {
+async fn end(leadership: &Leadership, lease: LeaseId) -> Result<(), Refusal> {
     let leases = &leadership.leases;
     match leases.open.borrow_mut().get_mut(&lease) {
         None => return Ok(()),
@@ -94,7 +94,7 @@ async fn end(leadership: &Leadership, lease: u64) -> Result<(), Refusal> {
             leases.due.borrow_mut().remove(&(known.until, lease));
         }
     }
-    let written = leadership.write(&key_of(LEASES, lease)?, None).await;
+    let written = leadership.write(&key_of(LEASES, lease.0)?, None).await;
     let mut open = leases.open.borrow_mut();
     match &written {
         Ok(()) => {

@@ -57,7 +57,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Empty, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
-use thunderhead_wire::{ServerId, Status};
+use thunderhead_wire::{Generation, ServerId, Status};
 
 /// The most other servers that are probed during a check, to see whether they answer.
 const WITNESSES: usize = 15;
@@ -206,7 +206,7 @@ pub(crate) fn suspected(leadership: &Rc<Leadership>, message: Suspect) -> Outcom
 }
 
 /// Checks a suspected server, unless it was checked just now.
-fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
+fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: Generation, why: &str) {
     if leadership.record_of(server, generation).is_none() {
         return;
     }
@@ -220,7 +220,7 @@ fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: 
     }
     suspicions.insert(server, generation);
     drop(suspicions);
-    tracing::debug!(%server, generation, why, "a server is suspected");
+    tracing::debug!(%server, generation = generation.0, why, "a server is suspected");
     let (busy, why) = (Rc::clone(leadership), why.to_owned());
     leadership.spawn(async move {
         check_suspect(&busy, server, generation, &why).await;
@@ -229,15 +229,20 @@ fn suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: 
 }
 
 /// Checks a server, and declares it crashed if the check says so.
-async fn check_suspect(leadership: &Rc<Leadership>, server: ServerId, generation: u64, why: &str) {
+async fn check_suspect(
+    leadership: &Rc<Leadership>,
+    server: ServerId,
+    generation: Generation,
+    why: &str,
+) {
     match check_server(leadership, server, generation).await {
         CheckResult::Here => {
-            tracing::debug!(%server, generation, why, "the suspected server answers");
+            tracing::debug!(%server, generation = generation.0, why, "the suspected server answers");
             let until = leadership.now() + RESPITE;
             leadership.watch.cleared.borrow_mut().insert(server, (generation, until));
         }
         CheckResult::Unknown(because) => {
-            tracing::debug!(%server, generation, why, because, "the check could not decide whether it is up");
+            tracing::debug!(%server, generation = generation.0, why, because, "the check could not decide whether it is up");
             leadership.watch.undecided.borrow_mut().insert(server, (generation, because));
         }
         CheckResult::Over(found) => {
@@ -265,12 +270,12 @@ async fn write_verdicts(leadership: &Rc<Leadership>) {
         }
         match verdicts::end_generation(leadership, server, generation).await {
             Ok(()) => {
-                tracing::warn!(%server, generation, why, "a server is declared crashed");
+                tracing::warn!(%server, generation = generation.0, why, "a server is declared crashed");
                 let verdict = (generation, leadership.now(), why);
                 leadership.watch.verdicts.borrow_mut().insert(server, verdict);
             }
             // It will be suspected again.
-            Err(_) => tracing::warn!(%server, generation, "a verdict could not be written"),
+            Err(_) => tracing::warn!(%server, generation = generation.0, "a verdict could not be written"),
         }
     });
     all(writes.collect()).await;
@@ -280,7 +285,7 @@ async fn write_verdicts(leadership: &Rc<Leadership>) {
 async fn check_server(
     leadership: &Rc<Leadership>,
     server: ServerId,
-    generation: u64,
+    generation: Generation,
 ) -> CheckResult {
     for _ in 0..ATTEMPTS {
         let Some(record) = leadership.record_of(server, generation) else {
@@ -291,7 +296,8 @@ async fn check_server(
         let check = Rc::new(Check::default());
         for number in 0..ATTEMPTS {
             let (busy, check, record) = (Rc::clone(leadership), Rc::clone(&check), record.clone());
-            let times = (began + limit * number / ATTEMPTS, began + limit);
+            let from = began + limit * number / ATTEMPTS;
+            let times = AttemptTimes { from, until: began + limit };
             leadership.spawn(async move { attempt(&busy, &check, &record, times).await });
         }
         let witnesses = find_witnesses(leadership, server, began);
@@ -341,12 +347,19 @@ impl Check {
     }
 }
 
+/// The time at which an attempt begins, and the end of its check.
+#[derive(Clone, Copy)]
+struct AttemptTimes {
+    from: Time,
+    until: Time,
+}
+
 /// Probes a server from a time on, until it answers or the check ends.
 async fn attempt(
     leadership: &Rc<Leadership>,
     check: &Check,
     record: &ServerRecord,
-    (from, until): (Time, Time),
+    AttemptTimes { from, until }: AttemptTimes,
 ) {
     leadership.shared.tasks().sleep_until(from).await;
     loop {
@@ -455,9 +468,9 @@ async fn ask(leadership: &Leadership, record: &ServerRecord, timeout: Duration) 
 /// Returns remarks about servers that are down or do not answer.
 pub(crate) fn remarks(leadership: &Leadership) -> Vec<String> {
     let (cluster, verdicts) = (leadership.cluster(), leadership.watch.verdicts.borrow());
-    let down = cluster
-        .servers()
-        .filter(|it| it.generation > 0 && it.state == ServerState::Down && !it.forgotten);
+    let down = cluster.servers().filter(|it| {
+        it.generation > Generation(0) && it.state == ServerState::Down && !it.forgotten
+    });
     let text = |it: &ServerRecord| {
         let server = it.server;
         match verdicts.get(&server).filter(|(generation, ..)| *generation == it.generation) {

@@ -20,7 +20,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     Empty, Enlist, Enlisted, Known, RaiseEpoch, Register, Registered, ServerState, to_body,
 };
-use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{Generation, MasterId, SegmentId, ServerId, Status};
 
 /// Gives a server its identity.
 pub(crate) async fn register(leadership: &Rc<Leadership>, message: Register) -> Outcome {
@@ -65,7 +65,7 @@ pub(crate) async fn register(leadership: &Rc<Leadership>, message: Register) -> 
         registered: message.nonce,
         log_seed: 0,
         lives: Vec::new(),
-        generation: 0,
+        generation: Generation(0),
         state: ServerState::Down,
         host: String::new(),
         rack: String::new(),
@@ -87,9 +87,9 @@ const DOWN_TOLD: usize = SERVERS_MAX / 10;
 /// no room.
 pub(crate) fn remarks(leadership: &Leadership) -> Option<String> {
     let cluster = leadership.cluster();
-    let down = cluster
-        .servers()
-        .filter(|it| it.generation > 0 && it.state == ServerState::Down && !it.forgotten);
+    let down = cluster.servers().filter(|it| {
+        it.generation > Generation(0) && it.state == ServerState::Down && !it.forgotten
+    });
     let (down, all) = (down.count(), cluster.servers_count());
     (down >= DOWN_TOLD).then(|| {
         format!(
@@ -131,7 +131,8 @@ async fn others_of_that_place(
 async fn forget_unborn(leadership: &Rc<Leadership>) -> Result<(), Refusal> {
     let unborn: Vec<ServerId> = {
         let cluster = leadership.cluster();
-        let unborn = cluster.servers().filter(|it| it.generation == 0 && it.former.is_empty());
+        let unborn =
+            cluster.servers().filter(|it| it.generation == Generation(0) && it.former.is_empty());
         unborn.map(|it| it.server).collect()
     };
     if let [first, ..] = unborn[..]
@@ -223,7 +224,7 @@ pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outc
             floor: SegmentId::NONE,
         })
         .collect();
-    record.generation += 1;
+    record.generation.0 += 1;
     if record.log_seed == 0 {
         // Any number but 0. It is secret: a client's bytes must not look like entries of a log.
         record.log_seed = leadership.shared.random.borrow_mut().number().max(1);
@@ -247,7 +248,7 @@ pub(crate) async fn enlist(leadership: &Rc<Leadership>, message: Enlist) -> Outc
     }
     leadership.put_server(record.clone()).await?;
     let ServerRecord { server, generation, host, .. } = &record;
-    tracing::info!(%server, generation, host, "a server is up");
+    tracing::info!(%server, generation = generation.0, host, "a server is up");
     leadership.ensure_running(Task::Tell(record.server, record.generation));
     leadership.ensure_running(Task::Free(record.server, record.generation));
     for former in &record.former {
@@ -332,7 +333,7 @@ pub(crate) fn confirm(leadership: &Leadership, master: MasterId) -> Outcome {
 }
 
 /// Task: tells a server every new server list, as long as its generation is up.
-pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
+pub(crate) async fn tell(leadership: &Rc<Leadership>, server: ServerId, generation: Generation) {
     let mut told = None;
     let mut pauses = RetryPauses::default();
     loop {

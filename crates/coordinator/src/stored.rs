@@ -36,7 +36,8 @@ use std::net::SocketAddr;
 use thunderhead_metastore::{Error, Key};
 use thunderhead_wire::control::{BackupInfo, ServerState, Settings, Taken};
 use thunderhead_wire::{
-    ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange,
+    ClusterId, Epoch, Format, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId,
+    TableId, TabletRange,
 };
 
 /// The key of the cluster.
@@ -131,7 +132,7 @@ pub(crate) struct ServerRecord {
     #[serde(default)]
     pub(crate) lives: Vec<u64>,
     /// The number of this generation; 0 before the first.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) state: ServerState,
     #[serde(default)]
     pub(crate) host: String,
@@ -180,7 +181,7 @@ pub(crate) struct Former {
     pub(crate) floor: SegmentId,
     /// The last recovery for which its tablets were divided; 0 before the first.
     #[serde(default)]
-    pub(crate) recovery: u64,
+    pub(crate) recovery: RecoveryId,
     /// The recovery masters and their tablets, by the numbers of the partitions. Every backup that
     /// this recovery uses had been fenced before this was written.
     #[serde(default)]

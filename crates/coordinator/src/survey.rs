@@ -36,13 +36,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Head, ReplicaInfo, TabletStatus};
-use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId};
+use thunderhead_wire::{Epoch, Generation, MasterId, SegmentId, ServerId};
 
 pub(crate) use copies::Copy;
 
 /// A backup's report, with its generation and time.
 pub(crate) struct BackupReport {
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) address: SocketAddr,
     /// The time of its last answer. From then on the backup accepts no more data from the crashed
     /// master.
@@ -78,7 +78,7 @@ pub(crate) struct FoundLog {
     /// When the last backup with a usable replica was fenced.
     pub(crate) fenced: Time,
     /// The generations of these backups.
-    pub(crate) generations: BTreeMap<ServerId, u64>,
+    pub(crate) generations: BTreeMap<ServerId, Generation>,
 }
 
 impl FoundLog {
@@ -291,7 +291,8 @@ mod tests {
 
     fn hear(survey: &mut Survey, server: u64, replicas: Vec<ReplicaInfo>) {
         let address = ([10, 0, 0, server as u8], 1).into();
-        let report = BackupReport { generation: 1, address, at: Time(server), replicas };
+        let report =
+            BackupReport { generation: Generation(1), address, at: Time(server), replicas };
         survey.reports.insert(ServerId(server), report);
     }
 

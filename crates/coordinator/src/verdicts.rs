@@ -4,14 +4,14 @@ use crate::cluster::ended;
 use crate::leadership::{Leadership, Task};
 use crate::refusal::Refusal;
 use std::rc::Rc;
-use thunderhead_wire::ServerId;
 use thunderhead_wire::control::ServerState;
+use thunderhead_wire::{Generation, ServerId};
 
 /// Declares one generation of a server crashed. It may be over already.
 pub(crate) async fn failed(
     leadership: &Rc<Leadership>,
     server: ServerId,
-    generation: u64,
+    generation: Generation,
 ) -> Result<(), Refusal> {
     let _lock = leadership.lock_updates().await;
     end_generation(leadership, server, generation).await
@@ -21,7 +21,7 @@ pub(crate) async fn failed(
 pub(crate) async fn end_generation(
     leadership: &Rc<Leadership>,
     server: ServerId,
-    generation: u64,
+    generation: Generation,
 ) -> Result<(), Refusal> {
     let Some(old) = leadership.cluster().server(server).cloned() else { return Ok(()) };
     if old.generation != generation || old.state != ServerState::Up {

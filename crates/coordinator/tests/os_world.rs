@@ -14,7 +14,7 @@ use thunderhead_wire::control::{
     ClusterStatus, CreateTable, Empty, Enlist, Enlisted, Followed, Map, MapRequest, Register,
     Registered, ServerList, ServerState, TableInfo, of_body, to_body,
 };
-use thunderhead_wire::{Format, Status};
+use thunderhead_wire::{Format, Generation, Status};
 
 /// A directory that is removed when the test ends.
 struct Scrap(PathBuf);
@@ -134,7 +134,7 @@ fn tables_outlast_a_kill_and_restart_of_the_coordinator() {
         followed: Followed::default(),
     };
     let enlisted: Enlisted = machine.ask(Opcode::Enlist, &enlist);
-    assert_eq!((enlisted.generation, enlisted.masters.len()), (1, 1));
+    assert_eq!((enlisted.generation, enlisted.masters.len()), (Generation(1), 1));
     let message = CreateTable { name: "t".into(), server_span: 1 };
     let table: TableInfo = machine.ask(Opcode::CreateTable, &message);
     assert_eq!(table.tablets[0].address, Some(machine.shard.1));

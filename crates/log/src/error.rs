@@ -1,7 +1,7 @@
 //! Failures, split by whose fault they are: the caller's ([`Error`]), or damage in bytes that came
 //! from outside ([`Damage`]). A broken invariant of the log itself is neither: it panics.
 
-use thunderhead_wire::{LogId, SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{LeaseId, LogId, SegmentId, TableId, TabletRange, Version};
 
 /// The reason why an operation was refused. A refused operation changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum Error {
     )]
     AlreadyCompleted {
         /// The client's lease.
-        lease: u64,
+        lease: LeaseId,
         /// The update's number.
         sequence: u64,
     },

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Digest, Error, KeyHash, Log,
-    LogId, Memory, NoReplication, Options, Rebuild, Recorder, Replay, ReplayError, Replica,
-    SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones, Version,
+    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Digest, Error, KeyHash,
+    LeaseId, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, Replay, ReplayError,
+    Replica, SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -25,7 +25,7 @@ const MANY: u64 = 1000;
 type Replicas = BTreeMap<SegmentId, Replica>;
 type Tablets = Vec<(TabletRange, SegmentId)>;
 type Objects = BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>;
-type Records = BTreeMap<(u64, u64), Vec<u8>>;
+type Records = BTreeMap<(LeaseId, u64), Vec<u8>>;
 
 fn options(tombstones: Tombstones) -> Options {
     common::options(8 << 10, tombstones, 1.0)
@@ -58,7 +58,7 @@ fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..most)
 }
 
-fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u64) {
+fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: LeaseId) {
     for (sequence, operation) in (1..).zip(operations) {
         // Operations without room are skipped.
         match operation {
@@ -77,7 +77,7 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u6
                 });
             }
             Operation::Many(table, key, count, length) => {
-                let (lease, first) = (lease + MANY, sequence * 64);
+                let (lease, first) = (LeaseId(lease.0 + MANY), sequence * 64);
                 let each = Log::grouped_bytes(1, (*length).into());
                 for number in 0..*count {
                     let (sequence, key) =
@@ -100,7 +100,7 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u6
             }
             Operation::Forget(sequence) => {
                 log.forget_completion(lease, u64::from(*sequence));
-                log.forget_some(lease + MANY, u64::from(*sequence) * 32, u64::MAX);
+                log.forget_some(LeaseId(lease.0 + MANY), u64::from(*sequence) * 32, u64::MAX);
             }
             Operation::Clean(steps) => {
                 for _ in 0..*steps {
@@ -191,7 +191,7 @@ fn former(operations: &[Operation], tombstones: Tombstones) -> (Replicas, Tablet
     let mut log = Log::new(&memory, LOG, options(tombstones), replicator).unwrap();
     TABLES.iter().for_each(|table| log.create_tablet(TabletRange::whole(*table)).unwrap());
     let mut cleaner = log.cleaner().unwrap();
-    run(&mut log, &mut cleaner, operations, 3);
+    run(&mut log, &mut cleaner, operations, LeaseId(3));
     let tablets = log.tablets().collect();
     (recorder.replicas(usize::MAX), tablets)
 }
@@ -266,7 +266,7 @@ proptest! {
         prop_assert_eq!(since, was);
         // Cleaners see segments that are not released yet, and leave them alone.
         let mut cleaner = log.cleaner().unwrap();
-        run(&mut log, &mut cleaner, &[Operation::Clean(20)], 4);
+        run(&mut log, &mut cleaner, &[Operation::Clean(20)], LeaseId(4));
         prop_assert_eq!(&held(&mut log), &expected);
         while log.name_adopted().is_err() {}
         let adopted: BTreeSet<SegmentId> = log.adopted_segments().map(|(id, _)| id).collect();
@@ -278,7 +278,7 @@ proptest! {
         let crashed = complete(&united(&replicas, &recorder));
         prop_assert_eq!(&replayed(&crashed, &tablets), &expected);
         log.release_adopted();
-        run(&mut log, &mut cleaner, &second, 5);
+        run(&mut log, &mut cleaner, &second, LeaseId(5));
         for _ in 0..100 {
             cleaner.step();
             log.turn();
@@ -297,7 +297,7 @@ proptest! {
         while log.name_adopted().is_err() {}
         log.release_adopted();
         let mut cleaner = log.cleaner().unwrap();
-        run(&mut log, &mut cleaner, &third, 6);
+        run(&mut log, &mut cleaner, &third, LeaseId(6));
         let expected = held(&mut log);
         let tablets: Tablets = log.tablets().collect();
         let crashed = complete(&united(&replicas, &recorder));
@@ -336,7 +336,7 @@ proptest! {
             log.create_tablet(TabletRange::whole(table)).unwrap();
         }
         prop_assert_eq!(held(&mut log), (Objects::new(), Records::new()));
-        run(&mut log, &mut cleaner, &first, 7);
+        run(&mut log, &mut cleaner, &first, LeaseId(7));
     }
 }
 
@@ -407,7 +407,7 @@ fn records_that_a_client_has_acknowledged_are_not_taken_in() {
     let (mut log, _) = successor(1000, Tombstones::Folded);
     let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
     for (lease, first) in [(3, one), (3, 2), (3 + MANY, many)] {
-        rebuild.acknowledged(lease, first);
+        rebuild.acknowledged(LeaseId(lease), first);
     }
     let mut arrived = Records::new();
     for (_, replica) in &segments {
@@ -422,12 +422,15 @@ fn records_that_a_client_has_acknowledged_are_not_taken_in() {
         arrived.extend(came.iter().map(|(lease, number, result)| ((lease, number), result.into())));
     }
     rebuild.finish(&mut log).unwrap();
-    let is_needed = |(lease, sequence): &(u64, u64)| match lease {
+    let is_needed = |(lease, sequence): &(LeaseId, u64)| match lease.0 {
         3 => *sequence >= one,
         _ => *sequence >= many,
     };
     let needed: Records = expected.1.into_iter().filter(|(key, _)| is_needed(key)).collect();
-    assert!(needed.keys().any(|it| it.0 == 3) && needed.keys().any(|it| it.0 == 3 + MANY));
+    assert!(
+        needed.keys().any(|it| it.0 == LeaseId(3))
+            && needed.keys().any(|it| it.0 == LeaseId(3 + MANY))
+    );
     assert_eq!(held(&mut log), (expected.0, needed.clone()));
     assert_eq!(arrived, needed, "the records have their old results");
 }
@@ -620,7 +623,7 @@ fn a_head_opened_during_adoption_lists_no_unnamed_ids_of_generations_it_does_not
         at = rebuild.adopt(&mut log, &first.bytes, from, usize::MAX, usize::MAX).unwrap();
     }
     let head = log.appended().segment;
-    let record = |sequence| Completion { lease: 8, sequence, result: &[1; 900] };
+    let record = |sequence| Completion { lease: LeaseId(8), sequence, result: &[1; 900] };
     for sequence in 1.. {
         log.complete(TABLES[0], KeyHash(1), record(sequence)).unwrap();
         if log.appended().segment != head {

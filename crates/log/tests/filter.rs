@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Cut, Filter, Partitions};
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Damage, KeyHash, Log, LogId, Memory, NoReplication,
-    Options, Recorder, Replay, SegmentId, TableId, TabletRange, Tombstones, Version,
+    Cleaner, Completion, Condition, Cursor, Damage, KeyHash, LeaseId, Log, LogId, Memory,
+    NoReplication, Options, Recorder, Replay, SegmentId, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -69,7 +69,7 @@ fn recorded(
                 let _ = log.of_kind(kind_of(&value), write);
             }
             Operation::Update(table, key, length) => {
-                let completion = Completion { lease: 3, sequence, result: &[*key] };
+                let completion = Completion { lease: LeaseId(3), sequence, result: &[*key] };
                 let value = vec![*key; *length as usize];
                 let (table, always) = (TABLES[*table], Condition::Always);
                 let kind = kind_of(&value);
@@ -78,14 +78,14 @@ fn recorded(
                 });
             }
             Operation::Group(updates) => {
-                log.begin_group(3, sequence, 4000);
+                log.begin_group(LeaseId(3), sequence, 4000);
                 for (sequence, (table, key, length)) in (sequence..).zip(updates) {
                     let bytes = Log::grouped_bytes(1, length.unwrap_or(0).into());
                     if !log.group_takes(sequence, bytes) {
-                        log.begin_group(3, sequence, 4000);
+                        log.begin_group(LeaseId(3), sequence, 4000);
                     }
                     let result = [*key, sequence as u8];
-                    let completion = Completion { lease: 3, sequence, result: &result };
+                    let completion = Completion { lease: LeaseId(3), sequence, result: &result };
                     let (table, always) = (TABLES[*table], Condition::Always);
                     match length {
                         Some(length) => {

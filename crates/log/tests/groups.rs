@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Damage, Error, KeyHash, Log, LogId, Memory,
+    Cleaner, Completion, Condition, Cursor, Damage, Error, KeyHash, LeaseId, Log, LogId, Memory,
     NoReplication, Options, Recorder, Replay, Replicator, SegmentId, SegmentKind, TableId,
     TabletRange, Tombstones,
 };
@@ -43,7 +43,7 @@ fn result_of((sequence, key, value): Update) -> Vec<u8> {
 }
 
 /// Does updates as a server does. Returns the updates that were done.
-fn update(log: &mut Log, lease: u64, updates: &[Update]) -> Vec<Update> {
+fn update(log: &mut Log, lease: LeaseId, updates: &[Update]) -> Vec<Update> {
     let bytes_of = |(_, _, value): &Update| Log::grouped_bytes(1, value.unwrap_or(0).into());
     let all: usize = updates.iter().map(bytes_of).sum();
     let mut done = Vec::new();
@@ -89,7 +89,7 @@ fn objects(log: &Log) -> Objects {
     found
 }
 
-type Outcomes = BTreeMap<(u64, u64), Vec<u8>>;
+type Outcomes = BTreeMap<(LeaseId, u64), Vec<u8>>;
 
 fn outcomes(log: &mut Log) -> Outcomes {
     let (mut found, mut cursor) = (Outcomes::new(), Some(Cursor::default()));
@@ -123,7 +123,7 @@ fn a_group_cut_anywhere_is_replayed_whole_or_not_at_all() {
         let recorder = Recorder::new();
         let mut log = log_of(1 << 20, options(tombstones, 0.1), Box::new(recorder.clone()));
         let old: Vec<Update> = (0..4).map(|key| (u64::from(key) + 1, key, Some(20))).collect();
-        update(&mut log, 6, &old);
+        update(&mut log, LeaseId(6), &old);
         let before = (objects(&log), outcomes(&mut log));
         let written = log.appended().offset as usize;
         let updates = [
@@ -134,7 +134,7 @@ fn a_group_cut_anywhere_is_replayed_whole_or_not_at_all() {
             (9, 0, Some(10)), // The same key again.
             (60, 2, Some(0)),
         ];
-        assert_eq!(update(&mut log, 7, &updates), updates);
+        assert_eq!(update(&mut log, LeaseId(7), &updates), updates);
         log.turn();
         let after = (objects(&log), outcomes(&mut log));
         assert_eq!(after.1.len(), before.1.len() + updates.len());
@@ -166,7 +166,7 @@ fn an_object_of_a_group_is_durable_when_the_group_is() {
     let updates: Vec<Update> = (0..8).map(|key| (u64::from(key) + 1, key, Some(100))).collect();
     let before = log.appended();
     recorder.hold(true);
-    update(&mut log, 1, &updates);
+    update(&mut log, LeaseId(1), &updates);
     let end = log.appended();
     log.write(TABLE, b"after", b"1").unwrap();
     let after = log.appended();
@@ -203,22 +203,25 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
     let mut log = plain(Box::new(NoReplication::default()));
     let live = log.usage().live_bytes;
     let updates: Vec<Update> = (0..40).map(|at| (at + 10, 1, Some(0))).collect();
-    assert_eq!(update(&mut log, 5, &updates).len(), 40);
+    assert_eq!(update(&mut log, LeaseId(5), &updates).len(), 40);
     log.turn();
     let one = log.usage().live_bytes - live;
-    assert_eq!(log.forget_completions(5, &[9, 10, 11, 49, 50]), 3);
-    assert_eq!(log.forget_completions(4, &[12]) + log.forget_completions(6, &[12]), 0);
-    assert!(log.forget_completion(5, 30) && !log.forget_completion(5, 30));
+    assert_eq!(log.forget_completions(LeaseId(5), &[9, 10, 11, 49, 50]), 3);
+    assert_eq!(
+        log.forget_completions(LeaseId(4), &[12]) + log.forget_completions(LeaseId(6), &[12]),
+        0
+    );
+    assert!(log.forget_completion(LeaseId(5), 30) && !log.forget_completion(LeaseId(5), 30));
     let left: BTreeSet<u64> = (12..49).filter(|it| *it != 30).collect();
     assert!(outcomes(&mut log).keys().map(|(_, sequence)| *sequence).eq(left.iter().copied()));
     assert_eq!(log.usage().live_bytes, live + one, "the entry lives while any outcome is wanted");
     // A forgotten update may be done again; its outcome is recorded by itself, as its group is
     // still there.
-    let again = Completion { lease: 5, sequence: 30, result: b"again" };
+    let again = Completion { lease: LeaseId(5), sequence: 30, result: b"again" };
     log.complete(TABLE, KeyHash::of(b"k"), again).unwrap();
-    assert_eq!(log.completion(5, 30).unwrap().to_vec(), b"again");
+    assert_eq!(log.completion(LeaseId(5), 30).unwrap().to_vec(), b"again");
     let all: Vec<u64> = (0..100).rev().collect();
-    assert_eq!(log.forget_completions(5, &all), left.len() + 1);
+    assert_eq!(log.forget_completions(LeaseId(5), &all), left.len() + 1);
     assert_eq!(outcomes(&mut log), Outcomes::new());
     log.delete(TABLE, &[1], Condition::Always).unwrap();
     assert_eq!(log.usage().live_bytes, live, "nothing more is counted as live");
@@ -228,19 +231,19 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
 fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
     let mut log = plain(Box::new(NoReplication::default()));
     let even: Vec<Update> = (0..20).map(|at| (2 * at + 10, 1, Some(5))).collect();
-    update(&mut log, 1, &even);
-    assert!(!log.begin_group(1, 11, 500) && !log.begin_group(1, 48, 500));
+    update(&mut log, LeaseId(1), &even);
+    assert!(!log.begin_group(LeaseId(1), 11, 500) && !log.begin_group(LeaseId(1), 48, 500));
     let odd: Vec<Update> = (0..20).map(|at| (2 * at + 9, 2, Some(5))).collect();
-    assert_eq!(update(&mut log, 1, &odd), odd);
+    assert_eq!(update(&mut log, LeaseId(1), &odd), odd);
     let expected: Outcomes =
-        even.iter().chain(&odd).map(|it| ((1, it.0), result_of(*it))).collect();
+        even.iter().chain(&odd).map(|it| ((LeaseId(1), it.0), result_of(*it))).collect();
     assert_eq!(outcomes(&mut log), expected);
-    assert!(log.begin_group(1, 49, 500) && log.begin_group(2, 11, 500));
+    assert!(log.begin_group(LeaseId(1), 49, 500) && log.begin_group(LeaseId(2), 11, 500));
     log.end_group();
     // At the end of the sequence numbers, each of them once.
     let last: Vec<Update> = (0..4).map(|at| (u64::MAX - 3 + at, 3, Some(5))).collect();
-    assert_eq!(update(&mut log, 3, &last), last);
-    assert!(update(&mut log, 3, &last).is_empty());
+    assert_eq!(update(&mut log, LeaseId(3), &last), last);
+    assert!(update(&mut log, LeaseId(3), &last).is_empty());
     assert_eq!(outcomes(&mut log).len(), expected.len() + 4);
 }
 
@@ -248,10 +251,10 @@ fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
 fn outcomes_of_dropped_tablets_are_forgotten_and_others_of_their_group_are_kept() {
     let mut log = plain(Box::new(NoReplication::default()));
     log.create_tablet(TabletRange::whole(OTHER)).unwrap();
-    assert!(log.begin_group(1, 1, 4000));
+    assert!(log.begin_group(LeaseId(1), 1, 4000));
     for sequence in 1..=10 {
         let table = if sequence % 3 == 0 { OTHER } else { TABLE };
-        let completion = Completion { lease: 1, sequence, result: b"done" };
+        let completion = Completion { lease: LeaseId(1), sequence, result: b"done" };
         log.write_completed(table, b"k", b"v", Condition::Always, completion).unwrap();
     }
     log.end_group();
@@ -259,7 +262,7 @@ fn outcomes_of_dropped_tablets_are_forgotten_and_others_of_their_group_are_kept(
     let (mut gone, mut cursor) = (Vec::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
         cursor = log.forget_homeless_completions(at, |lease, sequence| {
-            assert_eq!(lease, 1);
+            assert_eq!(lease, LeaseId(1));
             gone.push(sequence);
         });
     }
@@ -282,7 +285,7 @@ fn a_record_without_its_linked_entries_is_damage() {
     let recorder = Recorder::new();
     let mut log = plain(Box::new(recorder.clone()));
     let start = log.appended().offset as usize;
-    update(&mut log, 1, &[(1, 1, Some(50)), (2, 2, Some(50))]);
+    update(&mut log, LeaseId(1), &[(1, 1, Some(50)), (2, 2, Some(50))]);
     log.turn();
     let whole = recorder.replicas(usize::MAX).into_values().next_back().unwrap().bytes;
     let entries: Vec<_> = SegmentReader::new(&whole).unwrap().map(Result::unwrap).collect();
@@ -302,18 +305,18 @@ fn a_record_without_its_linked_entries_is_damage() {
 enum Step {
     /// Updates of a client, each with the distance of its sequence from the one before.
     Update {
-        lease: u64,
+        lease: LeaseId,
         updates: Vec<(u8, u8, Option<u16>)>,
     },
     /// The updates of an earlier message again, from another one on.
     Again {
-        lease: u64,
+        lease: LeaseId,
         back: usize,
         from: usize,
     },
     /// A client has answers: all before one of its last sequences, or only that one.
     Forget {
-        lease: u64,
+        lease: LeaseId,
         back: u64,
         only: bool,
     },
@@ -324,11 +327,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let value = prop_oneof![4 => (0..60u16).prop_map(Some), 1 => (300..700u16).prop_map(Some), 2 => Just(None)];
     let gap = prop_oneof![8 => Just(1u8), 1 => 2..5u8, 1 => 20..90u8];
     let updates = prop::collection::vec((gap, 0..50u8, value), 1..30);
+    let lease = || (1..4u64).prop_map(LeaseId);
     let step = prop_oneof![
-        8 => (1..4u64, updates).prop_map(|(lease, updates)| Step::Update { lease, updates }),
-        2 => (1..4u64, 0..4usize, 0..20usize)
+        8 => (lease(), updates).prop_map(|(lease, updates)| Step::Update { lease, updates }),
+        2 => (lease(), 0..4usize, 0..20usize)
             .prop_map(|(lease, back, from)| Step::Again { lease, back, from }),
-        4 => (1..4u64, 0..60u64, any::<bool>())
+        4 => (lease(), 0..60u64, any::<bool>())
             .prop_map(|(lease, back, only)| Step::Forget { lease, back, only }),
         4 => (1..6u8).prop_map(Step::Clean),
     ];
@@ -368,8 +372,8 @@ fn run(
     let mut cleaner: Cleaner = log.cleaner().unwrap();
     let mut now = Moment::default();
     let mut moments = Vec::new();
-    let mut next: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut sent: Vec<(u64, Vec<Update>)> = Vec::new();
+    let mut next: BTreeMap<LeaseId, u64> = BTreeMap::new();
+    let mut sent: Vec<(LeaseId, Vec<Update>)> = Vec::new();
     for step in steps {
         let mut message = None;
         match step {
@@ -471,14 +475,14 @@ fn an_update_too_large_for_a_group_is_recorded_by_itself() {
     let (large, small) = (vec![7; 100_000], vec![1; 10]);
     for (sequence, value) in (1..=60).map(|it| (it, if it % 3 == 0 { &small } else { &large })) {
         if !log.group_takes(sequence, Log::grouped_bytes(1, value.len())) {
-            log.begin_group(5, sequence, 20 * Log::grouped_bytes(1, large.len()));
+            log.begin_group(LeaseId(5), sequence, 20 * Log::grouped_bytes(1, large.len()));
         }
-        let completion = Completion { lease: 5, sequence, result: b"done" };
+        let completion = Completion { lease: LeaseId(5), sequence, result: b"done" };
         let key = [sequence as u8];
         log.write_completed(TABLE, &key, value, Condition::Always, completion).unwrap();
     }
     log.end_group();
     for sequence in 1..=60 {
-        assert_eq!(log.completion(5, sequence).unwrap().to_vec(), b"done");
+        assert_eq!(log.completion(LeaseId(5), sequence).unwrap().to_vec(), b"done");
     }
 }

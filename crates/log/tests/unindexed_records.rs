@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Error, HashedKey, KeyHash, Log, LogId, Memory,
+    Cleaner, Completion, Condition, Cursor, Error, HashedKey, KeyHash, LeaseId, Log, LogId, Memory,
     NoReplication, Options, Step, TableId, TabletRange, Version,
 };
 
 const TABLE: TableId = TableId(1);
-const LEASE: u64 = 9;
+const LEASE: LeaseId = LeaseId(9);
 
 fn log_in(bytes: usize) -> Log {
     let memory = Memory::with_seglets(bytes, 1024).unwrap();
@@ -68,7 +68,7 @@ fn walked(log: &mut Log) -> Records {
 }
 
 /// By lease and sequence.
-type Records = BTreeMap<(u64, u64), Vec<u8>>;
+type Records = BTreeMap<(LeaseId, u64), Vec<u8>>;
 
 /// The sequences of all records, which belong to one client.
 fn all(log: &mut Log) -> Vec<u64> {
@@ -189,8 +189,8 @@ proptest! {
         let mut cleaner = log.cleaner().unwrap();
         let mut model = Records::new();
         let mut next = [1u64; 4];
-        for (number, (what, lease, some, bits)) in steps.into_iter().enumerate() {
-            let sequence = next[lease as usize];
+        for (number, (what, client, some, bits)) in steps.into_iter().enumerate() {
+            let (lease, sequence) = (LeaseId(client), next[client as usize]);
             let key = (some % 90).to_be_bytes();
             let result = number.to_le_bytes();
             let refused = |sequence| Completion { lease, sequence, result: &result };
@@ -236,9 +236,9 @@ proptest! {
             }
             for sequence in made {
                 model.insert((lease, sequence), result.to_vec());
-                next[lease as usize] = sequence + 1;
+                next[client as usize] = sequence + 1;
             }
-            let sequence = next[lease as usize].saturating_sub(bits % 64);
+            let sequence = next[client as usize].saturating_sub(bits % 64);
             let found = log.completion(lease, sequence).map(|it| it.to_vec());
             prop_assert_eq!(found.as_ref(), model.get(&(lease, sequence)));
             if some % 200 == 0 {

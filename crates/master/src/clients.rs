@@ -70,7 +70,7 @@ use thunderhead_log::{Cursor, HashedKey, Log};
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::OwnedSince;
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{Status, TableId, TabletRange};
+use thunderhead_wire::{LeaseId, Status, TableId, TabletRange};
 
 /// Microseconds that a client waits before it tries again, while the shard asks about its lease.
 const LEASE_US: u32 = 500;
@@ -102,7 +102,7 @@ const UNNEEDED_MAX: usize = 64;
 /// The clients, by their leases.
 #[derive(Default)]
 pub(crate) struct Clients {
-    clients: BTreeMap<u64, Client>,
+    clients: BTreeMap<LeaseId, Client>,
     limits: Options,
     /// No coordinator exists to ask, so the shard trusts all leases.
     trusts: bool,
@@ -110,20 +110,20 @@ pub(crate) struct Clients {
     /// that was not checked. If the shard trusts all leases, it is 0.
     newest: u64,
     /// Leases to ask about.
-    wanted: BTreeSet<u64>,
+    wanted: BTreeSet<LeaseId>,
     /// Leases that are over and of which nothing is left here; the oldest first.
-    ended: (BTreeSet<u64>, VecDeque<u64>),
+    ended: (BTreeSet<LeaseId>, VecDeque<LeaseId>),
     /// Leases up to this one may have been dropped from those.
-    ended_until: u64,
+    ended_until: LeaseId,
     /// [`Client::recorded_first`] before the last update that was found to be new.
     before: u64,
     /// Leases of clients that acknowledged more answers since the shard last sorted out which of
     /// their records are no longer needed.
-    ahead: Vec<u64>,
+    ahead: Vec<LeaseId>,
     /// Records that are no longer needed: a lease, a sequence, and a mask of the 64 sequences from
     /// there on. And clients whose leases are over.
-    unneeded: Vec<(u64, u64, u64)>,
-    ending: Vec<u64>,
+    unneeded: Vec<(LeaseId, u64, u64)>,
+    ending: Vec<LeaseId>,
     /// Records that are kept.
     records: usize,
 }
@@ -185,7 +185,7 @@ impl Clients {
     }
 
     /// Adds a record that came from another log. Returns the client's first unacknowledged update.
-    pub(crate) fn came(&mut self, lease: u64, sequence: u64, record: &[u8]) -> u64 {
+    pub(crate) fn came(&mut self, lease: LeaseId, sequence: u64, record: &[u8]) -> u64 {
         let Clients { clients, ended, ending, .. } = self;
         let client = clients.entry(lease).or_insert_with(|| {
             let is_over = ended.0.contains(&lease);
@@ -203,7 +203,7 @@ impl Clients {
     /// Notes that this shard owns the tablets made for these ranges: see the module's
     /// documentation.
     pub(crate) fn owned(&mut self, log: &mut Log, ranges: &[TabletRange], since: OwnedSince) {
-        let note = [since.map_version, since.next_lease];
+        let note = [since.map_version, since.next_lease.0];
         for range in ranges {
             log.note_tablet(*range, note);
         }
@@ -212,7 +212,7 @@ impl Clients {
 
     /// Checks that the parts of a message under a lease may be looked at. Refuses it if the lease
     /// is known to be over.
-    pub(crate) fn admit_message(&mut self, lease: u64) -> Result<(), Outcome> {
+    pub(crate) fn admit_message(&mut self, lease: LeaseId) -> Result<(), Outcome> {
         if self.ended.0.contains(&lease) {
             return Err(refused(Status::LeaseEnded, 0));
         }
@@ -293,7 +293,7 @@ impl Clients {
         }
     }
 
-    fn sort_out_of(&mut self, log: &mut Log, lease: u64) {
+    fn sort_out_of(&mut self, log: &mut Log, lease: LeaseId) {
         let Clients { clients, unneeded, records, .. } = self;
         let Some(client) = clients.get_mut(&lease) else { return };
         client.is_ahead = false;
@@ -318,7 +318,7 @@ impl Clients {
     }
 
     /// Adds a lease to the next question to the coordinator.
-    pub(crate) fn want(&mut self, lease: u64) {
+    pub(crate) fn want(&mut self, lease: LeaseId) {
         if self.wanted.len() < WANTED_MAX {
             self.wanted.insert(lease);
         }
@@ -353,7 +353,7 @@ impl Clients {
     }
 
     /// Notes that the log has forgotten a record, whose tablet is gone.
-    pub(crate) fn lost(&mut self, lease: u64, sequence: u64) {
+    pub(crate) fn lost(&mut self, lease: LeaseId, sequence: u64) {
         if let Some(client) = self.clients.get_mut(&lease) {
             self.records -= usize::from(client.recorded.remove(sequence));
         }
@@ -375,8 +375,8 @@ impl Clients {
     }
 
     /// Takes leases to ask about at once.
-    pub(crate) fn take_wanted(&mut self, most: usize) -> Vec<u64> {
-        let leases: Vec<u64> = self.wanted.iter().copied().take(most).collect();
+    pub(crate) fn take_wanted(&mut self, most: usize) -> Vec<LeaseId> {
+        let leases: Vec<LeaseId> = self.wanted.iter().copied().take(most).collect();
         for lease in &leases {
             self.wanted.remove(lease);
         }
@@ -385,9 +385,9 @@ impl Clients {
 
     /// Returns the known leases after another one. Forgets clients that have done nothing here on
     /// the way.
-    pub(crate) fn known_after(&mut self, lease: u64, most: usize) -> Vec<u64> {
+    pub(crate) fn known_after(&mut self, lease: LeaseId, most: usize) -> Vec<LeaseId> {
         let behind = (Bound::Excluded(lease), Bound::Unbounded);
-        let leases: Vec<u64> =
+        let leases: Vec<LeaseId> =
             self.clients.range(behind).map(|(lease, _)| *lease).take(most).collect();
         for lease in &leases {
             // It acknowledged no update, so none can be a straggler.
@@ -403,8 +403,8 @@ impl Clients {
     /// at this version of the map. `wanted`: updates wait for the answer.
     pub(crate) fn checked(
         &mut self,
-        asked: &[u64],
-        (ended, map_version): (&BTreeSet<u64>, u64),
+        asked: &[LeaseId],
+        (ended, map_version): (&BTreeSet<LeaseId>, u64),
         wanted: bool,
     ) {
         let open_at = map_version.max(1);
@@ -430,7 +430,7 @@ impl Clients {
         }
     }
 
-    fn remember_ended(&mut self, lease: u64) {
+    fn remember_ended(&mut self, lease: LeaseId) {
         let (ended, order) = &mut self.ended;
         if ended.insert(lease) {
             order.push_back(lease);
@@ -482,7 +482,7 @@ impl Clients {
 fn doubt(
     log: &Log,
     client: &Client,
-    ended_until: u64,
+    ended_until: LeaseId,
     identity: &Identity,
     (table, key): (TableId, HashedKey<'_>),
 ) -> Result<(), Outcome> {
@@ -497,7 +497,7 @@ fn doubt(
     }
     let was_checked = client.open_at != 0 && client.open_at >= map_version;
     let lease = identity.lease();
-    if was_checked || (lease >= next_lease && lease > ended_until) {
+    if was_checked || (lease >= LeaseId(next_lease) && lease > ended_until) {
         return Ok(());
     }
     Err(refused(Status::AwaitingLease, LEASE_US))

@@ -7,6 +7,7 @@ use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::owner::Owner;
 use std::collections::BTreeSet;
 use thunderhead_rpc::{CallError, Context, Opcode};
+use thunderhead_wire::LeaseId;
 use thunderhead_wire::control::{self, CheckLeases, LeasesChecked};
 
 /// Leases in one question: looking so many up takes less than a slice.
@@ -17,7 +18,7 @@ const LEASES_MAX: usize = 256;
 pub(crate) struct Leases {
     asked: Option<LeaseQuestion>,
     /// The last lease of a round over all of them.
-    round: Option<u64>,
+    round: Option<LeaseId>,
     /// The last question was about wanted leases. The next question continues the round, however
     /// many leases are wanted.
     is_rounds_turn: bool,
@@ -27,7 +28,7 @@ pub(crate) struct Leases {
 
 struct LeaseQuestion {
     question: QuestionId,
-    leases: Vec<u64>,
+    leases: Vec<LeaseId>,
     /// They were asked about because an update waits.
     wanted: bool,
 }
@@ -35,7 +36,7 @@ struct LeaseQuestion {
 impl Leases {
     /// It is time to ask about all.
     pub(crate) fn begin_round(&mut self) {
-        self.round.get_or_insert(0);
+        self.round.get_or_insert(LeaseId::NONE);
     }
 
     /// Begins to ask about all leases, because a tablet has come: its new updates need leases that
@@ -62,7 +63,7 @@ impl Leases {
     }
 
     /// The leases of the next question, and whether updates wait for the answer.
-    fn next(&mut self, clients: &mut Clients) -> Option<(Vec<u64>, bool)> {
+    fn next(&mut self, clients: &mut Clients) -> Option<(Vec<LeaseId>, bool)> {
         if let Some(last) = self.round
             && (self.is_rounds_turn || !clients.wants_to_ask())
         {
@@ -70,7 +71,7 @@ impl Leases {
             let leases = clients.known_after(last, LEASES_MAX);
             self.round = leases.last().copied();
             if self.round.is_none() && std::mem::take(&mut self.again) {
-                self.round = Some(0);
+                self.round = Some(LeaseId::NONE);
             }
             if !leases.is_empty() {
                 return Some((leases, false));
@@ -92,7 +93,7 @@ impl Leases {
         // An unreadable answer changes nothing: a client that waits asks again.
         let answer = outcome.as_ref().ok().and_then(|body| control::of_body(body));
         if let Some(LeasesChecked { ended, map_version }) = answer {
-            let ended: BTreeSet<u64> = ended.into_iter().collect();
+            let ended: BTreeSet<LeaseId> = ended.into_iter().collect();
             clients.checked(&asked.leases, (&ended, map_version), asked.wanted);
         }
     }
@@ -107,17 +108,17 @@ mod tests {
         let (mut leases, mut clients) = (Leases::default(), Clients::default());
         let count = 10 * LEASES_MAX as u64;
         for lease in 1..=count {
-            clients.came(lease, 2, &[]);
+            clients.came(LeaseId(lease), 2, &[]);
         }
         leases.begin_round();
         let mut rounds = BTreeSet::new();
         for number in 0..22 {
             // New clients come with each answer.
             for lease in 0..LEASES_MAX as u64 {
-                clients.want((number + 2) << 32 | lease);
+                clients.want(LeaseId((number + 2) << 32 | lease));
             }
             let (asked, wanted) = leases.next(&mut clients).expect("there is something to ask");
-            assert_eq!(asked.iter().all(|lease| *lease > count), wanted);
+            assert_eq!(asked.iter().all(|lease| *lease > LeaseId(count)), wanted);
             if !wanted {
                 rounds.extend(asked);
             }

@@ -68,6 +68,7 @@ mod outcome;
 mod owner;
 mod parked;
 mod recovery;
+mod refusal;
 pub mod replication;
 mod sequences;
 mod shard;

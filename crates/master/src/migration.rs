@@ -37,6 +37,7 @@ use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange, Version};
 
 use crate::clients::Clients;
+use crate::refusal::Refusal;
 
 /// Microseconds that a client waits before it sends a request for a moving tablet again.
 const PAUSE_US: u32 = 300;
@@ -55,9 +56,6 @@ const TABLETS_MAX: usize = 64;
 
 /// Migrations that are over and remembered.
 const OVER_MAX: usize = 4096;
-
-/// The reason for a refusal, and the microseconds to wait before a retry.
-type Refused = (Status, u32);
 
 /// An incoming tablet.
 struct IncomingTablet {
@@ -110,25 +108,25 @@ impl Migrations {
     }
 
     /// The refusal for a request for this key, or `None`.
-    pub(crate) fn closed(&self, table: TableId, hash: KeyHash) -> Option<Refused> {
+    pub(crate) fn closed(&self, table: TableId, hash: KeyHash) -> Option<Refusal> {
         let frozen = |it: &Outgoing| it.is_frozen() && it.has(table, hash);
         if self.outgoing.values().any(frozen) {
-            return Some((Status::Busy, PAUSE_US));
+            return Some(Refusal::with_hint(Status::Busy, PAUSE_US));
         }
         let comes = self.incoming.values().any(|it| it.range.contains(table, hash));
-        comes.then_some((Status::Moved, 0))
+        comes.then_some(Status::Moved.into())
     }
 
     /// The refusal for an update while its tablet moves and more is noted than can be sent, or
     /// `None`. Reads go on.
     #[inline]
-    pub(crate) fn holds_back(&self, table: TableId, key: &[u8]) -> Option<Refused> {
+    pub(crate) fn holds_back(&self, table: TableId, key: &[u8]) -> Option<Refusal> {
         if self.outgoing.is_empty() {
             return None;
         }
         let hash = KeyHash::of(key);
         let waits = self.outgoing.values().any(|it| it.holds_back() && it.has(table, hash));
-        waits.then_some((Status::Busy, PAUSE_US))
+        waits.then_some(Refusal::with_hint(Status::Busy, PAUSE_US))
     }
 
     /// Whether a tablet overlaps an incoming tablet.
@@ -165,14 +163,16 @@ impl Migrations {
         log: &Log,
         task: MigrateOut,
         now: Time,
-    ) -> Result<MigratedOut, Refused> {
+    ) -> Result<MigratedOut, Refusal> {
         let number = task.migration;
         if let Some(outgoing) = self.outgoing.get(&number) {
             if task.give_up {
                 self.outgoing.remove(&number);
                 self.note_failed(number, "the coordinator has called it off".to_owned());
             } else {
-                let given = outgoing.given().ok_or((Status::InProgress, IN_PROGRESS_US))?;
+                let given = outgoing
+                    .given()
+                    .ok_or(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US))?;
                 return Ok(MigratedOut { outcome: Ok(given) });
             }
         }
@@ -184,12 +184,12 @@ impl Migrations {
         } else if self.outgoing.len() >= TABLETS_MAX
             || self.outgoing.values().any(|it| it.task.range.overlaps(&task.range))
         {
-            return Err((Status::InProgress, IN_PROGRESS_US));
+            return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
         } else if self.hides_tablet(task.range) || !has(log, task.range) {
             format!("{} has no tablet with {}", task.master, task.range)
         } else {
             self.outgoing.insert(number, Outgoing::new(task, now));
-            return Err((Status::InProgress, IN_PROGRESS_US));
+            return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
         };
         self.note_failed(number, why.clone());
         Ok(MigratedOut { outcome: Err(why) })
@@ -227,8 +227,8 @@ impl Migrations {
         head: migration::Head,
         body: &[u8],
         now: Time,
-    ) -> Result<(LogPosition, Vec<u8>), Refused> {
-        let malformed = (Status::Malformed, 0);
+    ) -> Result<(LogPosition, Vec<u8>), Refusal> {
+        let malformed = Refusal::from(Status::Malformed);
         let at_once = Ok((LogPosition::default(), Vec::new()));
         match head.kind {
             Kind::Begin => {
@@ -238,7 +238,7 @@ impl Migrations {
             }
             Kind::Data => {
                 let arriving = self.incoming.get_mut(&head.migration);
-                let arriving = arriving.ok_or((Status::Refused, 0))?;
+                let arriving = arriving.ok_or(Status::Refused)?;
                 arriving.last_heard = now;
                 // A complete tablet has got these entries before.
                 let Some(rebuild) = &mut arriving.rebuild else { return at_once };
@@ -252,7 +252,7 @@ impl Migrations {
             Kind::End => {
                 let (version, _) = migration::number(body).ok_or(malformed)?;
                 let arriving = self.incoming.get_mut(&head.migration);
-                let arriving = arriving.ok_or((Status::Refused, 0))?;
+                let arriving = arriving.ok_or(Status::Refused)?;
                 arriving.last_heard = now;
                 if let Some(rebuild) = &mut arriving.rebuild {
                     let version = Version(version);
@@ -268,7 +268,7 @@ impl Migrations {
                 }
                 let range = arriving.range;
                 let since = log.tablets().find(|(it, _)| *it == range).map(|(_, since)| since);
-                let since = since.ok_or((Status::Refused, 0))?;
+                let since = since.ok_or(Status::Refused)?;
                 let until = arriving.complete.unwrap_or_else(|| log.appended());
                 Ok((until, control::to_body(&Taken { range, since })))
             }
@@ -281,18 +281,18 @@ impl Migrations {
         number: u64,
         range: TabletRange,
         now: Time,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         if self.over.contains_key(&number) || range.first > range.last {
-            return Err((Status::Refused, 0));
+            return Err(Status::Refused.into());
         }
         if self.incoming.contains_key(&number) {
             return Ok(());
         }
         if self.incoming.values().any(|it| it.range.overlaps(&range)) {
-            return Err((Status::Refused, 0));
+            return Err(Status::Refused.into());
         }
         if self.incoming.len() >= TABLETS_MAX {
-            return Err((Status::Busy, BUSY_US));
+            return Err(Refusal::with_hint(Status::Busy, BUSY_US));
         }
         let rebuild =
             Rebuild::begin(log, [(range, SegmentId::NONE)]).map_err(|error| refused(&error))?;
@@ -333,7 +333,7 @@ impl Migrations {
 
     /// Serves a tablet: the coordinator has recorded that this shard owns it. Returns the tablet
     /// unless it was served already.
-    pub(crate) fn serve(&mut self, number: u64) -> Result<Option<TabletRange>, Refused> {
+    pub(crate) fn serve(&mut self, number: u64) -> Result<Option<TabletRange>, Refusal> {
         let mut range = None;
         if self.incoming.get(&number).is_some_and(|it| it.complete.is_some()) {
             range = self.incoming.remove(&number).map(|it| it.range);
@@ -341,20 +341,20 @@ impl Migrations {
         }
         match self.over.get(&number) {
             Some(true) => Ok(range),
-            _ => Err((Status::BadRange, 0)),
+            _ => Err(Status::BadRange.into()),
         }
     }
 
     /// Drops the remains of a migration on the coordinator's command. Returns whether there were
     /// any.
-    pub(crate) fn drop(&mut self, log: &mut Log, number: u64) -> Result<bool, Refused> {
+    pub(crate) fn drop(&mut self, log: &mut Log, number: u64) -> Result<bool, Refusal> {
         if self.incoming.contains_key(&number) {
             self.throw_away(log, number);
             return Ok(true);
         }
         if let Some(outgoing) = self.outgoing.get(&number) {
             if outgoing.given().is_none() {
-                return Err((Status::InProgress, IN_PROGRESS_US));
+                return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
             }
             log.cut_tablet(outgoing.task.range);
             self.outgoing.remove(&number);
@@ -441,11 +441,11 @@ fn has(log: &Log, range: TabletRange) -> bool {
     range.first <= range.last && log.tablets().any(|(it, _)| holds(it))
 }
 
-fn refused(error: &Error) -> Refused {
+fn refused(error: &Error) -> Refusal {
     match error {
-        Error::CleanerBehind => (Status::AwaitingMemory, BUSY_US),
-        Error::MemoryFull { .. } => (Status::NoSpace, 0),
-        _ => (Status::Refused, 0),
+        Error::CleanerBehind => Refusal::with_hint(Status::AwaitingMemory, BUSY_US),
+        Error::MemoryFull { .. } => Status::NoSpace.into(),
+        _ => Status::Refused.into(),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::clients::{Clients, DuplicateCheck};
 use crate::outcome::Outcome;
 use thunderhead_log::{Completion, Condition, Error, HashedKey, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
-use thunderhead_wire::{KeyHash, Status, TableId, ValueKind, Version};
+use thunderhead_wire::{KeyHash, LeaseId, Status, TableId, ValueKind, Version};
 
 /// Does an update, or finds out that it was done.
 #[inline]
@@ -18,7 +18,7 @@ pub(crate) fn update(
     let (table, Some(condition)) = (part.head.table(), part.head.condition()) else {
         return Outcome::refused(Status::Malformed, Version::NONE);
     };
-    if identity.lease() != 0 {
+    if identity.lease() != LeaseId::NONE {
         match clients.check_duplicate(log, identity, (table, key)) {
             DuplicateCheck::New => {}
             DuplicateCheck::Done => {
@@ -52,7 +52,7 @@ pub(crate) fn update(
         Ok(version) => return Outcome::done(version),
         Err(refused) => refused,
     };
-    if identity.lease() == 0 {
+    if identity.lease() == LeaseId::NONE {
         return refused;
     }
     let recorded = if refused.depends_on_object() {
@@ -142,7 +142,7 @@ fn put(
     condition: Condition,
 ) -> Result<Version, Outcome> {
     let refused = |error: Error| Outcome::of_error(&error);
-    if identity.lease() == 0 {
+    if identity.lease() == LeaseId::NONE {
         let written = log.write_expected(table, key, value, condition).map_err(refused)?;
         return Ok(written.version);
     }
@@ -161,7 +161,7 @@ fn delete(
     condition: Condition,
 ) -> Result<Version, Outcome> {
     let refused = |error: Error| Outcome::of_error(&error);
-    if identity.lease() == 0 {
+    if identity.lease() == LeaseId::NONE {
         let deleted = log.delete(table, key, condition).map_err(refused)?;
         return Ok(deleted.unwrap_or(Version::NONE));
     }

@@ -37,6 +37,7 @@
 //! [`Recoveries`]: crate::recovery::Recoveries
 
 mod buffers;
+mod failure;
 mod fetch;
 mod jobs;
 mod rebuilt;
@@ -51,6 +52,7 @@ use crate::options::Options;
 use crate::owner::Owner;
 use crate::replication::{AdoptedReplicas, OwnBackup};
 use buffers::Buffers;
+use failure::Failure;
 use fetch::FetchEvent;
 use jobs::{Job, Jobs};
 use std::time::Duration;
@@ -308,7 +310,7 @@ impl Recovery {
     fn says(&self, what: &str) {
         let Recover { master, crashed, recovery, partition, .. } = self.task;
         let mib = self.replayed_bytes >> 20;
-        tracing::info!(%master, %crashed, recovery, partition, mib, "{what}");
+        tracing::info!(%master, %crashed, recovery = recovery.0, partition, mib, "{what}");
     }
 
     /// Begins to serve the tablets, except the tablets that the coordinator names as gone.
@@ -396,8 +398,8 @@ impl Recovery {
             Stage::Over => return Next::Over,
         };
         let is_held = std::mem::take(&mut self.is_held);
-        let since = (now, resources.durable_moved, is_held);
-        let next = next.and_then(|next| self.check_patience(since, next, &mut wake));
+        let waiting = Waiting { now, durable_moved: resources.durable_moved, is_held };
+        let next = next.and_then(|next| self.check_patience(waiting, next, &mut wake));
         match next {
             Ok(Next::Wait) if wake != Time::NEVER => Next::At(wake),
             Ok(Next::At(at)) => Next::At(at.min(wake)),
@@ -448,12 +450,14 @@ impl Recovery {
     /// Gives up if no message came for too long.
     fn check_patience(
         &self,
-        (now, durable_moved, is_held): (Time, Time, bool),
+        waiting: Waiting,
         next: Next,
         wake: &mut Time,
-    ) -> Result<Next, String> {
-        let waits = !matches!(self.stage, Stage::Telling(_) | Stage::TellingAgain(_) | Stage::Over);
-        if !waits || next == Next::Again {
+    ) -> Result<Next, Failure> {
+        let Waiting { now, durable_moved, is_held } = waiting;
+        let has_end =
+            !matches!(self.stage, Stage::Telling(_) | Stage::TellingAgain(_) | Stage::Over);
+        if !has_end || next == Next::Again {
             return Ok(next);
         }
         let patience = self.options.recovery_patience;
@@ -464,11 +468,7 @@ impl Recovery {
                 *wake = (*wake).min(until);
                 return Ok(next);
             }
-            return Err(format!(
-                "for {} seconds its backups have taken no copies of it; see that the servers that \
-                 are listed as up can be reached",
-                patience.as_secs()
-            ));
+            return Err(Failure::NoCopies { seconds: patience.as_secs() });
         }
         let busy_until = self.last_progress + patience.saturating_mul(BUSY_PATIENCE);
         let until = (self.last_heard + patience).min(busy_until);
@@ -478,19 +478,15 @@ impl Recovery {
         }
         let waited = now.0.saturating_sub(self.last_progress.0) / 1_000_000_000;
         if self.waits_for_cleaners {
-            return Err(format!(
-                "the shard needs more memory: for {waited} seconds it waited for cleaners to free some"
-            ));
+            return Err(Failure::NoMemoryFreed { seconds: waited });
         }
         let (segment, servers, reasons) = self.jobs.oldest().map_or_else(Default::default, |it| {
-            (it.segment.to_string(), it.servers(), reasons(&it.reasons))
+            (it.segment.to_string(), it.servers(), it.reasons.clone())
         });
-        Err(format!(
-            "for {waited} seconds it waited for {segment}, which is on {servers}{reasons}; see that these servers run"
-        ))
+        Err(Failure::Silence { seconds: waited, segment, servers, reasons })
     }
 
-    fn begin(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
+    fn begin(&mut self, log: &mut Log, now: Time) -> Result<Next, Failure> {
         let tablets = self.task.tablets.iter().map(|taken| (taken.range, taken.since));
         let begun = match &self.back {
             Some(back) => {
@@ -522,19 +518,23 @@ impl Recovery {
         Next::Again
     }
 
-    fn short_of_memory(&mut self, error: Error, now: Time) -> Result<Next, String> {
+    fn short_of_memory(&mut self, error: Error, now: Time) -> Result<Next, Failure> {
         match error {
             Error::CleanerBehind => {
                 self.waits_for_cleaners = true;
                 Ok(Next::At(now + MEMORY_WAIT))
             }
-            Error::MemoryFull { .. } => Err(format!("the shard needs more memory: {error}")),
-            error => Err(error.to_string()),
+            Error::MemoryFull { .. } => Err(Failure::MemoryFull(error)),
+            error => Err(Failure::Log(error)),
         }
     }
 
     /// Replays the segments that have arrived.
-    fn replay(&mut self, resources: &mut RecoveryResources<'_>, now: Time) -> Result<Next, String> {
+    fn replay(
+        &mut self,
+        resources: &mut RecoveryResources<'_>,
+        now: Time,
+    ) -> Result<Next, Failure> {
         loop {
             let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
             if self.jobs.is_over()
@@ -550,8 +550,8 @@ impl Recovery {
                 return Ok(Next::Again);
             }
             if let Some(lost) = self.jobs.lost() {
-                let reasons = lost.reasons.join(", ");
-                return Err(format!("no backup can give {}: {reasons}", lost.segment));
+                let reasons = lost.reasons.clone();
+                return Err(Failure::Lost { segment: lost.segment, reasons });
             }
             let mut back = self.back.as_mut().filter(|back| back.adopts);
             let begun = back.as_ref().and_then(|back| back.current);
@@ -581,10 +581,10 @@ impl Recovery {
             let until = match stepped {
                 Ok(until) => until,
                 Err(ReplayError::Damaged(damage @ Damage::UnknownKind { .. })) => {
-                    return Err(format!("this version cannot: {damage}; upgrade the server"));
+                    return Err(Failure::LaterVersion(damage));
                 }
                 Err(error) if take_back::is_hopeless(&error) => {
-                    return Err(error.to_string());
+                    return Err(Failure::Hopeless(error));
                 }
                 Err(ReplayError::Damaged(damage)) => {
                     if let Some(back) = back {
@@ -625,7 +625,7 @@ impl Recovery {
         }
     }
 
-    fn finish(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
+    fn finish(&mut self, log: &mut Log, now: Time) -> Result<Next, Failure> {
         let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
         match rebuild.take_in(log) {
             TakeIn::Done => (self.last_progress, self.last_heard) = (now, now),
@@ -650,11 +650,13 @@ impl Recovery {
     }
 }
 
-fn reasons(reasons: &[String]) -> String {
-    match reasons {
-        [] => String::new(),
-        reasons => format!("; {}", reasons.join("; ")),
-    }
+/// The state of a recovery's waiting at the end of a step.
+struct Waiting {
+    now: Time,
+    /// When the durable position moved last.
+    durable_moved: Time,
+    /// Replay waits only for the replicas of earlier replayed entries.
+    is_held: bool,
 }
 
 /// Whether the bytes are those of the segment that was asked for.

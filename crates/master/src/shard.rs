@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::owner::Owner;
 use crate::parked::{Answer, Parked};
+use crate::refusal::Refusal;
 use crate::replication::{LocalBackup, Replication, ReplicationDriver};
 use control::Control;
 use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
@@ -26,7 +27,7 @@ use thunderhead_wire::operations::{
     UpdateKind, UpdatePart,
 };
 use thunderhead_wire::{
-    Condition, KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version,
+    Condition, KeyHash, LeaseId, LogPosition, MasterId, ServerId, Status, TabletRange, Version,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -216,8 +217,8 @@ impl Shard {
         // Its place in the index is on its way while all else is looked at.
         let expected = self.log.expect_read(head.table(), key);
         let closed = self.control.closed(head.table(), key);
-        if let Some((status, hint)) = closed.or_else(|| self.lapsed(context)) {
-            return context.refuse(reply_to, status, hint, &[]);
+        if let Some(Refusal { status, hint_us }) = closed.or_else(|| self.lapsed(context)) {
+            return context.refuse(reply_to, status, hint_us, &[]);
         }
         let object = match expected {
             Ok(expected) => expected.read(),
@@ -261,7 +262,7 @@ impl Shard {
     /// The refusal for a read whose read lease has expired, or `None`. The module
     /// `replication::lease` gives the reason.
     #[inline]
-    fn lapsed(&self, context: &mut Context<'_>) -> Option<(Status, u32)> {
+    fn lapsed(&self, context: &mut Context<'_>) -> Option<Refusal> {
         let until =
             self.replication.as_ref().map_or(Time::NEVER, |driver| driver.status.reads_until);
         if until == Time::NEVER {
@@ -319,10 +320,10 @@ impl Shard {
         let before = (self.log.appended(), self.log.grouped());
         let tablets_move = !self.control.moves_nothing();
         if tablets_move
-            && let Some((status, hint)) =
+            && let Some(Refusal { status, hint_us }) =
                 self.control.refusal_of_update(part.head.table(), part.key)
         {
-            return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
+            return Outcome { hint: hint_us, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
         if tablets_move {
@@ -332,9 +333,9 @@ impl Shard {
         self.cleaning.is_urgent |= outcome.status == Status::AwaitingMemory;
         if (self.log.appended(), self.log.grouped()) == before
             && outcome.depends_on_object()
-            && let Some((status, hint)) = self.lapsed(context)
+            && let Some(Refusal { status, hint_us }) = self.lapsed(context)
         {
-            return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
+            return Outcome { hint: hint_us, ..Outcome::refused(status, Version::NONE) };
         }
         outcome
     }
@@ -343,8 +344,8 @@ impl Shard {
         let Some(count) = count(body, ReadPart::take) else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
-        if let Some((status, hint)) = self.lapsed(context) {
-            return context.refuse(reply_to, status, hint, &[]);
+        if let Some(Refusal { status, hint_us }) = self.lapsed(context) {
+            return context.refuse(reply_to, status, hint_us, &[]);
         }
         self.statistics.reads += count as u64;
         let (log, buffer, control) = (&self.log, &mut self.buffer, &self.control);
@@ -364,7 +365,7 @@ impl Shard {
                 until = until.max(shown);
             }
             let (status, version, object) = match (found, condition) {
-                _ if let Some((status, _)) = closed => (status, Version::NONE, None),
+                _ if let Some(refusal) = closed => (refusal.status, Version::NONE, None),
                 (Err(error), _) => (Outcome::of_error(&error).status, Version::NONE, None),
                 (Ok(_), None) => (Status::Malformed, Version::NONE, None),
                 (Ok(object), Some(condition)) => {
@@ -428,7 +429,7 @@ impl Shard {
             });
             let key = key.unwrap_or_else(|| HashedKey::of(part.key));
             let its_bytes = bytes_of(&part);
-            if identity.lease() != 0 && !self.log.group_takes(sequence, its_bytes) {
+            if identity.lease() != LeaseId::NONE && !self.log.group_takes(sequence, its_bytes) {
                 self.log.begin_group(identity.lease(), sequence, bytes);
             }
             bytes = bytes.saturating_sub(its_bytes);
@@ -447,8 +448,8 @@ impl Shard {
         };
         let range = head.range();
         let closed = self.control.closed_hash(range.table, range.first);
-        if let Some((status, hint)) = closed.or_else(|| self.lapsed(context)) {
-            return context.refuse(reply_to, status, hint, &[]);
+        if let Some(Refusal { status, hint_us }) = closed.or_else(|| self.lapsed(context)) {
+            return context.refuse(reply_to, status, hint_us, &[]);
         }
         let tablets = self.log.tablets().map(|(tablet, _)| tablet);
         let mut tablets = tablets.filter(|tablet| !self.control.hides_tablet(*tablet));
@@ -536,9 +537,13 @@ fn shown_at(log: &Log, object: Option<&Object<'_>>) -> Option<LogPosition> {
 /// The refusal for a lease that was over at a time. After a while other masters may have the
 /// tablets, so the client should fetch a new map.
 #[cold]
-fn lapsed_since(until: Time, now: Time) -> (Status, u32) {
+fn lapsed_since(until: Time, now: Time) -> Refusal {
     let is_long = until > Time(0) && now >= until + READ_LEASE;
-    if is_long { (Status::Moved, 0) } else { (Status::AwaitingReplicas, BUSY_US) }
+    if is_long {
+        Status::Moved.into()
+    } else {
+        Refusal::with_hint(Status::AwaitingReplicas, BUSY_US)
+    }
 }
 
 /// Answers with an object, whose value is not copied to do so.

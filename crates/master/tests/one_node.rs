@@ -18,7 +18,7 @@ use thunderhead_wire::control::{
     self, Owned, OwnedSince, Recover, Recovered, Replicas, ShardStatus, Taken,
 };
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{MasterId, ServerId, Status};
+use thunderhead_wire::{MasterId, RecoveryId, ServerId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 const TABLE: TableId = TableId(1);
@@ -98,7 +98,7 @@ impl Service for All {
                 master: MasterId(2),
                 crashed: MasterId(1),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
-                recovery: 1,
+                recovery: RecoveryId(1),
                 partition: 0,
                 expected: Vec::new(),
                 segments: segments.collect(),

@@ -25,7 +25,7 @@ use thunderhead_testkit::{
     Weighted, Worker, Workload, serve,
 };
 use thunderhead_wire::control::{self, Recover, Replicas as Parted, TabletStatus, Tablets, Taken};
-use thunderhead_wire::{MasterId, ServerId, Version};
+use thunderhead_wire::{LeaseId, MasterId, RecoveryId, ServerId, Version};
 
 const TABLE: TableId = TableId(1);
 const TROUBLE: Duration = Duration::from_millis(1500);
@@ -133,7 +133,7 @@ async fn coordinate(
                 master,
                 crashed: owner,
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
-                recovery: master.0,
+                recovery: RecoveryId(master.0),
                 partition: 0,
                 expected: vec![TabletStatus { range, objects: 40, bytes: 1000 }],
                 segments,
@@ -279,7 +279,7 @@ fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
             let node = Node::new(boot.world, boot.transport, ());
             for _ in 0..tasks {
                 working.set(working.get() + 1);
-                let lease = 1 + random.below(1 << 60);
+                let lease = LeaseId(1 + random.below(1 << 60));
                 let does = (lease, workload(flaw));
                 let worker = Worker::new(&node, &clock, random.split(), to, &history, does);
                 let working = Rc::clone(&working);

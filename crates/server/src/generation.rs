@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{Followed, ServerList, Settings};
-use thunderhead_wire::{ClusterId, MasterId, ServerId};
+use thunderhead_wire::{ClusterId, Generation, MasterId, ServerId};
 
 /// The identity of a server that has enlisted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Identity {
     /// The server.
     pub server: ServerId,
     /// The server's generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// Its masters, one for each shard.
     pub masters: Vec<MasterId>,
     /// The seed of the ids of its logs, the same in all generations; 0 if there is none.

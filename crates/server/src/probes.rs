@@ -23,9 +23,9 @@ use thunderhead_coordinator::{Probing, Rounds};
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::names::Addresses;
-use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
+use thunderhead_wire::{Generation, ServerId};
 
 /// The most probes, and reports, that wait for answers at once.
 const PROBES_MAX: usize = 16;
@@ -40,10 +40,10 @@ pub(crate) struct Probes {
     rounds: Rounds,
     coordinator: CoordinatorClient,
     /// The probed servers, by call.
-    sent: BTreeMap<CallId, (ServerId, u64)>,
+    sent: BTreeMap<CallId, (ServerId, Generation)>,
     /// The request for a newer list, if one is in flight.
     fetching: Option<QuestionId>,
-    reports: BTreeMap<QuestionId, (ServerId, u64)>,
+    reports: BTreeMap<QuestionId, (ServerId, Generation)>,
     has_begun: bool,
     /// The number of intervals without another server to probe.
     lonely: u32,
@@ -199,7 +199,7 @@ impl Probes {
         &mut self,
         context: &mut Context<'_>,
         generation: &GenerationState,
-        whom: (ServerId, u64),
+        whom: (ServerId, Generation),
         outcome: Result<&[u8], CallError>,
     ) {
         let why = match outcome {
@@ -233,7 +233,7 @@ impl Probes {
     }
 
     /// Logs that this process could not send a probe.
-    fn could_not_ask(&mut self, (server, _): (ServerId, u64), error: &CallError) {
+    fn could_not_ask(&mut self, (server, _): (ServerId, Generation), error: &CallError) {
         if !std::mem::replace(&mut self.has_warned, true) {
             tracing::warn!(%server, "a probe cannot be sent: {error}");
         }
@@ -244,7 +244,7 @@ impl Probes {
         &mut self,
         context: &mut Context<'_>,
         generation: &GenerationState,
-        whom: (ServerId, u64),
+        whom: (ServerId, Generation),
         why: String,
     ) {
         let Some(identity) = generation.identity() else { return };
@@ -253,7 +253,7 @@ impl Probes {
             return;
         }
         let (server, generation) = whom;
-        tracing::debug!(%server, generation, why, "a server does not answer");
+        tracing::debug!(%server, generation = generation.0, why, "a server does not answer");
         let by = (identity.server, identity.generation);
         let body = to_body(&Suspect { server, generation, by, why });
         let question = self.coordinator.ask(context, Owner::Probes, Opcode::Suspect, body);
@@ -271,13 +271,13 @@ impl Probes {
 }
 
 /// Whether a server is up in this generation, by a list.
-fn is_up(list: &ServerList, (server, generation): (ServerId, u64)) -> bool {
+fn is_up(list: &ServerList, (server, generation): (ServerId, Generation)) -> bool {
     let mut of_it = list.servers.iter().filter(|it| it.server == server);
     of_it.any(|it| it.generation == generation && it.state == ServerState::Up)
 }
 
 /// Whether a generation is over, by a list. A generation newer than the list is not.
-pub(crate) fn is_over(list: &ServerList, (server, generation): (ServerId, u64)) -> bool {
+pub(crate) fn is_over(list: &ServerList, (server, generation): (ServerId, Generation)) -> bool {
     let mut of_it = list.servers.iter().filter(|it| it.server == server);
     of_it.any(|it| {
         it.generation > generation || (it.generation == generation && it.state == ServerState::Down)

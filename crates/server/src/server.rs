@@ -326,7 +326,7 @@ impl Server {
         let Some(registered) = self.registered.take() else { return };
         let Enlisted { generation, masters, log_seed, servers } = enlisted;
         let Registered { cluster, server, settings, .. } = registered;
-        tracing::info!(%server, generation, shards = masters.len(), "enlisted");
+        tracing::info!(%server, generation = generation.0, shards = masters.len(), "enlisted");
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
         }
@@ -418,7 +418,7 @@ impl Server {
             0 => LogId(random.number()),
             seed => log_of(seed, self.number),
         };
-        let earlier = identity.generation.saturating_sub(1);
+        let earlier = identity.generation.0.saturating_sub(1);
         let first = SegmentId(earlier.saturating_mul(SEGMENTS_OF_A_GENERATION).saturating_add(1));
         let log = Log::beginning_at(first, &memory, id, options, replicator)
             .map_err(|error| error.to_string())?;
@@ -469,20 +469,20 @@ impl Server {
     }
 
     /// Returns the message in a coordinator's command, if it is for this cluster and no later
-    /// leadership has sent a command yet. The error has the token of the later leadership.
+    /// leadership has sent a command yet.
     fn command<'r>(
         &self,
         context: &Context<'_>,
         request: Request<'r>,
-    ) -> Result<Request<'r>, (Status, u64)> {
-        let (header, body) = CommandHeader::split(request.body).ok_or((Status::Malformed, 0))?;
+    ) -> Result<Request<'r>, CommandRefusal> {
+        let (header, body) = CommandHeader::split(request.body).ok_or(Status::Malformed)?;
         match context.cluster() {
             // The server does not know its cluster yet.
-            None => return Err((Status::Busy, 0)),
-            Some(own) if own != header.cluster() => return Err((Status::WrongCluster, 0)),
+            None => return Err(Status::Busy.into()),
+            Some(own) if own != header.cluster() => return Err(Status::WrongCluster.into()),
             Some(_) => {}
         }
-        self.generation.follow(header.token()).map_err(|newest| (Status::OldLeader, newest))?;
+        self.generation.follow(header.token()).map_err(CommandRefusal::old_leader)?;
         Ok(Request { body, ..request })
     }
 
@@ -535,6 +535,27 @@ impl Server {
     }
 }
 
+/// The reason why a command of a coordinator is refused.
+#[derive(Clone, Copy, Debug)]
+struct CommandRefusal {
+    status: Status,
+    /// The token of the later leadership; 0 if that is not the reason.
+    newest_token: u64,
+}
+
+impl CommandRefusal {
+    /// A later leadership has sent a command already.
+    fn old_leader(newest_token: u64) -> CommandRefusal {
+        CommandRefusal { status: Status::OldLeader, newest_token }
+    }
+}
+
+impl From<Status> for CommandRefusal {
+    fn from(status: Status) -> CommandRefusal {
+        CommandRefusal { status, newest_token: 0 }
+    }
+}
+
 /// The number of segment ids of one generation of a shard: enough for eight terabytes of written
 /// segments. The next generation cannot take back a log that used more.
 const SEGMENTS_OF_A_GENERATION: u64 = 1 << 20;
@@ -567,9 +588,9 @@ impl Service for Server {
         if request.opcode.is_command() {
             match self.command(context, request) {
                 Ok(command) => request = command,
-                Err((status, newest)) => {
+                Err(CommandRefusal { status, newest_token }) => {
                     let hint = if status == Status::Busy { NOT_YET_US } else { 0 };
-                    return context.refuse(reply_to, status, hint, &[&newest.to_le_bytes()]);
+                    return context.refuse(reply_to, status, hint, &[&newest_token.to_le_bytes()]);
                 }
             }
         }

@@ -15,7 +15,7 @@ use thunderhead_server::{
 };
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{Tablets, to_body};
-use thunderhead_wire::{ClusterId, Format, Status, TabletRange};
+use thunderhead_wire::{ClusterId, Format, Generation, Status, TabletRange};
 
 fn options(directory: &std::path::Path) -> LocalOptions {
     let backup = BackupOptions { disk_bytes: Some(64 << 20), ..BackupOptions::default() };
@@ -104,7 +104,7 @@ fn a_server_declared_crashed_begins_a_new_generation_that_ends_in_order() {
     assert_eq!(client.read(table, b"before").unwrap().unwrap().1, b"1");
     client.write(table, b"after", b"2", Condition::Absent).unwrap();
     let number = |generation: &GenerationState| generation.identity().unwrap().generation;
-    assert_eq!((number(&first), number(&first.latest())), (1, 2));
+    assert_eq!((number(&first), number(&first.latest())), (Generation(1), Generation(2)));
     assert_eq!(local.ended(), None);
     drop(client);
     local.leave();

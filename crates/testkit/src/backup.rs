@@ -8,14 +8,14 @@ use thunderhead_log::Damage;
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_rpc::{Context, Opcode, Request, Service};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{MasterId, SegmentId, Status};
+use thunderhead_wire::{MasterId, RecoveryId, SegmentId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The state and the behaviour that the backups of a test share.
 #[derive(Default)]
 pub struct BackupState {
     /// The only recovery that the backups know; `None`: they know every recovery.
-    pub recovery: Option<u64>,
+    pub recovery: Option<RecoveryId>,
     /// How many requests they refuse as busy before they answer.
     pub busy: u64,
     /// The requests that they got: segment and offset.

@@ -14,7 +14,7 @@ use thunderhead_wire::control::{
     self, ChangeSettings, CheckLeases, ClusterStatus, Lease, LeaseOpened, LeasesChecked, Map,
     Owned, OwnedSince, RaiseEpoch, Recovered, ServerList, Settings, SettingsChanged,
 };
-use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, Status, TabletRange};
+use thunderhead_wire::{ClusterId, Epoch, LeaseId, MasterId, SegmentId, Status, TabletRange};
 
 /// Returns the time by which leases end, in nanoseconds.
 pub type Time = Rc<dyn Fn() -> u64>;
@@ -56,9 +56,9 @@ pub struct CoordinatorState {
     /// How long a lease lasts after it was opened or renewed.
     pub ttl_ms: u64,
     /// When each open lease ends.
-    pub leases: BTreeMap<u64, u64>,
+    pub leases: BTreeMap<LeaseId, u64>,
     /// The leases that have ended.
-    pub ended: BTreeSet<u64>,
+    pub ended: BTreeSet<LeaseId>,
     /// How many leases were opened.
     pub opened: u64,
 
@@ -130,7 +130,7 @@ impl CoordinatorState {
 
     /// Ends the leases that were not renewed in time.
     pub fn sweep(&mut self, now: u64) {
-        let over: Vec<u64> =
+        let over: Vec<LeaseId> =
             self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
         for lease in over {
             self.leases.remove(&lease);
@@ -174,8 +174,9 @@ impl CoordinatorState {
             Opcode::MigrateTablet => return self.migrate_tablet(&of(body)?),
             Opcode::OpenLease => {
                 self.opened += 1;
-                self.leases.insert(self.opened, until);
-                let (lease, ttl_ms, cluster) = (self.opened, self.ttl_ms, self.cluster);
+                let lease = LeaseId(self.opened);
+                self.leases.insert(lease, until);
+                let (ttl_ms, cluster) = (self.ttl_ms, self.cluster);
                 return Ok(control::to_body(&LeaseOpened { lease, ttl_ms, cluster }));
             }
             Opcode::RenewLease => {

@@ -15,7 +15,7 @@ use thunderhead_simulator::linearizability::{
     Action, Condition as Judged, Operation, Outcome, Version as Seen,
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, Status, TableId, Version};
+use thunderhead_wire::{Condition, LeaseId, Status, TableId, Version};
 use zerocopy::IntoBytes;
 
 /// The record of all workers of a simulation.
@@ -98,7 +98,7 @@ pub struct Worker {
     shard: SocketAddr,
     history: History,
     workload: Workload,
-    lease: u64,
+    lease: LeaseId,
     sequence: u64,
     seen: Version,
 }
@@ -112,7 +112,7 @@ impl Worker {
         random: Random,
         shard: SocketAddr,
         history: &History,
-        (lease, workload): (u64, Workload),
+        (lease, workload): (LeaseId, Workload),
     ) -> Worker {
         Worker {
             caller: node.task_caller(),

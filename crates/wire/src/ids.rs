@@ -77,6 +77,56 @@ id! {
     Epoch, "epoch "
 }
 
+/// A number that every text names itself, as in "generation 3". So both of its own texts are the
+/// number alone, and a text stays the same if a plain number in it becomes such a type.
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[repr(transparent)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number! {
+    /// The generation of a server: one of its runs. The coordinator counts them from 1; 0 means
+    /// that the server has not enlisted yet.
+    Generation
+}
+
+number! {
+    /// A client's lease, under which each update of the client is done once. The coordinator counts
+    /// leases in the high bits, so a later lease has a higher number; the low bits are random.
+    LeaseId
+}
+
+number! {
+    /// A recovery: one attempt to rebuild the tablets of a crashed master. The coordinator counts
+    /// them from 1 and never uses a number twice, so of two attempts the later one has the higher
+    /// number. 0 means no recovery.
+    RecoveryId
+}
+
+impl LeaseId {
+    /// No lease: a retry may repeat the update.
+    pub const NONE: LeaseId = LeaseId(0);
+}
+
 impl SegmentId {
     /// No segment: ids start at 1.
     pub const NONE: SegmentId = SegmentId(0);
@@ -181,6 +231,15 @@ mod tests {
         assert_eq!(KeyHash::of(b"").0, 0x2d06_8005_38d3_94c2);
         assert_eq!(KeyHash::of(b"a").0, 0xe6c6_32b6_1e96_4e1f);
         assert_eq!(KeyHash::of(b"abc").0, 0x78af_5f94_892f_3950);
+    }
+
+    #[test]
+    fn the_texts_of_generations_leases_and_recoveries_are_those_of_their_numbers() {
+        assert_eq!(format!("{0} {0:?} {0:>3}", Generation(7)), "7 7   7");
+        assert_eq!(format!("{0} {0:?} {0:>3}", LeaseId(7)), "7 7   7");
+        assert_eq!(format!("{0} {0:?} {0:>3}", RecoveryId(7)), "7 7   7");
+        let bytes = serde_json::to_string(&(Generation(7), LeaseId(8), RecoveryId(9)));
+        assert_eq!(bytes.unwrap(), "[7,8,9]");
     }
 
     #[test]

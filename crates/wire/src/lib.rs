@@ -23,8 +23,8 @@ mod value;
 pub use condition::Condition;
 pub use format::Format;
 pub use ids::{
-    ClusterId, Epoch, KeyHash, LogId, LogPosition, MasterId, SegmentId, ServerId, TableId,
-    TabletRange, Version,
+    ClusterId, Epoch, Generation, KeyHash, LeaseId, LogId, LogPosition, MasterId, RecoveryId,
+    SegmentId, ServerId, TableId, TabletRange, Version,
 };
 pub use status::{Next, Status};
 pub use value::ValueKind;

@@ -11,7 +11,7 @@
 //! version of their list of servers: the side with the older list asks the coordinator for the
 //! newer.
 
-use crate::{ClusterId, ServerId};
+use crate::{ClusterId, Generation, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// `probe`: is this server alive, in this generation?
@@ -22,10 +22,10 @@ pub struct Probe {
     /// The server that is probed.
     pub server: ServerId,
     /// Its generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// The sender and its generation; `None` for a coordinator.
     #[serde(default)]
-    pub from: Option<(ServerId, u64)>,
+    pub from: Option<(ServerId, Generation)>,
     /// The version of the sender's list of servers.
     #[serde(default)]
     pub list_version: u64,
@@ -67,10 +67,10 @@ pub struct Suspect {
     /// The server that does not answer.
     pub server: ServerId,
     /// Its generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// The server that noticed, and its generation. If that generation has ended, the answer says
     /// so.
-    pub by: (ServerId, u64),
+    pub by: (ServerId, Generation),
     /// The reason, for people.
     #[serde(default)]
     pub why: String,
@@ -86,8 +86,8 @@ mod tests {
         let probe = Probe {
             cluster: ClusterId(9),
             server: ServerId(2),
-            generation: 3,
-            from: Some((ServerId(1), 7)),
+            generation: Generation(3),
+            from: Some((ServerId(1), Generation(7))),
             list_version: 5,
         };
         let golden = r#"{"cluster":9,"server":2,"generation":3,"from":[1,7],"list_version":5}"#;

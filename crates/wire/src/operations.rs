@@ -32,7 +32,7 @@
 //! version of the map by which the client chose the shard. A shard refuses a map that is older than
 //! its ownership of the tablet.
 
-use crate::{Condition, KeyHash, TableId, TabletRange, ValueKind, Version};
+use crate::{Condition, KeyHash, LeaseId, TableId, TabletRange, ValueKind, Version};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -161,9 +161,9 @@ impl Identity {
     /// The identity of an update. The client has all answers to the updates of the lease before
     /// `first_unacknowledged`. The client has no map yet: see [`Identity::with_map`].
     #[must_use]
-    pub fn new(lease: u64, sequence: u64, first_unacknowledged: u64) -> Identity {
+    pub fn new(lease: LeaseId, sequence: u64, first_unacknowledged: u64) -> Identity {
         Identity {
-            lease: lease.into(),
+            lease: lease.0.into(),
             sequence: sequence.into(),
             first_unacknowledged: first_unacknowledged.into(),
             map_version: U64::ZERO,
@@ -176,11 +176,11 @@ impl Identity {
         Identity { map_version: version.into(), ..*self }
     }
 
-    /// The client's lease; 0 for none.
+    /// The client's lease; [`LeaseId::NONE`] for none.
     #[inline]
     #[must_use]
-    pub fn lease(&self) -> u64 {
-        self.lease.get()
+    pub fn lease(&self) -> LeaseId {
+        LeaseId(self.lease.get())
     }
 
     /// The number of the update.
@@ -525,7 +525,7 @@ mod tests {
         let mut bytes = vec![2, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, 0, 0, 0, 3, 1, 0, 0]);
         assert_eq!(head.as_bytes(), bytes);
-        let identity = Identity::new(5, 6, 4).with_map(7);
+        let identity = Identity::new(LeaseId(5), 6, 4).with_map(7);
         let words: Vec<u8> = [5u64, 6, 4, 7].iter().flat_map(|it| it.to_le_bytes()).collect();
         assert_eq!(identity.as_bytes(), words);
         let update = UpdateHead::new(258, UpdateKind::Increment, 8);

@@ -33,7 +33,7 @@
 //! backup's number for the reason, and the length that the backup has of the replica. Parts behind
 //! a refused one of the same segment are not done.
 
-use crate::{Epoch, MasterId, SegmentId, ServerId};
+use crate::{Epoch, Generation, MasterId, RecoveryId, SegmentId, ServerId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -66,13 +66,13 @@ impl ReplicateHead {
     pub fn new(
         master: MasterId,
         list_version: u64,
-        (server, generation): (ServerId, u64),
+        (server, generation): (ServerId, Generation),
     ) -> ReplicateHead {
         ReplicateHead {
             master: master.0.into(),
             list_version: list_version.into(),
             server: server.0.into(),
-            generation: generation.into(),
+            generation: generation.0.into(),
         }
     }
 
@@ -96,8 +96,8 @@ impl ReplicateHead {
 
     /// The server for which the message is meant, and its generation.
     #[must_use]
-    pub fn life(&self) -> (ServerId, u64) {
-        (ServerId(self.server.get()), self.generation.get())
+    pub fn life(&self) -> (ServerId, Generation) {
+        (ServerId(self.server.get()), Generation(self.generation.get()))
     }
 }
 
@@ -287,14 +287,14 @@ impl RecoveryHead {
     #[must_use]
     pub fn new(
         master: MasterId,
-        (recovery, partition): (u64, u32),
+        (recovery, partition): (RecoveryId, u32),
         segment: SegmentId,
         offset: u32,
         bytes: u32,
     ) -> RecoveryHead {
         RecoveryHead {
             master: master.0.into(),
-            recovery: recovery.into(),
+            recovery: recovery.0.into(),
             segment: segment.0.into(),
             partition: partition.into(),
             offset: offset.into(),
@@ -311,8 +311,8 @@ impl RecoveryHead {
 
     /// The recovery's number.
     #[must_use]
-    pub fn recovery(&self) -> u64 {
-        self.recovery.get()
+    pub fn recovery(&self) -> RecoveryId {
+        RecoveryId(self.recovery.get())
     }
 
     /// The partition in that recovery.
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_layouts_are_those_of_the_protocol() {
-        let head = ReplicateHead::new(MasterId(0x0102), 3, (ServerId(4), 5));
+        let head = ReplicateHead::new(MasterId(0x0102), 3, (ServerId(4), Generation(5)));
         let golden = [
             2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0,
             0, 0, 0,
@@ -386,7 +386,7 @@ mod tests {
         let read = ReadHead::new(MasterId(1), SegmentId(2), 3, 4);
         let golden = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0];
         assert_eq!(read.as_bytes(), golden);
-        let data = RecoveryHead::new(MasterId(1), (2, 5), SegmentId(3), 6, 7);
+        let data = RecoveryHead::new(MasterId(1), (RecoveryId(2), 5), SegmentId(3), 6, 7);
         let golden = [
             1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6,
             0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,

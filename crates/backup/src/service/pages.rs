@@ -12,8 +12,13 @@ use thunderhead_wire::replication::{PieceHead, ReadHead};
 use thunderhead_wire::{MasterId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A requested page: its receiver, its offset and its length.
-type Wanted = (ReplyTo, u32, u32);
+/// A requested page.
+#[derive(Clone, Copy)]
+struct WantedPage {
+    reply_to: ReplyTo,
+    offset: u32,
+    bytes: u32,
+}
 
 /// Pages that may wait for one replica; further callers are told to retry.
 const WANTED_MAX: usize = 256;
@@ -23,7 +28,7 @@ const WANTED_MAX: usize = 256;
 pub(super) struct Pages {
     /// The most recently used replica is last.
     cached: VecDeque<ReplicaBytes>,
-    under_way: BTreeMap<ReadId, (ReplicaId, Vec<Wanted>)>,
+    under_way: BTreeMap<ReadId, (ReplicaId, Vec<WantedPage>)>,
 }
 
 impl Pages {
@@ -38,7 +43,7 @@ impl Pages {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
         let id = ReplicaId { master: head.master(), segment: head.segment() };
-        let wanted = (reply_to, head.offset(), head.bytes());
+        let wanted = WantedPage { reply_to, offset: head.offset(), bytes: head.bytes() };
         let known = store.offered(id);
         if let Some(at) = self.cached.iter().position(|it| it.id() == id) {
             // The replica may have been extended, or freed and begun again, since it was read.
@@ -92,7 +97,7 @@ impl Pages {
                     ReadError::Gone => Status::NotFound,
                     _ => Status::Refused,
                 };
-                for (reply_to, ..) in waiting {
+                for WantedPage { reply_to, .. } in waiting {
                     context.refuse(reply_to, status, 0, &[]);
                 }
             }
@@ -108,7 +113,8 @@ impl Pages {
     }
 }
 
-fn answer(context: &mut Context<'_>, (reply_to, offset, bytes): Wanted, replica: &ReplicaBytes) {
+fn answer(context: &mut Context<'_>, wanted: WantedPage, replica: &ReplicaBytes) {
+    let WantedPage { reply_to, offset, bytes } = wanted;
     let whole = replica.bytes();
     // A page has at least one byte, so that the caller makes progress.
     let bytes = bytes.clamp(1, PAGE_BYTES_MAX) as usize;

@@ -55,7 +55,7 @@ use thunderhead_rpc::{Context, ReplyTo};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{BeginRecovery, Empty, to_body};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{MasterId, SegmentId, Status};
+use thunderhead_wire::{MasterId, RecoveryId, SegmentId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A part whose end was sent is dropped after this time.
@@ -131,7 +131,7 @@ struct Asker {
 }
 
 struct Recovery {
-    number: u64,
+    number: RecoveryId,
     /// Replicas are sent whole, not cut.
     whole: bool,
     partitions: Rc<Partitions>,
@@ -153,7 +153,7 @@ struct Job {
     /// master had taken back.
     of: MasterId,
     id: ReplicaId,
-    recovery: u64,
+    recovery: RecoveryId,
     length: u32,
     /// The only partitions to cut for; `None` for all.
     wanted: Option<BTreeSet<u32>>,

@@ -1,11 +1,12 @@
 //! Decides which replica counts while another one replaces it, and frees replicas.
 //!
 //! ```text
-//!            by_id        replaced      succeeded
+//!            newest       replaced      waits for
 //!  before    old
 //!  open      new          old                        old counts: new is not committed
 //!  commit    new                        old → new    new counts; old waits until that is durable
 //!  round     new                                     old's frame is freed in the round after it
+//!  free                                              new's frame is freed after old's
 //! ```
 //!
 //! After a kill, the next process finds the old replica as long as the new one is not committed,
@@ -33,20 +34,23 @@
 //!   back as it is there.
 //! - A power loss takes the buffers. With `synced`, a closing is acknowledged only after the disk
 //!   has it. The other levels promise nothing after a power loss.
+//! - The closing of a replaced replica is acknowledged once its replacement is on the disk. So the
+//!   replacement's frame is freed only after the replaced replica's (`Frame::successor`), and a
+//!   start that finds a freed replacement frees the replaced replica too.
 //! - A replica that was open when it was freed may come back open. Its master frees it only if
 //!   recoveries cannot use it: it was never committed, or the coordinator has noted a later epoch.
 
+use super::frames::Role;
 use super::{Replica, State, Store};
-use crate::layout::ReplicaId;
+use crate::layout::{FrameNumber, ReplicaId};
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
     /// Frees a replica. Returns false if there was none. It may come back, but never open if its
     /// closing was acknowledged: see the module `replaced`.
     pub fn free(&mut self, id: ReplicaId) -> bool {
-        let numbers = [self.by_id.remove(&id), self.replaced.remove(&id)];
+        let numbers = [self.frames.newest(id), self.frames.replaced(id)];
         numbers.iter().flatten().for_each(|number| self.give_up(*number));
         numbers.iter().any(Option::is_some)
     }
@@ -74,10 +78,8 @@ impl Store {
         let mut masters = Vec::new();
         let mut last = after;
         while masters.len() < most {
-            let behind = ReplicaId { master: last, segment: SegmentId(u64::MAX) };
-            let mut behind = self.by_id.range((Bound::Excluded(behind), Bound::Unbounded));
-            let Some((id, _)) = behind.next() else { break };
-            last = id.master;
+            let Some(master) = self.frames.master_after(last) else { break };
+            last = master;
             masters.push(last);
         }
         masters
@@ -92,13 +94,12 @@ impl Store {
     /// Returns the ids of a master's own replicas here, in order, whether they count or not. Does
     /// not visit replicas of other masters.
     pub(crate) fn ids_of(&self, master: MasterId) -> impl Iterator<Item = ReplicaId> + '_ {
-        let id = |segment| ReplicaId { master, segment: SegmentId(segment) };
-        self.by_id.range(id(0)..=id(u64::MAX)).map(|(id, _)| *id)
+        self.frames.ids_of(master)
     }
 
     /// Returns the replicas of all masters that count.
     pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
-        self.by_id.keys().filter_map(|id| self.offered(*id))
+        self.frames.ids().filter_map(|id| self.offered(id))
     }
 
     /// Returns the replica that counts.
@@ -110,64 +111,70 @@ impl Store {
     /// Returns the replica that was begun last, whether it counts or not.
     #[must_use]
     pub fn replica(&self, id: ReplicaId) -> Option<Replica> {
-        Some(self.as_it_is(*self.by_id.get(&id)?))
+        Some(self.as_it_is(self.frames.newest(id)?))
     }
 
-    fn as_it_is(&self, number: u32) -> Replica {
-        let frame = &self.parts.frames[number as usize];
+    fn as_it_is(&self, number: FrameNumber) -> Replica {
+        let frame = &self.frames[number];
         let (id, epoch, length, closed) = (frame.id, frame.epoch, frame.length, frame.closed);
         Replica { id, epoch, length, closed }
     }
 
     /// Returns the frame of the replica that counts.
-    pub(super) fn counting(&self, id: ReplicaId) -> Option<u32> {
-        let begun_last = self.by_id.get(&id).copied();
-        let counts = |number: &u32| self.parts.frames[*number as usize].committed;
-        begun_last.filter(counts).or_else(|| self.replaced.get(&id).copied())
+    pub(super) fn counting(&self, id: ReplicaId) -> Option<FrameNumber> {
+        let counts = |number: &FrameNumber| self.frames[*number].committed;
+        self.frames.newest(id).filter(counts).or_else(|| self.frames.replaced(id))
     }
 
     /// Makes room for a new replica with the same id. If the old one counts, it counts until the
     /// new one does.
     pub(super) fn set_aside(&mut self, id: ReplicaId) {
-        let Some(number) = self.by_id.remove(&id) else { return };
-        if self.parts.frames[number as usize].committed {
-            self.replaced.insert(id, number);
+        let Some(number) = self.frames.newest(id) else { return };
+        if self.frames[number].committed {
+            self.frames.change(number, |frame| frame.role = Role::Replaced);
         } else {
             self.give_up(number);
         }
     }
 
     /// Lets a replica count, and frees the replica that it replaces.
-    pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: u32) {
-        let Some(former) = self.replaced.remove(&id) else { return };
-        // Frames that waited for the former replica now wait for this one.
-        let by = self.succeeded.values_mut().filter(|by| **by == former);
-        by.for_each(|by| *by = number);
-        self.succeeded.insert(former, number);
+    pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: FrameNumber) {
+        let Some(former) = self.frames.replaced(id) else { return };
         self.goes(former);
-        if self.parts.frames[number as usize].buffer.is_some() {
-            let formers = self.succeeded.iter().filter(|(_, by)| **by == number);
-            formers.for_each(|(former, _)| self.forget(*former));
+        // Frames that waited for the former replica now wait for this one.
+        for waiting in self.frames.waiting_for(former).into_iter().chain([former]) {
+            self.frames.change(waiting, |frame| {
+                (frame.waits_for, frame.successor) = (Some(number), Some(number));
+            });
+        }
+        if self.frames[number].buffer().is_some() {
+            let formers = self.frames.waiting_for(number);
+            formers.into_iter().for_each(|former| self.forget(former));
         }
     }
 
     /// Frees replaced frames after the headers of their replacements became durable.
-    pub(super) fn free_replaced(&mut self, formers: impl Iterator<Item = u32>) {
+    pub(super) fn free_replaced(&mut self, formers: impl Iterator<Item = FrameNumber>) {
         for former in formers {
             self.mark_freed(former);
-            if self.succeeded.remove(&former).is_some() {
-                self.refused.remove(&former);
-                self.touched.insert(former);
-                // Other replicas may be waiting for its buffer or its frame.
-                self.urgent = true;
-            }
+            let waited = self.frames.change(former, |frame| {
+                let waited = frame.waits_for.take().is_some();
+                if waited {
+                    (frame.is_refused, frame.is_changed) = (false, true);
+                }
+                waited
+            });
+            // Other replicas may be waiting for its buffer or its frame.
+            self.flusher.is_urgent |= waited;
         }
     }
 
-    fn give_up(&mut self, number: u32) {
+    fn give_up(&mut self, number: FrameNumber) {
         // No replica replaces the frames that waited for this one, so the same round frees them.
-        let waited: Vec<u32> =
-            self.succeeded.extract_if(.., |_, by| *by == number).map(|(it, _)| it).collect();
+        let waited = self.frames.waiting_for(number);
+        for waiting in &waited {
+            self.frames.change(*waiting, |frame| frame.waits_for = None);
+        }
         // The frame that they waited for is last: none of them comes back while it counts.
         for number in waited.into_iter().chain([number]) {
             self.goes(number);
@@ -176,28 +183,28 @@ impl Store {
     }
 
     /// Marks a frame to be freed on the disk, unless it waits for its replacement.
-    fn goes(&mut self, number: u32) {
-        self.mark_busy(number);
-        self.filling.remove(&number);
-        self.resting.remove(&number);
-        self.parts.frames[number as usize].state = State::Freeing;
-        self.touched.insert(number);
-        self.urgent = true;
+    fn goes(&mut self, number: FrameNumber) {
+        self.frames.change(number, |frame| {
+            frame.state = State::Freeing(frame.buffer());
+            frame.role = Role::None;
+            frame.is_changed = true;
+        });
+        self.flusher.is_urgent = true;
     }
 
     /// Records in the pool that a frame's replica is freed, so that the next process does not use
     /// an older state of it on the disk.
-    fn mark_freed(&self, number: u32) {
-        if let Some(buffer) = self.parts.frames[number as usize].buffer {
-            self.parts.pool.free_replica(buffer);
+    fn mark_freed(&self, number: FrameNumber) {
+        if let Some(buffer) = self.frames[number].buffer() {
+            self.buffers.pool.free_replica(buffer);
         }
     }
 
     /// Drops a replaced replica from the pool: the next process finds its replacement there. If the
     /// disk then refuses the replacement, the older replica is still on the disk.
-    fn forget(&self, number: u32) {
-        if let Some(buffer) = self.parts.frames[number as usize].buffer {
-            self.parts.pool.drop_replica(buffer);
+    fn forget(&self, number: FrameNumber) {
+        if let Some(buffer) = self.frames[number].buffer() {
+            self.buffers.pool.drop_replica(buffer);
         }
     }
 }

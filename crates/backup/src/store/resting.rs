@@ -19,25 +19,25 @@
 //! close it. The replaced replica then stays in memory until the disk records that the new one
 //! counts (`replaced`).
 
+use super::frames::IdleReplica;
 use super::{State, Store};
-use crate::layout::{ReplicaHeader, ReplicaId};
+use crate::layout::{FrameNumber, ReplicaId};
 use crate::limits::RESTS_AFTER;
 use thunderhead_runtime::Time;
-use thunderhead_wire::{MasterId, SegmentId};
+use thunderhead_wire::MasterId;
 
 impl Store {
     /// Lets the open replicas of a master that is gone rest first.
     pub fn gives_way(&mut self, master: MasterId) {
-        let id = |segment| ReplicaId { master, segment: SegmentId(segment) };
-        let all = id(0)..=id(u64::MAX);
-        let numbers = self.by_id.range(all.clone()).chain(self.replaced.range(all));
-        for number in numbers.map(|(_, number)| *number) {
-            let Some(filling) = self.filling.get_mut(&number) else { continue };
-            if let Some(since) = filling.idle_since.filter(|_| filling.is_wanted) {
-                self.idle.remove(&(true, since, number));
-                self.idle.insert((false, since, number));
-            }
-            filling.is_wanted = false;
+        let is_filling =
+            |number: &FrameNumber| matches!(self.frames[*number].state, State::Filling(_));
+        let open: Vec<FrameNumber> = self.frames.frames_of(master).filter(is_filling).collect();
+        for number in open {
+            self.frames.change(number, |frame| {
+                if let State::Filling(filling) = &mut frame.state {
+                    filling.is_wanted = false;
+                }
+            });
         }
     }
 
@@ -49,58 +49,32 @@ impl Store {
     /// Whether a replica is open and rests: it gets no more bytes here.
     #[must_use]
     pub fn is_resting(&self, id: ReplicaId) -> bool {
-        let frame = self.by_id.get(&id).map(|number| &self.parts.frames[*number as usize]);
-        frame.is_some_and(|frame| frame.state == State::Resting)
-    }
-
-    /// Marks a filled replica as idle: all of it is on the disk.
-    pub(super) fn mark_idle(&mut self, number: u32) {
-        if let Some(filling) = self.filling.get_mut(&number) {
-            filling.idle_since = Some(self.now);
-            self.idle.insert((filling.is_wanted, self.now, number));
-        }
-    }
-
-    /// Marks a replica as busy: part of it is not on the disk yet.
-    pub(super) fn mark_busy(&mut self, number: u32) {
-        let Some(filling) = self.filling.get_mut(&number) else { return };
-        if let Some(since) = filling.idle_since.take() {
-            self.idle.remove(&(filling.is_wanted, since, number));
-        }
+        let frame = self.frames.newest(id).map(|number| &self.frames[number]);
+        frame.is_some_and(|frame| matches!(frame.state, State::Resting(_)))
     }
 
     /// Takes the buffer of one idle replica, if one may rest.
     pub(super) fn one_rests(&mut self) {
-        let is_due = |(is_wanted, since, _): &&(bool, _, u32)| {
-            !is_wanted || self.now.since(*since) >= RESTS_AFTER
+        let is_due = |it: &&IdleReplica| !it.is_wanted || self.now.since(it.since) >= RESTS_AFTER;
+        let may_rest = |it: &&IdleReplica| {
+            let buffer = self.frames[it.frame].buffer();
+            buffer.is_some_and(|buffer| !self.buffers.is_pinned(buffer))
         };
-        let may_rest = |(.., number): &&(bool, _, u32)| {
-            let frame = &self.parts.frames[*number as usize];
-            frame.buffer.is_some_and(|buffer| !self.pins.contains_key(&buffer))
-        };
-        let found = self.idle.iter().take_while(is_due).find(may_rest);
-        if let Some((.., number)) = found.copied() {
-            self.rests(number);
+        let found = self.frames.idle().take_while(is_due).find(may_rest);
+        if let Some(idle) = found.copied() {
+            self.rests(idle.frame);
         }
     }
 
-    fn rests(&mut self, number: u32) {
+    fn rests(&mut self, number: FrameNumber) {
         let Ok(used) = self.in_buffer(number) else { return };
-        self.mark_busy(number);
-        self.filling.remove(&number);
-        self.resting.insert(number, used.chunks);
-        let frame = &mut self.parts.frames[number as usize];
-        frame.state = State::Resting;
-        let buffer = frame.buffer.take();
-        self.release(buffer);
+        let chunks = used.chunks.into_boxed_slice();
+        let buffer = self.frames.change(number, |frame| {
+            let buffer = frame.buffer();
+            frame.state = State::Resting(chunks);
+            buffer
+        });
+        buffer.into_iter().for_each(|buffer| self.buffers.release(buffer));
         tracing::debug!("{} gives its buffer up", used.id);
-    }
-
-    /// Returns the header for a frame that rests, or that rested until it was closed.
-    pub(super) fn as_it_rests(&self, number: u32) -> Option<ReplicaHeader> {
-        let chunks = self.resting.get(&number)?.clone();
-        let super::Frame { id, epoch, length, closed, committed, .. } =
-            self.parts.frames[number as usize];
-        Some(ReplicaHeader { id, epoch, closed, committed, length, chunks })
     }
 }

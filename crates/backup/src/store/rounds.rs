@@ -1,86 +1,148 @@
 //! Rounds: hands changes to the flusher and reports the results.
 
-use super::{Event, Frame, RoundUnderWay, State, Store};
-use crate::flusher::{self, Job};
-use crate::layout::{Header, ReplicaHeader};
+use super::{Event, State, Store, Ticket};
+use crate::flusher::{self, Exchange, Job};
+use crate::layout::{FrameNumber, Header, ReplicaHeader};
 use crate::limits::{AGAIN, PROVE_AFTER};
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::workers::WorkerBell;
 
 /// The refusal for a buffer with other contents than this process wrote: another process has
 /// written to the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BufferLost;
 
+/// A round that the flusher writes.
+pub(super) struct RoundUnderWay {
+    /// The last ticket before the round.
+    tickets: Ticket,
+    pub(super) frames: Vec<FrameNumber>,
+    /// Changed frames that left the round, because their buffers do not hold the expected
+    /// contents.
+    lost: Vec<FrameNumber>,
+    /// Frames to be freed at the time of the round, each with the frame that it waits for.
+    waiting: BTreeMap<FrameNumber, FrameNumber>,
+}
+
+/// The reactor's side of the flusher: the round under way, and the times of the next ones.
+pub(super) struct FlusherClient {
+    exchange: Exchange,
+    bell: WorkerBell,
+    /// The newest round that was begun.
+    pub(super) sequence: u64,
+    pub(super) under_way: Option<RoundUnderWay>,
+    /// The next round begins at once.
+    pub(super) is_urgent: bool,
+    /// The time since which changes wait for the next round.
+    pub(super) changed_since: Option<Time>,
+    /// The time of the next attempt to write the frames that the disk refused.
+    pub(super) again_at: Option<Time>,
+    /// When to record on the disk that the last round was durable, unless other data is written
+    /// before.
+    pub(super) prove_at: Option<Time>,
+}
+
+impl FlusherClient {
+    pub(super) fn new(exchange: Exchange, bell: WorkerBell, sequence: u64) -> FlusherClient {
+        FlusherClient {
+            exchange,
+            bell,
+            sequence,
+            under_way: None,
+            is_urgent: false,
+            changed_since: None,
+            again_at: None,
+            prove_at: None,
+        }
+    }
+
+    /// Gives the worker a round.
+    fn begin(&mut self, jobs: Vec<Job>, round: RoundUnderWay) {
+        self.under_way = Some(round);
+        flusher::lock(&self.exchange).round = Some(jobs);
+        self.bell.ring();
+    }
+}
+
 impl Store {
     pub(super) fn hand_over(&mut self, now: Time) -> bool {
-        if self.again_at.is_some_and(|at| at <= now) && self.under_way.is_none() {
-            self.again_at = None;
-            self.touched.extend(&self.refused);
-            self.urgent = true;
-        }
-        if self.under_way.is_some() {
+        if self.flusher.under_way.is_some() {
             return false;
         }
-        if self.touched.is_empty() {
+        if self.flusher.again_at.take_if(|at| *at <= now).is_some() {
+            self.frames.retry_refused();
+            self.flusher.is_urgent = true;
+        }
+        if self.frames.changed().is_empty() {
             return self.prove(now);
         }
-        let since = *self.touched_since.get_or_insert(now);
-        let age = self.parts.options.durability.age();
-        if !self.urgent && now.since(since) < age {
+        let since = *self.flusher.changed_since.get_or_insert(now);
+        let age = self.options.durability.age();
+        if !self.flusher.is_urgent && now.since(since) < age {
             return false;
         }
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.retain(|number| !self.succeeded.contains_key(number));
+        let mut changed = self.frames.take_changed();
+        changed.retain(|number| self.frames[*number].waits_for.is_none());
         let (mut jobs, mut lost) = (Vec::new(), Vec::new());
-        for number in touched {
+        for number in changed {
             match self.job(number) {
                 Ok(job) => jobs.extend(job),
                 Err(BufferLost) => lost.push(number),
             }
         }
-        (self.touched_since, self.urgent, self.prove_at) = (None, false, None);
+        let flusher = &mut self.flusher;
+        (flusher.changed_since, flusher.is_urgent, flusher.prove_at) = (None, false, None);
         self.hand(jobs, lost);
         true
     }
 
     /// Records on the disk that the last round was durable, if it is time. Returns whether it did.
     fn prove(&mut self, now: Time) -> bool {
-        let Some(_) = self.prove_at.take_if(|at| *at <= now) else { return false };
+        let Some(_) = self.flusher.prove_at.take_if(|at| *at <= now) else { return false };
         self.hand(Vec::new(), Vec::new());
         true
     }
 
-    fn hand(&mut self, jobs: Vec<Job>, lost: Vec<u32>) {
-        let frames = jobs.iter().map(|job| job.frame).collect();
-        let succeeded = self.succeeded.clone();
-        self.under_way = Some(RoundUnderWay { tickets: self.issued, frames, lost, succeeded });
-        flusher::lock(&self.parts.exchange).round = Some(jobs);
-        self.parts.flusher.ring();
+    fn hand(&mut self, jobs: Vec<Job>, lost: Vec<FrameNumber>) {
+        let round = RoundUnderWay {
+            tickets: self.acks.last_issued(),
+            frames: jobs.iter().map(|job| job.frame).collect(),
+            lost,
+            waiting: self.frames.waiting().clone(),
+        };
+        self.flusher.begin(jobs, round);
     }
 
     /// Returns the part of the next round for a frame; `None` if the frame needs none.
-    fn job(&mut self, number: u32) -> Result<Option<Job>, BufferLost> {
-        let frame = &self.parts.frames[number as usize];
-        let (buffer, header) = match frame.state {
-            State::Freeing => (None, Header::Free),
-            State::Filling | State::Resting | State::Closing => match frame.buffer {
-                Some(buffer) => (Some(buffer), Header::Used(self.in_buffer(number)?)),
-                None => (None, Header::Used(self.as_it_rests(number).ok_or(BufferLost)?)),
+    fn job(&mut self, frame: FrameNumber) -> Result<Option<Job>, BufferLost> {
+        let record = &self.frames[frame];
+        let (buffer, header) = match &record.state {
+            State::Freeing(_) => (None, Header::Free),
+            State::Filling(_) | State::Resting(_) | State::Closing(_) => match record.buffer() {
+                Some(buffer) => (Some(buffer), Header::Used(self.in_buffer(frame)?)),
+                None => (None, Header::Used(record.as_it_rests().ok_or(BufferLost)?)),
             },
-            _ => return Ok(None),
+            State::Free | State::Stored | State::Damaged | State::Bad => return Ok(None),
         };
-        if let (Some(filling), Header::Used(used)) = (self.filling.get_mut(&number), &header) {
-            filling.flushed = used.length;
+        if let Header::Used(used) = &header {
+            self.frames.change(frame, |record| {
+                if let State::Filling(filling) = &mut record.state {
+                    filling.flushed = used.length;
+                }
+            });
         }
-        Ok(Some(Job { frame: number, buffer, header }))
+        let after = match header {
+            Header::Free => self.frames.preceding(frame),
+            Header::Used(_) => Vec::new(),
+        };
+        Ok(Some(Job { frame, buffer, header, after }))
     }
 
     /// Returns the contents of a frame's buffer, if they are the contents that this process wrote.
-    pub(super) fn in_buffer(&self, number: u32) -> Result<ReplicaHeader, BufferLost> {
-        let frame = &self.parts.frames[number as usize];
-        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
+    pub(super) fn in_buffer(&self, number: FrameNumber) -> Result<ReplicaHeader, BufferLost> {
+        let frame = &self.frames[number];
+        let claimed = frame.buffer().and_then(|buffer| self.buffers.pool.claimed(buffer));
         let claimed = claimed.filter(|it| it.frame == number).ok_or(BufferLost)?;
         let ReplicaHeader { id, epoch, closed, committed, length, .. } = claimed.used;
         let own = (frame.id, frame.epoch, frame.closed, frame.committed, frame.length);
@@ -92,93 +154,80 @@ impl Store {
     }
 
     pub(super) fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
-        let finished = flusher::lock(&self.parts.exchange).finished.take();
+        let finished = flusher::lock(&self.flusher.exchange).finished.take();
         let Some(finished) = finished else { return false };
-        let Some(RoundUnderWay { tickets, mut frames, lost, succeeded }) = self.under_way.take()
-        else {
-            return false;
-        };
-        self.parts.sequence = self.parts.sequence.max(finished.sequence);
+        let Some(round) = self.flusher.under_way.take() else { return false };
+        let RoundUnderWay { tickets, mut frames, lost, waiting } = round;
+        self.flusher.sequence = self.flusher.sequence.max(finished.sequence);
         // A round without frames, which only records the last one as durable, has failed.
         let after = if frames.is_empty() { AGAIN } else { PROVE_AFTER };
-        self.prove_at = finished.unproven.then_some(now + after);
-        let mut failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        self.flusher.prove_at = finished.unproven.then_some(now + after);
+        let mut failed: BTreeSet<FrameNumber> = finished.failed.iter().map(|it| it.frame).collect();
         for number in lost {
-            if !self.refused.contains(&number) {
-                let id = self.parts.frames[number as usize].id;
+            let frame = &self.frames[number];
+            if !frame.is_refused {
                 tracing::error!(
-                    "the buffer of {id} in shared memory does not hold what was written there: \
-                     does another process use it? The replica is not written to the disk"
+                    "the buffer of {} in shared memory does not hold what was written there: \
+                     does another process use it? The replica is not written to the disk",
+                    frame.id
                 );
             }
-            failed.insert(number, io::ErrorKind::InvalidData);
+            failed.insert(number);
         }
-        frames.retain(|number| !failed.contains_key(number));
+        frames.retain(|number| !failed.contains(number));
         // The headers that are on the disk now say that these count.
-        let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);
-        let (over, waiting): (BTreeMap<u32, u32>, BTreeMap<u32, u32>) =
-            succeeded.iter().partition(is_durable);
+        let is_durable = |(_, by): &(&FrameNumber, &FrameNumber)| frames.contains(by);
+        let (over, waiting): (BTreeMap<FrameNumber, FrameNumber>, BTreeMap<_, _>) =
+            waiting.iter().partition(is_durable);
         self.free_replaced(over.into_keys());
-        for number in failed.keys() {
-            self.touched.remove(number);
-            self.refused.insert(*number);
-            self.distrusted.insert(*number);
-            self.again_at.get_or_insert(now + AGAIN);
-            let frame = &mut self.parts.frames[*number as usize];
-            // An unfinished copy needs no buffer to be freed: the header on the disk cannot say
-            // that it counts. A freed or replaced replica keeps its buffer, because that header
-            // may be older than the replica (`replaced`).
-            let is_to_go = frame.state == State::Freeing && !frame.committed;
-            let buffer = frame.buffer.take_if(|_| is_to_go);
-            self.release(buffer);
+        for number in &failed {
+            self.fail(*number, now);
         }
         // Changes of a failed frame that came during the round have failed with it.
-        self.waiting.retain(|(ticket, number)| {
-            let fails = failed.contains_key(number) || waiting.contains_key(number);
-            if fails {
-                tell(Event::Failed(*ticket));
-            }
-            !fails
-        });
-        while let Some((ticket, _)) = self.waiting.front().copied() {
-            if ticket > tickets {
-                break;
-            }
-            self.waiting.pop_front();
-            tell(Event::Durable(ticket));
-        }
+        let has_failed = |frame| failed.contains(&frame) || waiting.contains_key(&frame);
+        self.acks.fail(has_failed, tell);
+        self.acks.acknowledge_up_to(tickets, tell);
         frames.into_iter().for_each(|number| self.settle(number));
         true
     }
 
+    /// Updates a frame after the disk refused its part of a round.
+    fn fail(&mut self, number: FrameNumber, now: Time) {
+        self.flusher.again_at.get_or_insert(now + AGAIN);
+        let buffer = self.frames.change(number, |frame| {
+            (frame.is_changed, frame.is_refused, frame.is_distrusted) = (false, true, true);
+            // An unfinished copy needs no buffer to be freed: the header on the disk cannot say
+            // that it counts. A freed or replaced replica keeps its buffer, because that header
+            // may be older than the replica (`replaced`).
+            match &mut frame.state {
+                State::Freeing(buffer) if !frame.committed => buffer.take(),
+                _ => None,
+            }
+        });
+        buffer.into_iter().for_each(|buffer| self.buffers.release(buffer));
+    }
+
     /// Updates a frame after its part of a round became durable.
-    fn settle(&mut self, number: u32) {
-        self.refused.remove(&number);
-        // The frame has changed since, so the disk does not have its latest state.
-        if self.touched.contains(&number) {
-            return;
-        }
-        let frame = &mut self.parts.frames[number as usize];
-        let buffer = frame.buffer;
-        match frame.state {
-            State::Closing => {
-                frame.state = State::Stored;
-                frame.buffer = None;
-                self.filling.remove(&number);
-                self.resting.remove(&number);
+    fn settle(&mut self, number: FrameNumber) {
+        let now = self.now;
+        let released = self.frames.change(number, |frame| {
+            frame.is_refused = false;
+            // The frame has changed since, so the disk does not have its latest state.
+            if frame.is_changed {
+                return None;
             }
-            State::Filling => return self.mark_idle(number),
-            State::Freeing => {
-                *frame = Frame::of(&Header::Free);
-                // The next replica gets this frame first: first writes to a new part of the file
-                // take a file system longer.
-                match self.distrusted.contains(&number) {
-                    true => self.free.push_back(number),
-                    false => self.free.push_front(number),
+            let buffer = frame.buffer();
+            match &mut frame.state {
+                State::Closing(_) => frame.state = State::Stored,
+                State::Freeing(_) => frame.clear(),
+                State::Filling(filling) => {
+                    filling.idle_since = Some(now);
+                    return None;
                 }
+                _ => return None,
             }
-            _ => return,
-        }
-        self.release(buffer);
+            buffer
+        });
+        released.into_iter().for_each(|buffer| self.buffers.release(buffer));
     }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_backup::layout::{Geometry, Slot};
+use thunderhead_backup::layout::{FrameNumber, Geometry, Slot};
 use thunderhead_backup::{
     Durability, Event, Identity, OpenError, Options, StartReport, Store, Ticket,
 };
@@ -68,8 +68,9 @@ impl Trouble {
 
     fn refuses(&self, offset: u64) -> bool {
         let geometry = Geometry { segment_bytes: SEGMENT_BYTES, frames: FRAMES };
-        let is_header =
-            |frame| Slot::BOTH.iter().any(|it| geometry.header_at(frame, *it) == offset);
+        let is_header = |frame| {
+            Slot::BOTH.iter().any(|it| geometry.header_at(FrameNumber(frame), *it) == offset)
+        };
         let has = |bits: &Cell<u8>, frame: u32| (bits.get() >> frame) & 1 == 1;
         let has_begun = self.syncs.get() == 0;
         let refused = |frame| {
@@ -94,7 +95,7 @@ impl Trouble {
 
 fn is_data(frame: u32, offset: u64) -> bool {
     let geometry = Geometry { segment_bytes: SEGMENT_BYTES, frames: FRAMES };
-    let begins = geometry.data_at(frame);
+    let begins = geometry.data_at(FrameNumber(frame));
     (begins..begins + geometry.frame_bytes() as u64).contains(&offset)
 }
 

@@ -10,6 +10,7 @@
 //!   acknowledged, or if it had a buffer when it was freed, it does not come back open: recoveries
 //!   take the newest open head that they find for the end of the log.
 
+mod failed_syncs;
 mod freed;
 mod machine;
 mod masters;
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use thunderhead_backup::check::{Content, check};
-use thunderhead_backup::layout::Slot;
+use thunderhead_backup::layout::{FrameNumber, Slot};
 use thunderhead_backup::{Ack, Durability, Event, FILE_NAME, ReplicaId};
 use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::sim::disk::{DiskModel, Unreadable};
@@ -499,109 +500,6 @@ fn a_frame_that_is_begun_in_while_a_round_is_proven_is_found_by_the_next_process
     }
 }
 
-/// Returns a store with two open replicas of 100 bytes each, which are on the disk.
-fn two_durable_replicas(machine: &mut Machine) -> Life {
-    let mut life = machine.start(Durability::Synced).unwrap();
-    for segment in [1, 2] {
-        life.store.open(replica(segment), Epoch(1), false).unwrap();
-        life.store.append(replica(segment), Epoch(1), 0, &[1; 100]).unwrap();
-        life.settle(&machine.disk);
-    }
-    life
-}
-
-/// Headers of a round whose sync failed may be on the disk without their data. Headers that cannot
-/// be overwritten must not count because later rounds count.
-#[test]
-fn a_header_that_a_failed_sync_left_behind_never_counts() {
-    for seed in 0..200 {
-        let mut machine = Machine::new(seed);
-        let mut life = two_durable_replicas(&mut machine);
-        machine.trouble.syncs.set(1);
-        machine.trouble.refused.set(1 << (seed % 2));
-        for (offset, length) in [(100, 3000), (3100, 10)] {
-            for segment in [1, 2] {
-                _ = life.store.append(replica(segment), Epoch(1), offset, &vec![2; length]);
-            }
-            life.turn_and_work(3);
-        }
-        machine.lose_power();
-        machine.trouble.ends();
-        let mut life = machine.start(Durability::Synced).unwrap();
-        assert_eq!(life.opened.damaged, 0, "seed {seed}");
-        let mut lengths: Vec<usize> =
-            life.read_all(&machine.disk).values().map(|held| held.bytes.len()).collect();
-        lengths.sort_unstable();
-        let [less, more] = lengths[..] else { panic!("one is gone: {lengths:?}") };
-        assert!(less == 100 && more == 3110, "seed {seed}: {lengths:?}");
-    }
-}
-
-/// A round of one sync writes headers beside data that the disk refuses. They never count, also not
-/// after later rounds. A start does not depend on unreadable data either.
-#[test]
-fn a_header_whose_data_was_not_taken_never_counts() {
-    for (seed, others, power) in (0..240).map(|seed| (seed, seed % 3, seed % 2 == 0)) {
-        let mut machine = Machine::new(seed);
-        let mut life = two_durable_replicas(&mut machine);
-        // The offset of a frame's data follows from its number. The first replica has the first
-        // frame.
-        machine.trouble.refused_data.set(1);
-        machine.trouble.unreadable.set(true);
-        _ = life.store.append(replica(1), Epoch(1), 100, &[2; 9000]);
-        if others > 0 {
-            life.store.append(replica(2), Epoch(1), 100, &[2; 3000]).unwrap();
-        }
-        life.turn_and_work(1);
-        if others > 1 {
-            life.turn_and_work(3);
-        }
-        drop(life);
-        machine.trouble.refused.set(0);
-        if power {
-            machine.lose_power();
-        } else {
-            machine.memories.lose_power(&mut machine.random);
-            machine.disk.restart();
-        }
-        // The store starts and offers both replicas: none is damaged, though one cannot be read
-        // while the disk refuses that.
-        let life = machine.start(Durability::Synced).unwrap();
-        assert_eq!(life.opened.damaged, 0, "seed {seed}");
-        drop(life);
-        machine.trouble.ends();
-        machine.lose_power();
-        let mut life = machine.start(Durability::Synced).unwrap();
-        let found = life.read_all(&machine.disk);
-        let lengths = [1, 2].map(|segment| found[&replica(segment)].bytes.len());
-        assert_eq!(lengths, [100, if others > 0 { 3100 } else { 100 }], "seed {seed}");
-    }
-}
-
-/// Only the data of a round proves that the round counts. The data may have been read from the
-/// kernel's memory alone, so a loss of power may remove it although it was offered.
-#[test]
-fn replicas_that_one_start_finds_are_found_by_the_next() {
-    for seed in 0..200 {
-        let mut machine = Machine::new(seed);
-        let mut life = machine.start(Durability::Synced).unwrap();
-        life.store.open(replica(1), Epoch(1), false).unwrap();
-        life.store.append(replica(1), Epoch(1), 0, &[1; 100]).unwrap();
-        life.settle(&machine.disk);
-        life.store.append(replica(1), Epoch(1), 100, &[2; 3000]).unwrap();
-        machine.trouble.syncs.set(u32::MAX);
-        life.turn_and_work(1);
-        drop(life);
-        machine.disk.restart();
-        machine.memories.lose_power(&mut machine.random);
-        machine.trouble.ends();
-        let offered = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
-        machine.lose_power();
-        let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
-        assert_eq!(found, offered, "seed {seed}");
-    }
-}
-
 #[test]
 fn a_sync_that_fails_once_costs_nothing() {
     for seed in 0..50 {
@@ -700,7 +598,7 @@ fn unreadable_data_of_the_last_round_costs_that_replica_alone() {
         }
         let Some(Ack::When(ticket)) = last else { panic!("it is to be synced") };
         life.wait_for(ticket);
-        let data_at = life.store.superblock().geometry.data_at(0);
+        let data_at = life.store.superblock().geometry.data_at(FrameNumber(0));
         drop(life);
         machine.lose_power();
         // The first frame belongs to the first replica.
@@ -736,7 +634,7 @@ fn a_replica_written_from_memory_to_a_frame_with_an_unreadable_header_stays() {
             life.store.append(replica(1), Epoch(1), 0, b"on the disk").unwrap();
             life.settle(&machine.disk);
             life.store.append(replica(1), Epoch(1), 11, b", in memory").unwrap();
-            let header_at = life.store.superblock().geometry.header_at(0, slot);
+            let header_at = life.store.superblock().geometry.header_at(FrameNumber(0), slot);
             drop(life);
             machine.disk.restart();
             assert!(machine.disk.spoil(FILE_NAME, header_at, how));

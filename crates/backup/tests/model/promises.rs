@@ -337,7 +337,13 @@ impl Model {
         }
     }
 
+    /// Makes a call, and notes its effects.
     pub(crate) fn apply(&mut self, life: &mut Life, disk: &SimDisk, op: &Op) {
+        self.call(life, disk, op);
+        life.store.check_consistent();
+    }
+
+    fn call(&mut self, life: &mut Life, disk: &SimDisk, op: &Op) {
         let mut state = self.state();
         let store = &mut life.store;
         if let Op::Open { id, .. } | Op::Append { id, .. } | Op::Close { id } | Op::Commit { id } =

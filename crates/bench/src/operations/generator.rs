@@ -22,7 +22,7 @@ use thunderhead_load::run::Record;
 use thunderhead_load::workload::{Kind, Mixture};
 use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
-use thunderhead_wire::{Status, control};
+use thunderhead_wire::{LeaseId, Status, control};
 
 /// A message in flight, or waiting to be sent again.
 struct Flight {
@@ -75,8 +75,8 @@ pub struct Generator {
     plan: Plan,
     /// The client's number.
     client: u64,
-    /// The lease of its updates, 0 for none.
-    lease: u64,
+    /// The lease of its updates, [`LeaseId::NONE`] for none.
+    lease: LeaseId,
     mixture: Mixture,
     draw: Draw,
     bodies: Bodies,
@@ -108,8 +108,8 @@ impl Generator {
     ) -> Result<Generator> {
         let (to, mut caller) = (to.into(), caller(channel)?);
         let lease = match to.coordinator {
-            _ if !plan.exactly_once => 0,
-            None => LEASE.fetch_add(1, Ordering::Relaxed),
+            _ if !plan.exactly_once => LeaseId::NONE,
+            None => LeaseId(LEASE.fetch_add(1, Ordering::Relaxed)),
             Some(coordinator) => open_lease(&mut caller, coordinator)?,
         };
         Ok(Generator {
@@ -240,7 +240,7 @@ impl Generator {
     fn send(&mut self, mut flight: Flight) -> Result<()> {
         let oldest = self.flights.front().map_or(self.sequence, |flight| flight.first_sequence);
         let identity = match self.lease {
-            0 => Identity::NONE,
+            LeaseId::NONE => Identity::NONE,
             lease => Identity::new(lease, self.sequence, oldest),
         };
         flight.first_sequence = self.sequence;
@@ -327,7 +327,7 @@ impl Generator {
     /// Renews the lease. The answer does not matter: an expired lease shows in the shard's answers.
     fn renew(&mut self) {
         self.renew_at = self.now + RENEW;
-        if let (Some(coordinator), true) = (self.to.coordinator, self.lease != 0) {
+        if let (Some(coordinator), true) = (self.to.coordinator, self.lease != LeaseId::NONE) {
             let body = control::to_body(&control::Lease { lease: self.lease });
             let _ = self.caller.begin(coordinator, Opcode::RenewLease, &[&body], Some(PATIENCE));
         }
@@ -348,7 +348,7 @@ impl Generator {
     }
 }
 
-pub(crate) fn open_lease(caller: &mut Caller, coordinator: SocketAddr) -> Result<u64> {
+pub(crate) fn open_lease(caller: &mut Caller, coordinator: SocketAddr) -> Result<LeaseId> {
     let body = control::to_body(&control::Empty {});
     let opened = caller.call(coordinator, Opcode::OpenLease, &[&body], Some(PATIENCE), |body| {
         control::of_body::<control::LeaseOpened>(body)

@@ -108,13 +108,14 @@ fn put(body: &mut [u8], at: usize, number: u64) {
 mod tests {
     use super::*;
     use thunderhead_load::content::is_right;
+    use thunderhead_wire::LeaseId;
     use thunderhead_wire::operations::{ReadPart, UpdatePart};
 
     #[test]
     fn bodies_have_the_bytes_of_the_protocol() {
         for value_bytes in [0, 16, 100] {
             let mut bodies = Bodies::new(value_bytes, 3);
-            let identity = Identity::new(5, 70, 60);
+            let identity = Identity::new(LeaseId(5), 70, 60);
             let (_, body) = bodies.read(8);
             let (part, rest) = ReadPart::take(body).unwrap();
             assert_eq!((part.key, rest.len()), (key(8).as_slice(), 0));

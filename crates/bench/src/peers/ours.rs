@@ -11,7 +11,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX, Preface};
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use thunderhead_wire::operations::{Identity, ObjectHead, PartHead, UpdateHead, UpdateKind};
-use thunderhead_wire::{Condition, Status};
+use thunderhead_wire::{Condition, LeaseId, Status};
 use zerocopy::IntoBytes;
 
 /// Bytes of a version in an answer.
@@ -20,8 +20,8 @@ const VERSION_BYTES: usize = 8;
 /// One connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ours {
-    /// The lease of its updates, so that each is executed once; 0 for none.
-    pub lease: u64,
+    /// The lease of its updates, so that each is executed once; [`LeaseId::NONE`] for none.
+    pub lease: LeaseId,
     /// Whether an object to be deleted may be missing, because the server was too busy for its
     /// write.
     forgets: bool,
@@ -32,7 +32,7 @@ pub struct Ours {
 impl Ours {
     /// Returns a connection whose updates have this lease.
     #[must_use]
-    pub fn new(lease: u64) -> Ours {
+    pub fn new(lease: LeaseId) -> Ours {
         Ours { lease, forgets: false, sequence: 1 }
     }
 
@@ -44,7 +44,7 @@ impl Ours {
 
     fn identity(&self, oldest: Option<u64>) -> Identity {
         match self.lease {
-            0 => Identity::NONE,
+            LeaseId::NONE => Identity::NONE,
             lease => Identity::new(lease, self.sequence, oldest.unwrap_or(self.sequence)),
         }
     }
@@ -216,12 +216,16 @@ mod tests {
     fn answers_are_taken_whole_or_not_at_all() {
         let one = [7u64.to_le_bytes().as_slice(), &value(4, 100)].concat();
         let reads = flights(Act::Read, &[4], 100);
-        hold(&mut Ours::new(0), &reads, &reply(1, Status::Ok, &one));
+        hold(&mut Ours::new(LeaseId::NONE), &reads, &reply(1, Status::Ok, &one));
         let version = 7u64.to_le_bytes();
-        hold(&mut Ours::new(0), &flights(Act::Write, &[4], 9), &reply(1, Status::Ok, &version));
+        hold(
+            &mut Ours::new(LeaseId::NONE),
+            &flights(Act::Write, &[4], 9),
+            &reply(1, Status::Ok, &version),
+        );
         let parts = [part(Status::Ok, &value(4, 100)), part(Status::Ok, &value(5, 100))].concat();
         let many = flights(Act::Read, &[4, 5], 100);
-        hold(&mut Ours::new(0), &many, &reply(1, Status::Ok, &parts));
+        hold(&mut Ours::new(LeaseId::NONE), &many, &reply(1, Status::Ok, &parts));
     }
 
     #[test]
@@ -230,16 +234,18 @@ mod tests {
         let parts = [part(Status::Ok, &[]), part(Status::Busy, &[]), part(Status::Ok, &[])];
         let bytes = reply(1, Status::Ok, &parts.concat());
         let again = Answer::Again { bytes: bytes.len(), place: 0 };
-        assert_eq!(Ours::new(1).answer(&mut many, &bytes), Ok(again));
+        assert_eq!(Ours::new(LeaseId(1)).answer(&mut many, &bytes), Ok(again));
         assert_eq!((many[0].numbers.as_slice(), many[0].done), ([5].as_slice(), 2));
         let busy = reply(1, Status::Busy, &[]);
         let again = Answer::Again { bytes: busy.len(), place: 0 };
-        assert_eq!(Ours::new(1).answer(&mut many, &busy), Ok(again));
+        assert_eq!(Ours::new(LeaseId(1)).answer(&mut many, &busy), Ok(again));
     }
 
     #[test]
     fn unexpected_answers_are_errors() {
-        let answer = |bytes: &[u8]| Ours::new(0).answer(&mut flights(Act::Read, &[4], 100), bytes);
+        let answer = |bytes: &[u8]| {
+            Ours::new(LeaseId::NONE).answer(&mut flights(Act::Read, &[4], 100), bytes)
+        };
         let good = [7u64.to_le_bytes().as_slice(), &value(4, 100)].concat();
         assert!(answer(&reply(2, Status::Ok, &good)).is_err());
         assert!(answer(&reply(1, Status::Ok, &good[..50])).is_err());

@@ -540,7 +540,7 @@ impl Store {
                         let (caller, coordinator) = &mut *it.borrow_mut();
                         open_lease(caller, *coordinator)
                     });
-                    let lease = lease.transpose()?.unwrap_or(0);
+                    let lease = lease.transpose()?.unwrap_or_default();
                     Box::new(Ours::new(lease).that_forgets())
                 }
             })

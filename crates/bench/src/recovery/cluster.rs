@@ -6,7 +6,7 @@ use thunderhead_coordinator::model::Placed;
 use thunderhead_master::replication::{MESSAGE_BYTES, PlacementTrial, Settings};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo};
-use thunderhead_wire::{MasterId, SegmentId, ServerId};
+use thunderhead_wire::{Generation, MasterId, SegmentId, ServerId};
 
 /// The default size of a segment.
 pub(super) const SEGMENT_BYTES: u32 = 8 << 20;
@@ -29,7 +29,7 @@ pub(super) fn list(speeds: &[u64], servers_a_host: usize) -> ServerList {
     let info = |server: ServerId, host: usize, speed: u64| ServerInfo {
         lineages: Vec::new(),
         server,
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: format!("host-{host}.example"),
         rack: String::new(),

@@ -18,6 +18,7 @@ use thunderhead_load::output::progress;
 use thunderhead_log::Memory;
 use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::os::Directory;
+use thunderhead_wire::Generation;
 use zerocopy::IntoBytes;
 
 const SERVERS: u32 = 5;
@@ -170,7 +171,7 @@ fn measure(
     let began = Instant::now();
     cluster.start_coordinator()?;
     (0..SERVERS).try_for_each(|server| cluster.start_server(server))?;
-    cluster.wait_up(1)?;
+    cluster.wait_up(Generation(1))?;
     let up = began.elapsed().as_secs_f64();
     let came_back = readable(cluster.view(), &objects, patience)?;
     let took = began.elapsed().as_secs_f64();

@@ -30,7 +30,9 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::control::{
     BeginRecovery, Inventory, Recover, ReplicaInfo, Replicas, TabletStatus, Taken, to_body,
 };
-use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+use thunderhead_wire::{
+    Epoch, KeyHash, MasterId, RecoveryId, SegmentId, ServerId, TableId, TabletRange,
+};
 
 /// The longest message: the default limit of connections.
 const MESSAGE_BYTES: usize = 8 << 20;
@@ -179,7 +181,7 @@ fn plan(arguments: &Arguments, nodes: usize, random: &mut Random) -> Plan {
     let begin = BeginRecovery {
         lineage: Vec::new(),
         whole: false,
-        recovery: 1,
+        recovery: RecoveryId(1),
         crashed,
         partitions: parts.clone(),
         segments: own,
@@ -191,7 +193,7 @@ fn plan(arguments: &Arguments, nodes: usize, random: &mut Random) -> Plan {
         take_back: false,
         master: MasterId(1),
         crashed,
-        recovery: 1,
+        recovery: RecoveryId(1),
         partition: 0,
         tablets: first.clone(),
         expected: expected.clone(),

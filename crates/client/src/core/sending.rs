@@ -103,7 +103,7 @@ impl Core {
             let identity = first.sequence.map(identity);
             let (opcode, body) = if these.len() == 1 {
                 let operation = &first.operation;
-                (operation.opcode(), operation.body(identity.unwrap_or(Identity::new(0, 0, 0))))
+                (operation.opcode(), operation.body(identity.unwrap_or(Identity::NONE)))
             } else {
                 let mut body = Vec::with_capacity(bytes);
                 if let Some(identity) = identity {

@@ -5,7 +5,7 @@ use crate::operation::Action;
 use thunderhead_net::Cause;
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::operations::UpdatePart;
-use thunderhead_wire::{Condition, MasterId, TableId, TabletRange, Version, control};
+use thunderhead_wire::{Condition, LeaseId, MasterId, TableId, TabletRange, Version, control};
 use zerocopy::FromBytes;
 
 const NOW: Time = Time(1_000_000_000);
@@ -14,7 +14,7 @@ const TABLE: TableId = TableId(1);
 /// Makes a core that knows the table's address, and begins a read whose first attempt had this
 /// outcome.
 fn behind(outcome: Result<&[u8], CallError>) -> Core {
-    let mut core = Core::new(1, Random::from_seed(1));
+    let mut core = Core::new(LeaseId(1), Random::from_seed(1));
     let mut map = TabletMap::default();
     map.insert(TabletRange::whole(TABLE), "10.0.0.1:7071".parse().unwrap());
     core.learn(NOW, map);
@@ -99,7 +99,7 @@ fn a_message_names_the_map_version_of_its_updates_tables() {
         action: Action::Write(b"v".to_vec()),
     };
     let updates = || [1, 1, 2, 3].map(update).to_vec();
-    let mut core = Core::new(1, Random::from_seed(1));
+    let mut core = Core::new(LeaseId(1), Random::from_seed(1));
     core.told(NOW, &news(10, false, &[1, 2, 3]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
     assert_eq!(sent(&mut core), BTreeMap::from([(10, 4)]), "the whole map has one version");

@@ -16,6 +16,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::names::{AddressUpdate, Resolve};
 use thunderhead_runtime::{Random, Time};
 use thunderhead_testkit::CoordinatorState;
+use thunderhead_wire::LeaseId;
 
 const SHARD: &str = "10.0.1.1:1";
 const TTL: Duration = Duration::from_millis(3000);
@@ -391,7 +392,10 @@ fn a_lease_is_opened_for_the_first_update_and_renewed_and_closed() {
     assert_eq!(stage.session.lease(), None);
     stage.write(table);
     assert!(stage.written().is_ok());
-    assert_eq!((stage.session.lease(), stage.count(Opcode::OpenLease) > 0), (Some(1), true));
+    assert_eq!(
+        (stage.session.lease(), stage.count(Opcode::OpenLease) > 0),
+        (Some(LeaseId(1)), true)
+    );
     for _ in 0..30 {
         stage.pass(Duration::from_millis(500));
         for call in stage.calls() {
@@ -401,17 +405,17 @@ fn a_lease_is_opened_for_the_first_update_and_renewed_and_closed() {
     }
     let renewed = stage.cluster.count(Opcode::RenewLease);
     assert!((10..=15).contains(&renewed), "{renewed} times in five leases");
-    assert_eq!(stage.session.lease(), Some(1));
+    assert_eq!(stage.session.lease(), Some(LeaseId(1)));
     // The session had no turn for longer than the lease lasts.
     stage.now = stage.now + TTL + Duration::from_millis(1);
     stage.write(table);
     assert!(stage.written().is_ok());
-    assert_eq!(stage.session.lease(), Some(2));
+    assert_eq!(stage.session.lease(), Some(LeaseId(2)));
     stage.session.close(stage.now);
     let call = only(stage.calls(), Opcode::CloseLease);
     stage.answer(&call);
     assert!(stage.session.is_idle());
-    assert!(stage.cluster.ended.contains(&2));
+    assert!(stage.cluster.ended.contains(&LeaseId(2)));
 }
 
 #[test]
@@ -444,7 +448,7 @@ fn a_lease_is_used_while_no_coordinator_answers() {
     let ended = CallError::Refused { status: Status::LeaseEnded, hint: 0, detail: 0 };
     stage.fail(&write, ended);
     assert!(stage.written().is_ok(), "the refused update goes out under the next lease");
-    assert_eq!(stage.session.lease(), Some(2));
+    assert_eq!(stage.session.lease(), Some(LeaseId(2)));
     // An update that may have been done keeps its lease.
     stage.write(table);
     let write = only(stage.calls(), Opcode::Write);

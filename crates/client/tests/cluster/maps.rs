@@ -15,6 +15,7 @@ use thunderhead_rpc::Node;
 use thunderhead_runtime::Random;
 use thunderhead_simulator::{Options, swarm};
 use thunderhead_testkit::Cluster;
+use thunderhead_wire::LeaseId;
 
 fn run(seed: u64) -> Result<Verdict, String> {
     let mut random = Random::from_seed(seed);
@@ -38,7 +39,7 @@ fn run(seed: u64) -> Result<Verdict, String> {
         let (seeing, maps) = (seeing.clone(), maps.clone());
         cluster.add_user(move |mut boot| {
             let mut random = boot.world.random.split();
-            let core = Core::new(1 + random.below(1 << 60), random.split());
+            let core = Core::new(LeaseId(1 + random.below(1 << 60)), random.split());
             let session = Session::around(core, random.split());
             let mut user = User::new(session, random, seeing.clone());
             user.maps = Some(maps.clone());

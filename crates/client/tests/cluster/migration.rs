@@ -387,7 +387,7 @@ async fn write(user: &User, numbers: std::ops::Range<u64>) {
 async fn write_value(user: &User, number: u64, value: &[u8]) {
     let key = key(number);
     let head = ObjectHead::new(TABLE, key.len(), Condition::Always, 0);
-    let identity = Identity::new(0, 0, 0);
+    let identity = Identity::NONE;
     let body = [identity.as_bytes(), head.as_bytes(), &key, value].concat();
     insist(user, Opcode::Write, &key, body).await.unwrap();
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use thunderhead_master::Shard;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_testkit::{CoordinatorState, Time};
-use thunderhead_wire::Status;
+use thunderhead_wire::{LeaseId, Status};
 
 /// How long a shard relies on the last report of a lease, in nanoseconds.
 const BELIEVES: u64 = 150_000_000;
@@ -17,7 +17,7 @@ pub(crate) struct Minding {
     coordinators: Rc<RefCell<CoordinatorState>>,
     time: Time,
     /// When it last heard that each lease is open.
-    heard: BTreeMap<u64, u64>,
+    heard: BTreeMap<LeaseId, u64>,
 }
 
 impl Minding {
@@ -30,7 +30,7 @@ impl Minding {
     }
 
     /// Whether a lease has ended. Forgets its completion records then.
-    fn ends(&mut self, lease: u64) -> bool {
+    fn ends(&mut self, lease: LeaseId) -> bool {
         let now = (self.time)();
         if self.heard.get(&lease).is_some_and(|heard| now - heard < BELIEVES) {
             return false;
@@ -54,7 +54,7 @@ impl Service for Minding {
         use Opcode::{Delete, Increment, UpdateMany, Write};
         if [Write, Delete, Increment, UpdateMany].contains(&request.opcode)
             && let Some(lease) = request.body.first_chunk()
-            && self.ends(u64::from_le_bytes(*lease))
+            && self.ends(LeaseId(u64::from_le_bytes(*lease)))
         {
             return context.refuse(request.reply_to, Status::LeaseEnded, 0, &[]);
         }

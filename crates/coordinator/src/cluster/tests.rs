@@ -28,7 +28,7 @@ pub(super) fn server(id: u64, masters: &[u64]) -> ServerRecord {
         server: ServerId(id),
         registered: id,
         lives: vec![1],
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: format!("host{id}"),
         rack: String::new(),
@@ -160,7 +160,7 @@ fn the_end_of_a_generation_always_fits_into_the_servers_record() {
         .collect();
     for mut record in [record.clone(), gone(&record)] {
         for former in &mut record.former {
-            (former.recovery, former.heir) = (u64::MAX, Some(MasterId(u64::MAX)));
+            (former.recovery, former.heir) = (RecoveryId(u64::MAX), Some(MasterId(u64::MAX)));
             (former.freeing, former.inherited) = (true, true);
         }
         assert!(bytes(&record) - before <= count * SHARD_BYTES_MAX);
@@ -179,7 +179,7 @@ fn an_inherited_former_master_fits_into_its_bytes_and_keeps_no_epochs() {
         shard: SHARDS_MAX as u32 - 1,
         epochs: vec![(SegmentId(u64::MAX), Epoch(u64::MAX)); EPOCHS_MAX],
         floor: SegmentId(u64::MAX),
-        recovery: u64::MAX,
+        recovery: RecoveryId(u64::MAX),
         parts: Vec::new(),
         freeing: false,
         heir: Some(MasterId(u64::MAX)),

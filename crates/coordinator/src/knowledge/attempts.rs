@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Replicas, TabletStatus};
-use thunderhead_wire::{MasterId, ServerId};
+use thunderhead_wire::{Generation, MasterId, RecoveryId, ServerId};
 
 /// The attempts to recover former masters.
 pub(crate) type Attempts = RefCell<BTreeMap<MasterId, Attempt>>;
@@ -42,7 +42,7 @@ pub(crate) struct Attempt {
 /// Whether a log is complete, as far as a survey says.
 pub(crate) enum Completeness {
     /// It is complete with the replicas of these servers, each in this generation.
-    Complete(BTreeMap<ServerId, u64>),
+    Complete(BTreeMap<ServerId, Generation>),
     /// It is incomplete, by the list of servers of this version. Only these servers may have the
     /// missing replicas.
     Incomplete(u64, BTreeSet<ServerId>),
@@ -97,7 +97,7 @@ pub(crate) struct RunningSurvey {
     pub(crate) over: Cell<bool>,
     pub(crate) survey: RefCell<Survey>,
     /// The backups that are asked, with their generations.
-    pub(crate) asked: RefCell<BTreeMap<ServerId, u64>>,
+    pub(crate) asked: RefCell<BTreeMap<ServerId, Generation>>,
 }
 
 impl RunningSurvey {
@@ -120,7 +120,7 @@ impl RunningSurvey {
 
 /// Partitions that are being rebuilt.
 pub(crate) struct Round {
-    pub(crate) recovery: u64,
+    pub(crate) recovery: RecoveryId,
     /// One master takes the whole log back.
     pub(crate) take_back: bool,
     /// In the order in which they are read.
@@ -158,7 +158,7 @@ impl Attempt {
     /// Notes a backup's answer to its reading list of a round: its objection, if it has one.
     pub(crate) fn on_backup_answer(
         &mut self,
-        recovery: u64,
+        recovery: RecoveryId,
         server: ServerId,
         useless: Option<String>,
     ) {
@@ -183,7 +183,7 @@ impl Attempt {
 
     /// Whether the recovery needs the replicas of a server that is down.
     pub(crate) fn needs(&self, server: ServerId, cluster: &Cluster) -> Need {
-        let is_up = |(server, generation): (&ServerId, &u64)| {
+        let is_up = |(server, generation): (&ServerId, &Generation)| {
             cluster.backup(*server).is_some_and(|it| it.generation == *generation)
         };
         match &self.completeness {
@@ -212,7 +212,7 @@ impl Attempt {
     }
 
     /// Whether the round of this number is in progress.
-    pub(crate) fn is_at(&self, recovery: u64) -> bool {
+    pub(crate) fn is_at(&self, recovery: RecoveryId) -> bool {
         matches!(&self.stage, Stage::Rebuilding(round) if round.recovery == recovery)
     }
 
@@ -232,7 +232,7 @@ impl Attempt {
     /// could not do it.
     pub(crate) fn on_part_over(
         &mut self,
-        (recovery, partition): (u64, usize),
+        (recovery, partition): (RecoveryId, usize),
         by: MasterId,
         trouble: Option<String>,
     ) {
@@ -252,7 +252,11 @@ impl Attempt {
     }
 
     /// Returns the state of a partition, as long as the round lasts.
-    pub(crate) fn part_state(&mut self, recovery: u64, partition: usize) -> Option<&mut PartState> {
+    pub(crate) fn part_state(
+        &mut self,
+        recovery: RecoveryId,
+        partition: usize,
+    ) -> Option<&mut PartState> {
         match &mut self.stage {
             Stage::Rebuilding(round) if round.recovery == recovery => {
                 round.parts.get_mut(partition)

@@ -7,7 +7,7 @@ use crate::waiting::{Lock, Signal};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_runtime::Time;
-use thunderhead_wire::Status;
+use thunderhead_wire::{LeaseId, Status};
 
 /// The number of random bits in a lease's number.
 pub(crate) const RANDOM_BITS: u32 = 24;
@@ -15,9 +15,9 @@ pub(crate) const RANDOM_BITS: u32 = 24;
 /// The open leases.
 #[derive(Default)]
 pub(crate) struct Leases {
-    pub(crate) open: RefCell<BTreeMap<u64, Lease>>,
+    pub(crate) open: RefCell<BTreeMap<LeaseId, Lease>>,
     /// The time at which each lease ends without a renewal.
-    pub(crate) due: RefCell<BTreeSet<(Time, u64)>>,
+    pub(crate) due: RefCell<BTreeSet<(Time, LeaseId)>>,
     /// The counts that are set aside for this leadership.
     pub(crate) counts: Cell<(u64, u64)>,
     pub(crate) extending: Lock,
@@ -32,14 +32,14 @@ pub(crate) struct Lease {
 
 impl Leases {
     /// Takes over the leases that a new leader finds.
-    pub(crate) fn load(&self, next: u64, leases: Vec<u64>, until: Time) {
+    pub(crate) fn load(&self, next: u64, leases: Vec<LeaseId>, until: Time) {
         self.counts.set((next, next));
         leases.into_iter().for_each(|lease| self.add(lease, until));
     }
 
     /// Returns a number such that all leases so far have lower ones.
-    pub(crate) fn next(&self) -> u64 {
-        self.counts.get().0 << RANDOM_BITS
+    pub(crate) fn next(&self) -> LeaseId {
+        LeaseId(self.counts.get().0 << RANDOM_BITS)
     }
 
     /// Returns the number of open leases.
@@ -47,14 +47,14 @@ impl Leases {
         self.open.borrow().len() as u64
     }
 
-    pub(crate) fn add(&self, lease: u64, until: Time) {
+    pub(crate) fn add(&self, lease: LeaseId, until: Time) {
         self.open.borrow_mut().insert(lease, Lease { until, ending: false });
         self.due.borrow_mut().insert((until, lease));
         self.added.raise();
     }
 
     /// Extends a lease until a time, if it is open.
-    pub(crate) fn extend(&self, lease: u64, until: Time) -> Result<(), Refusal> {
+    pub(crate) fn extend(&self, lease: LeaseId, until: Time) -> Result<(), Refusal> {
         let mut open = self.open.borrow_mut();
         let known = open.get_mut(&lease).ok_or(Status::LeaseEnded)?;
         if known.ending {
@@ -69,12 +69,12 @@ impl Leases {
     }
 
     /// Returns the leases that are over.
-    pub(crate) fn ended(&self, leases: &[u64]) -> Vec<u64> {
+    pub(crate) fn ended(&self, leases: &[LeaseId]) -> Vec<LeaseId> {
         let open = self.open.borrow();
         leases.iter().copied().filter(|lease| !open.contains_key(lease)).collect()
     }
 
-    pub(crate) fn due_at(&self, now: Time) -> Vec<u64> {
+    pub(crate) fn due_at(&self, now: Time) -> Vec<LeaseId> {
         let due = self.due.borrow();
         let due = due.iter().take_while(|(until, _)| *until <= now);
         due.take(ENDINGS_MAX).map(|(_, lease)| *lease).collect()

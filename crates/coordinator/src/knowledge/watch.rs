@@ -3,23 +3,23 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use thunderhead_runtime::Time;
-use thunderhead_wire::ServerId;
+use thunderhead_wire::{Generation, ServerId};
 
 /// This leadership's knowledge about silent and crashed servers.
 #[derive(Default)]
 pub(crate) struct Watch {
     /// The servers that are being checked, with their generations.
-    pub(crate) suspicions: RefCell<BTreeMap<ServerId, u64>>,
+    pub(crate) suspicions: RefCell<BTreeMap<ServerId, Generation>>,
     /// The servers that have just answered. They are not suspected until the given time.
-    pub(crate) cleared: RefCell<BTreeMap<ServerId, (u64, Time)>>,
+    pub(crate) cleared: RefCell<BTreeMap<ServerId, (Generation, Time)>>,
     /// The verdicts to write.
     pub(crate) pending_verdicts: RefCell<Vec<PendingVerdict>>,
     /// The servers that were declared crashed, when, and why.
-    pub(crate) verdicts: RefCell<BTreeMap<ServerId, (u64, Time, String)>>,
+    pub(crate) verdicts: RefCell<BTreeMap<ServerId, (Generation, Time, String)>>,
     /// When the latest probe was sent that each server has answered.
     pub(crate) last_answered: RefCell<BTreeMap<ServerId, Time>>,
     /// The silent servers that are not declared crashed, with their generations, and why not.
-    pub(crate) undecided: RefCell<BTreeMap<ServerId, (u64, String)>>,
+    pub(crate) undecided: RefCell<BTreeMap<ServerId, (Generation, String)>>,
     /// The number of own probes without an answer.
     pub(crate) probes: Cell<usize>,
 }
@@ -37,7 +37,7 @@ impl Watch {
 /// A verdict that is not written yet.
 pub(crate) struct PendingVerdict {
     pub(crate) server: ServerId,
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) why: String,
     pub(crate) not_after: Time,
 }

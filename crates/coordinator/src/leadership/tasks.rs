@@ -7,15 +7,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use thunderhead_wire::control::ServerState;
-use thunderhead_wire::{MasterId, ServerId, TableId};
+use thunderhead_wire::{Generation, MasterId, ServerId, TableId};
 
 /// A task of the leader: one kind of unfinished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
     /// Tells the server list to one generation of a server.
-    Tell(ServerId, u64),
+    Tell(ServerId, Generation),
     /// Tells a server's backup which masters' replicas are no longer needed.
-    Free(ServerId, u64),
+    Free(ServerId, Generation),
     /// Makes masters take or drop a table's tablets.
     Settle(TableId),
     /// Moves a tablet to its new master, or cancels the move.

@@ -40,7 +40,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     BeginRecovery, Inventory, InventoryOf, Recover, ReplicaInfo, Replicas, Taken, of_body,
 };
-use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{Epoch, Generation, MasterId, RecoveryId, SegmentId, ServerId, Status};
 
 /// How long masters wait for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
@@ -147,7 +147,7 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
         (parts, have_room) = (vec![Part { by, tablets }], true);
     }
     let Ok(ids) = leadership.take_ids(|ids| ids.recovery += 1).await else { return false };
-    let recovery = ids.recovery;
+    let recovery = RecoveryId(ids.recovery);
     let record = leadership.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     let Some(number) = record.former.iter().position(|it| it.master == crashed) else {
@@ -193,7 +193,7 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     };
     let (segments, copies) =
         (round.segments.len(), round.segments.iter().map(|it| it.at.len()).sum::<usize>());
-    tracing::info!(%crashed, recovery, take_back, parts = parts.len(), segments, copies, bytes = log.bytes(), "a recovery begins");
+    tracing::info!(%crashed, recovery = recovery.0, take_back, parts = parts.len(), segments, copies, bytes = log.bytes(), "a recovery begins");
     let told = Rc::clone(&round.told);
     if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
         (attempt.fenced, attempt.bytes) = (Some(log.fenced), log.bytes());
@@ -244,7 +244,7 @@ fn begin_anew(leadership: &Leadership, crashed: MasterId) {
 
 /// The replicas that a survey found on a backup, and the generation that reported them.
 struct SurveyedReplicas {
-    generation: Option<u64>,
+    generation: Option<Generation>,
     replicas: Vec<(SegmentId, Copy)>,
 }
 

@@ -5,11 +5,15 @@ use crate::leadership::{Leadership, RetryPauses};
 use std::rc::Rc;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{MastersAfter, MastersHere, OfMaster, RestLeft, of_body};
-use thunderhead_wire::{MasterId, ServerId, Status};
+use thunderhead_wire::{Generation, MasterId, ServerId, Status};
 
 /// Task: tells a backup which masters' replicas are no longer needed, as long as its generation is
 /// up.
-pub(crate) async fn free_replicas(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
+pub(crate) async fn free_replicas(
+    leadership: &Rc<Leadership>,
+    server: ServerId,
+    generation: Generation,
+) {
     free_unknown(leadership, server, generation).await;
     let mut pauses = RetryPauses::default();
     loop {
@@ -47,7 +51,7 @@ pub(crate) async fn free_replicas(leadership: &Rc<Leadership>, server: ServerId,
 /// Frees a backup's replicas of masters that are no longer needed: replicas that it should have
 /// freed while it was down, and replicas that it freed in a former generation that ended before the
 /// disk recorded it.
-async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation: u64) {
+async fn free_unknown(leadership: &Rc<Leadership>, server: ServerId, generation: Generation) {
     let mut pauses = RetryPauses::default();
     let mut after = MasterId(0);
     while let Some(to) = leadership.record_of(server, generation).and_then(|record| record.backup) {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Empty, Owned, Recovered, Tablets, Taken, to_body};
-use thunderhead_wire::{MasterId, Status, TabletRange};
+use thunderhead_wire::{MasterId, RecoveryId, Status, TabletRange};
 
 /// Handles a shard's report that it has rebuilt tablets, or could not.
 pub(crate) async fn recovered(leadership: &Rc<Leadership>, message: Recovered) -> Outcome {
@@ -35,7 +35,7 @@ pub(crate) async fn recovered(leadership: &Rc<Leadership>, message: Recovered) -
                 if !keeps {
                     remove_heir(leadership, crashed, by).await?;
                 }
-                tracing::info!(%crashed, recovery, partition, %by, trouble, "a part cannot be rebuilt");
+                tracing::info!(%crashed, recovery = recovery.0, partition, %by, trouble, "a part cannot be rebuilt");
                 on_part_over(leadership, crashed, (recovery, partition), by, Some(trouble.clone()));
                 return Ok(to_body(&Empty {}));
             }
@@ -48,7 +48,7 @@ pub(crate) async fn recovered(leadership: &Rc<Leadership>, message: Recovered) -
                 continue;
             }
             write(leadership, crashed, &part, taken).await?;
-            tracing::info!(%crashed, recovery, partition, %by, "a part is rebuilt");
+            tracing::info!(%crashed, recovery = recovery.0, partition, %by, "a part is rebuilt");
             let is_left = leadership.cluster().is_left(crashed, &part);
             let trouble = is_left.then(|| format!("{by} has rebuilt only a part of its tablets"));
             on_part_over(leadership, crashed, (recovery, partition), by, trouble);
@@ -76,20 +76,21 @@ fn safe_from(leadership: &Leadership, crashed: MasterId) -> Time {
 fn assigned(
     leadership: &Leadership,
     crashed: MasterId,
-    (recovery, partition): (u64, usize),
+    (recovery, partition): (RecoveryId, usize),
     by: MasterId,
 ) -> Option<Part> {
     let cluster = leadership.cluster();
     let former = cluster.former(crashed)?;
     let part = former.parts.get(partition).filter(|part| part.by == by)?;
-    (!former.freeing && former.recovery == recovery && recovery > 0).then(|| part.clone())
+    (!former.freeing && former.recovery == recovery && recovery > RecoveryId(0))
+        .then(|| part.clone())
 }
 
 /// Notes that no further report of a partition can come.
 fn on_part_over(
     leadership: &Leadership,
     crashed: MasterId,
-    part: (u64, usize),
+    part: (RecoveryId, usize),
     by: MasterId,
     trouble: Option<String>,
 ) {

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Head, HeadOf, Inventory, InventoryOf, of_body};
-use thunderhead_wire::{Next, ServerId};
+use thunderhead_wire::{Generation, Next, ServerId};
 
 /// The state of a survey.
 pub(super) enum SurveyState {
@@ -97,7 +97,7 @@ impl RunningSurvey {
     }
 
     /// Whether an answer of a backup's generation matters.
-    fn matters(&self, leadership: &Leadership, server: ServerId, generation: u64) -> bool {
+    fn matters(&self, leadership: &Leadership, server: ServerId, generation: Generation) -> bool {
         let is_up =
             leadership.cluster().backup(server).is_some_and(|it| it.generation == generation);
         is_up && !self.over.get()
@@ -153,7 +153,7 @@ impl RunningSurvey {
         self: Rc<Self>,
         leadership: Rc<Leadership>,
         question: Question,
-        generation: u64,
+        generation: Generation,
     ) {
         let Question { segment, server, address } = question;
         let mut pauses = RetryPauses::default();

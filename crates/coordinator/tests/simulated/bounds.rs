@@ -13,7 +13,9 @@ use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Followed, ForgetServer, Known, Lease, LeaseOpened,
     Register, Registered, ReplicaInfo, ServerState,
 };
-use thunderhead_wire::{ClusterId, Epoch, Format, MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{
+    ClusterId, Epoch, Format, Generation, MasterId, SegmentId, ServerId, Status,
+};
 
 /// Returns the store's value of a key.
 fn value(cluster: &ControlPlane, key: &str) -> serde_json::Value {
@@ -44,7 +46,7 @@ fn a_server_that_crashes_repeatedly_is_remembered_in_bounds() {
     // One backup is down all the time.
     let server = cluster.servers[3].borrow().known.unwrap().server;
     cluster.server(3).kill();
-    assert!(cluster.handle().server_failed(server, 1));
+    assert!(cluster.handle().server_failed(server, Generation(1)));
     let number = cluster.servers[0].borrow().known.unwrap().server.0;
     let mut most = 0;
     for _ in 0..120 {
@@ -93,7 +95,7 @@ fn no_server_is_forgotten_while_the_other_replicas_turn_out_useless() {
     }
     for (number, server) in [(1, crashed), (2, lost)] {
         cluster.server(number).kill();
-        assert!(cluster.handle().server_failed(server, 1));
+        assert!(cluster.handle().server_failed(server, Generation(1)));
     }
     cluster.server(1).restart();
     cluster.until_all_are_there_but(&[2]);
@@ -130,7 +132,7 @@ fn a_server_is_forgotten_if_it_is_down_and_no_recovery_lacks_its_replicas() {
     for number in [1, 2] {
         let server = cluster.servers[number].borrow().known.unwrap().server;
         cluster.server(number).kill();
-        assert!(cluster.handle().server_failed(server, 1));
+        assert!(cluster.handle().server_failed(server, Generation(1)));
     }
     cluster.until("both are down", |cluster| {
         let servers = cluster.handle().servers().unwrap().servers;
@@ -209,7 +211,7 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
     cluster.server(0).kill();
     let refused = register(&mut cluster, elsewhere);
     assert_eq!((refused.server, refused.is_missing), (servers[0], true));
-    assert!(cluster.handle().server_failed(servers[0], 1));
+    assert!(cluster.handle().server_failed(servers[0], Generation(1)));
     cluster.until("it is down", |cluster| {
         let servers = cluster.handle().servers().unwrap().servers;
         servers.iter().any(|it| it.state == ServerState::Down)
@@ -267,7 +269,7 @@ fn a_leader_over_an_older_copy_leads_above_all_leaderships_that_servers_have_fol
     let new: Registered = cluster.ask(Opcode::Register, &register).unwrap();
     assert!(new.server.0 > 1 << 32, "{}", new.server);
     let after: LeaseOpened = cluster.ask(Opcode::OpenLease, &Empty {}).unwrap();
-    assert!(after.lease - before.lease > 1 << 56);
+    assert!(after.lease.0 - before.lease.0 > 1 << 56);
     // The logs of masters that it does not know stay.
     for number in 0..cluster.servers.len() {
         cluster.servers[number].borrow_mut().enlisted = None;
@@ -474,7 +476,7 @@ fn leases_are_bounded() {
     let first: LeaseOpened = cluster.ask(Opcode::OpenLease, &Empty {}).unwrap();
     cluster.coordinator(0).kill();
     for further in 1..LEASES_MAX {
-        let key = Key::new(format!("leases/{}", first.lease + further)).unwrap();
+        let key = Key::new(format!("leases/{}", first.lease.0 + further)).unwrap();
         let change = Change::Create(b"{}".to_vec());
         let answer = cluster.store.peek(&Ask::Write { key, change, fence: None });
         assert!(matches!(answer, Answer::Written(_)), "{answer:?}");

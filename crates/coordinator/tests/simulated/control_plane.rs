@@ -23,7 +23,9 @@ use thunderhead_wire::control::{
     BeginRecovery, Enlisted, Followed, Head, Known, Recover, ReplicaInfo, ServerList, Settings,
     TabletStatus, of_body, to_body,
 };
-use thunderhead_wire::{Epoch, Format, MasterId, SegmentId, ServerId, Status, TabletRange};
+use thunderhead_wire::{
+    Epoch, Format, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
+};
 
 /// The address that each coordinator gives as its own.
 pub(crate) const ADDRESS: &str = "0.0.0.0:7100";
@@ -98,7 +100,7 @@ pub(crate) struct Server {
     /// Its answer to an order to recover, if it refuses.
     pub(crate) refuses: Option<Status>,
     /// Its reports of rebuilt tablets without an answer: it begins no part that overlaps them.
-    pub(crate) telling: BTreeMap<(MasterId, u64, u32), Vec<TabletRange>>,
+    pub(crate) telling: BTreeMap<(MasterId, RecoveryId, u32), Vec<TabletRange>>,
     /// The masters whose replicas it has freed.
     pub(crate) freed: BTreeSet<MasterId>,
     /// The newest server list that it got.

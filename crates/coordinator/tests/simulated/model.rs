@@ -24,7 +24,7 @@ use thunderhead_wire::control::{
     CheckLeases, CreateTable, DropTable, Empty, Lease, LeaseOpened, LeasesChecked, Map, MapRequest,
     SplitTablet, TableInfo, of_body, to_body,
 };
-use thunderhead_wire::{KeyHash, Status, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LeaseId, Status, TableId, TabletRange};
 
 const USERS: usize = 3;
 const NAMES: u64 = 3;
@@ -43,10 +43,10 @@ enum Known {
 #[derive(Default)]
 struct Seen {
     tables: BTreeMap<TableId, String>,
-    leases: BTreeSet<u64>,
-    ended: BTreeSet<u64>,
+    leases: BTreeSet<LeaseId>,
+    ended: BTreeSet<LeaseId>,
     /// Leases for which attempts to close were made.
-    closing: BTreeSet<u64>,
+    closing: BTreeSet<LeaseId>,
     known: BTreeMap<String, Known>,
     done: usize,
     unknown: usize,
@@ -184,7 +184,7 @@ impl User {
     }
 
     async fn close(&mut self) {
-        let leases: Vec<u64> = self.seen.borrow().leases.iter().copied().collect();
+        let leases: Vec<LeaseId> = self.seen.borrow().leases.iter().copied().collect();
         let Some(lease) = self.random.pick(&leases).copied() else { return };
         self.seen.borrow_mut().closing.insert(lease);
         if self.ask::<Empty>(Opcode::CloseLease, &Lease { lease }).await.is_ok() {
@@ -199,7 +199,7 @@ impl User {
         };
         let checked = self.ask::<LeasesChecked>(Opcode::CheckLeases, &CheckLeases { leases }).await;
         let Ok(LeasesChecked { ended, .. }) = checked else { return };
-        let ended: BTreeSet<u64> = ended.into_iter().collect();
+        let ended: BTreeSet<LeaseId> = ended.into_iter().collect();
         let mut seen = self.seen.borrow_mut();
         assert!(before.is_subset(&ended), "a lease that ended is open again");
         assert!(ended.is_subset(&seen.closing), "a lease ended that no user closed");

@@ -12,7 +12,9 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     DropTable, Empty, Head, Owned, Recover, Recovered, SplitTablet, TableInfo, Taken,
 };
-use thunderhead_wire::{KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange};
+use thunderhead_wire::{
+    Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
+};
 
 const MEGABYTES: u64 = 1 << 20;
 
@@ -163,7 +165,7 @@ fn a_master_that_crashes_during_a_recovery_owns_none_of_its_part_and_the_others_
     assert!(
         seen.iter().all(|it| it.masters.iter().all(|by| slow.contains(by)) && it.bytes == 2000)
     );
-    let numbers: BTreeSet<u64> = begun.iter().map(|it| it.recovery).collect();
+    let numbers: BTreeSet<RecoveryId> = begun.iter().map(|it| it.recovery).collect();
     fell(&mut cluster, 2);
     let gone = [former.clone(), slow].concat();
     until_all_are_somewhere(&mut cluster, &gone);
@@ -188,13 +190,13 @@ fn the_next_leader_finishes_a_recovery_whenever_the_leader_crashes() {
         lasted.insert(told(&cluster).len());
         cluster.change_leader();
         // If not even the verdict was written.
-        assert!(cluster.handle().server_failed(id(&cluster, 0), 1));
+        assert!(cluster.handle().server_failed(id(&cluster, 0), Generation(1)));
         until_all_are_somewhere(&mut cluster, &former);
         assert_eq!(held(&cluster).len(), mapped(&map(&mut cluster)).len(), "step {step}");
         for server in &cluster.servers[1..] {
             let server = server.borrow();
             let mut numbers = server.begun.iter().map(|it| (it.crashed, it.recovery));
-            assert!(numbers.all(|(_, number)| number > 0));
+            assert!(numbers.all(|(_, number)| number > RecoveryId(0)));
         }
     }
     assert!(lasted.contains(&0) && lasted.contains(&4), "{lasted:?}: not at every step");
@@ -327,7 +329,10 @@ fn a_recovery_waits_for_a_master_that_still_works_on_an_earlier_round() {
         cluster.servers[number].borrow_mut().refuses = None;
     }
     until_all_are_somewhere(&mut cluster, &former);
-    assert!(told(&cluster).iter().all(|it| it.recovery <= 2), "each at the first attempt");
+    assert!(
+        told(&cluster).iter().all(|it| it.recovery <= RecoveryId(2)),
+        "each at the first attempt"
+    );
 }
 
 /// The leader crashes when it has written one of a part's two tables. The next leader assigns the
@@ -397,7 +402,7 @@ fn a_backup_that_restarts_during_a_recovery_is_told_again() {
     }
     fell(&mut cluster, 0);
     cluster.until("all are told", |cluster| told(cluster).len() == 4);
-    let numbers: BTreeSet<u64> = told(&cluster).iter().map(|it| it.recovery).collect();
+    let numbers: BTreeSet<RecoveryId> = told(&cluster).iter().map(|it| it.recovery).collect();
     let server = Rc::clone(&cluster.servers[1]);
     server.borrow_mut().begun.clear();
     cluster.server(1).kill();
@@ -545,8 +550,8 @@ fn a_report_counts_if_it_was_requested_or_is_written_already() {
         cluster.ask::<Owned>(Opcode::Recovered, message).map(|it| it.not_yours)
     };
     let bad = [
-        Recovered { recovery: first.recovery + 100, ..good.clone() },
-        Recovered { recovery: 0, ..good.clone() },
+        Recovered { recovery: RecoveryId(first.recovery.0 + 100), ..good.clone() },
+        Recovered { recovery: RecoveryId(0), ..good.clone() },
         Recovered { partition: 7, ..good.clone() },
         Recovered { partition: 1, by: first.master, ..good.clone() },
         Recovered { crashed: MasterId(77), ..good.clone() },

@@ -13,7 +13,8 @@ use thunderhead_wire::control::{
     Settings, SplitTablet, TableInfo, Taken,
 };
 use thunderhead_wire::{
-    ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
+    ClusterId, Epoch, Format, Generation, KeyHash, LeaseId, MasterId, RecoveryId, SegmentId,
+    ServerId, Status, TabletRange,
 };
 
 pub(crate) fn create(
@@ -41,7 +42,7 @@ fn open(cluster: &mut ControlPlane) -> LeaseOpened {
     cluster.ask(Opcode::OpenLease, &Empty {}).unwrap()
 }
 
-fn ended(cluster: &mut ControlPlane, leases: &[u64]) -> Vec<u64> {
+fn ended(cluster: &mut ControlPlane, leases: &[LeaseId]) -> Vec<LeaseId> {
     let message = CheckLeases { leases: leases.to_vec() };
     cluster.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
 }
@@ -223,7 +224,7 @@ fn ids_are_never_used_twice_by_any_leader() {
         cluster.change_leader();
         cluster.until_all_are_there();
     }
-    let leases: Vec<u64> = leases.into_iter().collect();
+    let leases: Vec<LeaseId> = leases.into_iter().collect();
     assert!(ended(&mut cluster, &leases).is_empty(), "all are open");
 }
 
@@ -309,7 +310,7 @@ fn a_restarted_server_recovers_its_tablets() {
     let list: ServerList = cluster.ask(Opcode::ServerList, &Empty {}).unwrap();
     cluster
         .until("it is told", |cluster| cluster.servers.iter().all(|it| it.borrow().list == list));
-    assert_eq!(list.servers.iter().map(|it| it.generation).max(), Some(2));
+    assert_eq!(list.servers.iter().map(|it| it.generation).max(), Some(Generation(2)));
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let former = cluster.masters(0);
     let server = cluster.servers[0].borrow().known.unwrap().server;
     cluster.server(0).pause(Duration::from_secs(20));
-    assert!(cluster.handle().server_failed(server, 1));
+    assert!(cluster.handle().server_failed(server, Generation(1)));
     cluster.until("all are somewhere else", |cluster| {
         let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
@@ -344,7 +345,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let late = Recovered {
         keeps: false,
         crashed: former[1],
-        recovery: 0,
+        recovery: RecoveryId(0),
         partition: 0,
         by,
         outcome: Ok(taken.clone()),
@@ -356,7 +357,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     let other = Recovered {
         keeps: false,
         crashed: former[1],
-        recovery: 0,
+        recovery: RecoveryId(0),
         partition: 0,
         by,
         outcome: Ok(taken),
@@ -367,7 +368,7 @@ fn a_verdict_moves_tablets_to_other_masters_and_late_messages_are_refused() {
     cluster.server(0).kill();
     cluster.server(0).restart();
     cluster.until_all_are_there();
-    assert!(cluster.handle().server_failed(server, 1));
+    assert!(cluster.handle().server_failed(server, Generation(1)));
     cluster.until("it is freed there", |cluster| {
         former.iter().all(|old| cluster.servers[0].borrow().freed.contains(old))
     });
@@ -474,7 +475,7 @@ fn a_tablet_that_was_not_taken_needs_no_recovery() {
     assert_eq!(create(&mut cluster, "t", 4), Err(Status::InProgress));
     cluster.server(0).kill();
     let server = cluster.servers[0].borrow().known.unwrap().server;
-    assert!(cluster.handle().server_failed(server, 1));
+    assert!(cluster.handle().server_failed(server, Generation(1)));
     cluster.until("all are somewhere", |cluster| {
         let map = cluster.handle().map().unwrap();
         map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
@@ -546,14 +547,14 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
         }),
     };
     let first: Enlisted = cluster.ask(Opcode::Enlist, &enlist(71)).unwrap();
-    assert_eq!((first.generation, first.masters.len()), (2, 1));
+    assert_eq!((first.generation, first.masters.len()), (Generation(2), 1));
     cluster.change_leader();
     let again: Enlisted = cluster.ask(Opcode::Enlist, &enlist(71)).unwrap();
-    assert_eq!((again.generation, again.masters), (2, first.masters));
+    assert_eq!((again.generation, again.masters), (Generation(2), first.masters));
     let second: Enlisted = cluster.ask(Opcode::Enlist, &enlist(72)).unwrap();
-    assert_eq!(second.generation, 3);
+    assert_eq!(second.generation, Generation(3));
     assert_eq!(cluster.ask::<Enlisted>(Opcode::Enlist, &enlist(71)), Err(Status::Deposed));
-    assert!(cluster.handle().server_failed(known.server, 3));
+    assert!(cluster.handle().server_failed(known.server, Generation(3)));
     cluster.until("it is down", |cluster| {
         cluster.handle().servers().unwrap().servers[0].state == ServerState::Down
     });
@@ -606,8 +607,12 @@ fn leases_end_without_renewal_or_when_they_are_closed() {
     let mut cluster = ControlPlane::new(10, 2, 0, &options);
     let (kept, silent, closed) = (open(&mut cluster), open(&mut cluster), open(&mut cluster));
     assert_eq!(kept.ttl_ms, 10_000);
-    let all = [kept.lease, silent.lease, closed.lease, 1, u64::MAX];
-    assert_eq!(ended(&mut cluster, &all), [1, u64::MAX], "these were never opened");
+    let all = [kept.lease, silent.lease, closed.lease, LeaseId(1), LeaseId(u64::MAX)];
+    assert_eq!(
+        ended(&mut cluster, &all),
+        [LeaseId(1), LeaseId(u64::MAX)],
+        "these were never opened"
+    );
     let close = Lease { lease: closed.lease };
     assert_eq!(cluster.ask(Opcode::CloseLease, &close), Ok(Empty {}));
     assert_eq!(cluster.ask(Opcode::CloseLease, &close), Ok(Empty {}));
@@ -710,7 +715,7 @@ fn bad_requests_are_refused_without_any_effect() {
     let late = Recovered {
         keeps: false,
         crashed: MasterId(99),
-        recovery: 0,
+        recovery: RecoveryId(0),
         partition: 0,
         by: MasterId(98),
         outcome: Ok(vec![]),

@@ -9,7 +9,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     ChangeSettings, Empty, KnownFormat, OfMaster, Program, SettingsChanged,
 };
-use thunderhead_wire::{Format, Status};
+use thunderhead_wire::{Format, Generation, Status};
 
 fn change(cluster: &mut ControlPlane, min_replicas: u32) -> Result<u32, Status> {
     change_from(cluster, None, min_replicas)
@@ -93,7 +93,7 @@ fn a_master_is_confirmed_until_the_verdict() {
         |cluster: &mut ControlPlane| cluster.ask(Opcode::ConfirmMaster, &OfMaster { master });
     assert_eq!(confirm(&mut cluster), Ok(Empty {}));
     let server = cluster.servers[0].borrow().known.unwrap().server;
-    assert!(cluster.handle().server_failed(server, 1));
+    assert!(cluster.handle().server_failed(server, Generation(1)));
     cluster.until("it is declared crashed", |cluster| {
         let list = cluster.handle().servers().unwrap();
         let own = list.servers.iter().find(|it| it.server == server);
@@ -163,7 +163,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     assert_eq!(switch(&mut cluster, NEW).unwrap().lacking, [server(2)]);
     // A server that is down would be shut out.
     cluster.server(order[2]).kill();
-    assert!(cluster.handle().server_failed(ids[2], 1));
+    assert!(cluster.handle().server_failed(ids[2], Generation(1)));
     cluster.simulation.run_for(Duration::from_millis(500));
     let changed = switch(&mut cluster, NEW).unwrap();
     assert_eq!((changed.format, changed.lacking), (OLD, vec![server(2)]));

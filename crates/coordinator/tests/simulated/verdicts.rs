@@ -9,7 +9,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_testkit::Place;
 use thunderhead_wire::control::{CreateTable, Empty, ServerState, TableInfo};
 use thunderhead_wire::membership::Suspect;
-use thunderhead_wire::{ServerId, Status};
+use thunderhead_wire::{Generation, ServerId, Status};
 
 fn watchful() -> Options {
     Options { probing: Probing::default(), leadership_ttl: Duration::from_secs(10), ..options() }
@@ -24,7 +24,7 @@ fn cluster(seed: u64, coordinators: usize, servers: usize, options: &Options) ->
 }
 
 /// Returns a server's id and present generation.
-fn id(cluster: &ControlPlane, server: usize) -> (ServerId, u64) {
+fn id(cluster: &ControlPlane, server: usize) -> (ServerId, Generation) {
     let server = cluster.servers[server].borrow();
     (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
 }

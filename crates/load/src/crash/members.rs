@@ -19,6 +19,7 @@ use thunderhead_client::control::{ClusterStatus, ServerInfo, ServerState};
 use thunderhead_client::{Client, Options};
 use thunderhead_runtime::os::{Directory, MemoryDirectory};
 use thunderhead_runtime::polling::Polling;
+use thunderhead_wire::Generation;
 
 /// The longest time for a cluster to come up: opening storage may write all of it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -253,7 +254,7 @@ impl Cluster {
         for server in 0..setup.servers {
             cluster.start_server(server)?;
         }
-        cluster.wait_up(0)?;
+        cluster.wait_up(Generation(0))?;
         Ok(cluster)
     }
 
@@ -374,7 +375,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When that takes too long, or a server ends.
-    pub fn wait_up(&self, beyond: u64) -> Result<ClusterStatus> {
+    pub fn wait_up(&self, beyond: Generation) -> Result<ClusterStatus> {
         let end = Instant::now() + PATIENCE;
         let mut client = None;
         loop {

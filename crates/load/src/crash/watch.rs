@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_client::control::{ClusterStatus, RecoveryInfo, ServerState, TabletInfo};
 use thunderhead_client::{Client, MasterId, ServerId};
+use thunderhead_wire::Generation;
 
 /// The interval at which the coordinator is asked.
 const LOOK: Duration = Duration::from_millis(5);
@@ -21,7 +22,7 @@ const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct Before {
     /// Each server's generation before the crash.
-    pub lives: BTreeMap<ServerId, u64>,
+    pub lives: BTreeMap<ServerId, Generation>,
     /// The server that crashes.
     pub victim: ServerId,
     /// Its masters.

@@ -28,7 +28,7 @@ use crate::limits::BATCH;
 use crate::memory::object::Bytes;
 use crate::memory::segment;
 use crate::memory::{Memory, Reference};
-use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
+use thunderhead_wire::{Condition, KeyHash, LeaseId, LogPosition, TableId, TabletRange, Version};
 
 /// The most records that may be unindexed. A lookup of a record goes through all of them.
 const UNINDEXED_MAX: usize = 32;
@@ -37,7 +37,7 @@ const UNINDEXED_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
     /// The client's lease.
-    pub lease: u64,
+    pub lease: LeaseId,
     /// The number that the client gave the update.
     pub sequence: u64,
     /// The outcome, in the form of the server's answers.
@@ -88,7 +88,7 @@ impl Log {
         key: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
-        (lease, sequence): (u64, u64),
+        (lease, sequence): (LeaseId, u64),
         result: impl FnOnce(Version) -> R,
     ) -> Result<Written, Error> {
         debug_assert!(self.completion(lease, sequence).is_none(), "{lease}:{sequence} is done");
@@ -104,7 +104,7 @@ impl Log {
         HashedKey { key, hash }: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
-        (lease, sequence): (u64, u64),
+        (lease, sequence): (LeaseId, u64),
         result: impl FnOnce(Version) -> R,
     ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
@@ -315,7 +315,7 @@ impl Log {
     /// Forgets the unindexed records of the set bits: bit `i` stands for the sequence `base + i`.
     /// Returns the bits of the other records.
     #[inline]
-    pub fn forget_unindexed(&mut self, lease: u64, base: u64, bits: u64) -> u64 {
+    pub fn forget_unindexed(&mut self, lease: LeaseId, base: u64, bits: u64) -> u64 {
         let mut left = bits;
         let mut place = 0;
         while let Some(record) = self.completions.unindexed.get(place) {
@@ -337,7 +337,7 @@ impl Log {
     pub(crate) fn adopt_completion(
         &mut self,
         at: Reference,
-        lease: u64,
+        lease: LeaseId,
         sequence: u64,
     ) -> Result<bool, Error> {
         self.index_records();
@@ -362,7 +362,7 @@ impl Log {
 
     /// Returns the outcome of an update that was completed here and not yet forgotten.
     #[must_use]
-    pub fn completion(&self, lease: u64, sequence: u64) -> Option<Bytes<'_>> {
+    pub fn completion(&self, lease: LeaseId, sequence: u64) -> Option<Bytes<'_>> {
         let memory = &*self.memory;
         let mut found = None;
         if let Some(record) = self
@@ -398,7 +398,7 @@ impl Log {
     pub fn scan_completions(
         &mut self,
         cursor: Cursor,
-        mut visit: impl FnMut(u64, u64, Bytes<'_>),
+        mut visit: impl FnMut(LeaseId, u64, Bytes<'_>),
     ) -> Option<Cursor> {
         self.index_records();
         self.scan_outcomes(cursor, |lease, outcome, result| visit(lease, outcome.sequence, result))
@@ -409,7 +409,7 @@ impl Log {
         &mut self,
         range: TabletRange,
         cursor: Cursor,
-        mut visit: impl FnMut(u64, u64, KeyHash, Bytes<'_>),
+        mut visit: impl FnMut(LeaseId, u64, KeyHash, Bytes<'_>),
     ) -> Option<Cursor> {
         self.index_records();
         self.scan_outcomes(cursor, |lease, outcome, result| {
@@ -423,7 +423,7 @@ impl Log {
     fn scan_outcomes(
         &self,
         cursor: Cursor,
-        mut visit: impl FnMut(u64, Outcome<'_>, Bytes<'_>),
+        mut visit: impl FnMut(LeaseId, Outcome<'_>, Bytes<'_>),
     ) -> Option<Cursor> {
         debug_assert!(self.completions.unindexed.is_empty(), "callers index it before");
         let (memory, groups) = (&*self.memory, &self.groups);
@@ -442,7 +442,7 @@ impl Log {
     pub fn forget_homeless_completions(
         &mut self,
         cursor: Cursor,
-        mut forgotten: impl FnMut(u64, u64),
+        mut forgotten: impl FnMut(LeaseId, u64),
     ) -> Option<Cursor> {
         self.index_records();
         let tablets = &self.tablets;
@@ -462,7 +462,7 @@ impl Log {
 
     /// Forgets a record, because its client has the answer or its lease ended. True when there was
     /// one.
-    pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
+    pub fn forget_completion(&mut self, lease: LeaseId, sequence: u64) -> bool {
         self.end_noted_group();
         let forgotten = self.forget_unindexed(lease, sequence, 1) == 0
             || self.forget_of_group(lease, sequence, 1) != 0
@@ -473,7 +473,7 @@ impl Log {
         forgotten
     }
 
-    fn forget_single(&mut self, lease: u64, sequence: u64) -> bool {
+    fn forget_single(&mut self, lease: LeaseId, sequence: u64) -> bool {
         let Some(at) = self.unlink_completion(lease, sequence) else { return false };
         self.bury_record(at);
         true
@@ -489,7 +489,7 @@ impl Log {
 
     /// Forgets any number of records of one client; returns how many there were. Their cache misses
     /// overlap.
-    pub fn forget_completions(&mut self, lease: u64, sequences: &[u64]) -> usize {
+    pub fn forget_completions(&mut self, lease: LeaseId, sequences: &[u64]) -> usize {
         if sequences.is_empty() {
             return 0;
         }
@@ -516,7 +516,7 @@ impl Log {
 
     /// Forgets the records of the set bits: bit `i` stands for the sequence `base + i`. Returns how
     /// many entries of the log that took: fewer than records if some were recorded together.
-    pub fn forget_some(&mut self, lease: u64, base: u64, bits: u64) -> usize {
+    pub fn forget_some(&mut self, lease: LeaseId, base: u64, bits: u64) -> usize {
         self.end_noted_group();
         let mut left = self.forget_unindexed(lease, base, bits);
         let mut entries = (bits ^ left).count_ones() as usize;
@@ -540,7 +540,7 @@ impl Log {
         entries
     }
 
-    fn forget_singles(&mut self, lease: u64, sequences: &[u64]) -> usize {
+    fn forget_singles(&mut self, lease: LeaseId, sequences: &[u64]) -> usize {
         for sequence in sequences {
             let hash = CompletionFields::hash(lease, *sequence);
             if let Candidate::At(at) = self.completions.index.lookup(hash).candidate() {
@@ -554,7 +554,7 @@ impl Log {
         forgotten
     }
 
-    fn unlink_completion(&mut self, lease: u64, sequence: u64) -> Option<Reference> {
+    fn unlink_completion(&mut self, lease: LeaseId, sequence: u64) -> Option<Reference> {
         let memory = &*self.memory;
         let hash = CompletionFields::hash(lease, sequence);
         let found =
@@ -565,7 +565,7 @@ impl Log {
 
 /// A record that was just appended.
 pub(crate) struct AppendedRecord {
-    lease: u64,
+    lease: LeaseId,
     sequence: u64,
     bytes: usize,
     is_unindexed: bool,
@@ -580,7 +580,7 @@ pub(super) struct CompletionIndex {
 
 /// A completion record that is in the log and not yet in the index of records.
 pub(super) struct UnindexedRecord {
-    lease: u64,
+    lease: LeaseId,
     sequence: u64,
     at: Reference,
 }
@@ -603,23 +603,23 @@ impl Entries for Records<'_> {
 /// Whether the record at a reference, which the index of records holds, is of a kind and begins
 /// with this lease and sequence.
 #[inline]
-fn is_record(memory: &Memory, at: Reference, kind: Kind, lease: u64, sequence: u64) -> bool {
+fn is_record(memory: &Memory, at: Reference, kind: Kind, lease: LeaseId, sequence: u64) -> bool {
     let frame = segment::frame(memory, at);
     let mut reader = Reader::new(segment::body_start(memory, at, &frame));
     Kind::of(frame.flags) == Some(kind)
-        && reader.varint() == Some(lease)
+        && reader.varint() == Some(lease.0)
         && reader.varint() == Some(sequence)
 }
 
 /// Whether it is the record of one update.
 #[inline]
-fn is_single(memory: &Memory, at: Reference, lease: u64, sequence: u64) -> bool {
+fn is_single(memory: &Memory, at: Reference, lease: LeaseId, sequence: u64) -> bool {
     is_record(memory, at, Kind::Completion, lease, sequence)
 }
 
 /// Whether it is the record of a group that begins with a sequence.
 #[inline]
-pub(super) fn is_group(memory: &Memory, at: Reference, lease: u64, first: u64) -> bool {
+pub(super) fn is_group(memory: &Memory, at: Reference, lease: LeaseId, first: u64) -> bool {
     is_record(memory, at, Kind::Completions, lease, first)
 }
 
@@ -628,7 +628,7 @@ pub(super) fn is_group(memory: &Memory, at: Reference, lease: u64, first: u64) -
 fn each_outcome<'a>(
     memory: &'a Memory,
     at: Reference,
-    mut visit: impl FnMut((u64, Option<u64>), Outcome<'_>, Bytes<'a>),
+    mut visit: impl FnMut((LeaseId, Option<u64>), Outcome<'_>, Bytes<'a>),
 ) {
     let frame = segment::frame(memory, at);
     let body = Bytes::within(memory, at, frame.body_at, frame.body_bytes);

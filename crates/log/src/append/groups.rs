@@ -29,7 +29,7 @@ use crate::format::outcomes::{
 use crate::memory::Reference;
 use crate::memory::segment;
 use std::collections::{BTreeMap, VecDeque};
-use thunderhead_wire::LogPosition;
+use thunderhead_wire::{LeaseId, LogPosition};
 
 /// The most that the updates of one group may append: a small part of a segment, so that little is
 /// lost at the segment's end, and few seglets.
@@ -43,7 +43,7 @@ const UPDATE_BYTES: usize = 2 * crate::limits::HEADER_BYTES_MAX + OUTCOME_BYTES_
 #[derive(Default)]
 pub(super) struct Groups {
     /// By lease and first sequence: the sequences from there on whose outcomes are wanted, as bits.
-    wanted: BTreeMap<(u64, u64), u64>,
+    wanted: BTreeMap<(LeaseId, u64), u64>,
     open: Option<OpenGroup>,
     /// The flags of entries that are appended now: [`LINKED`] while a group is open.
     links: u8,
@@ -57,7 +57,7 @@ pub(super) struct Groups {
 
 /// The group to which updates are being added.
 struct OpenGroup {
-    lease: u64,
+    lease: LeaseId,
     first: u64,
     /// The last sequence that the group may have.
     last: u64,
@@ -89,14 +89,14 @@ impl Groups {
 
     /// The group that has a sequence, and its wanted sequences.
     #[inline]
-    fn around(&self, lease: u64, sequence: u64) -> Option<(u64, u64)> {
+    fn around(&self, lease: LeaseId, sequence: u64) -> Option<(u64, u64)> {
         let (key, wanted) = self.wanted.range(..=(lease, sequence)).next_back()?;
         let at = sequence.wrapping_sub(key.1);
         (key.0 == lease && at < SPAN && wanted >> at & 1 != 0).then_some((key.1, *wanted))
     }
 
     /// Whether the outcome of a sequence of a group is wanted.
-    pub(super) fn wants(&self, lease: u64, first: u64, sequence: u64) -> bool {
+    pub(super) fn wants(&self, lease: LeaseId, first: u64, sequence: u64) -> bool {
         let wanted = self.wanted.get(&(lease, first)).copied().unwrap_or_default();
         let at = sequence.wrapping_sub(first);
         at < SPAN && wanted >> at & 1 != 0
@@ -104,7 +104,7 @@ impl Groups {
 
     /// The last sequence that a group may have if it begins at `first`; `None` if `first` lies
     /// between the sequences of another group.
-    fn last_of(&self, lease: u64, first: u64) -> Option<u64> {
+    fn last_of(&self, lease: LeaseId, first: u64) -> Option<u64> {
         if let Some((key, wanted)) = self.wanted.range(..=(lease, first)).next_back()
             && key.0 == lease
             && first - key.1 <= u64::from(wanted.checked_ilog2().unwrap_or_default())
@@ -157,7 +157,7 @@ impl Log {
     /// is recorded by itself.
     ///
     /// While a group is open, make no update of another client, and none without an outcome.
-    pub fn begin_group(&mut self, lease: u64, sequence: u64, bytes: usize) -> bool {
+    pub fn begin_group(&mut self, lease: LeaseId, sequence: u64, bytes: usize) -> bool {
         self.end_group();
         let seglet_bytes = self.memory.seglet_bytes();
         let most = GROUP_BYTES_MAX.min(12 * seglet_bytes).min(self.options().segment_bytes / 8);
@@ -281,7 +281,7 @@ impl Log {
     /// and this log holds their tablets. `done` is called with each recorded sequence.
     pub(crate) fn complete_many(
         &mut self,
-        lease: u64,
+        lease: LeaseId,
         outcomes: &[Outcome<'_>],
         mut done: impl FnMut(u64),
     ) -> Result<(), Error> {
@@ -305,7 +305,7 @@ impl Log {
     }
 
     /// The place in the log of the group that has a wanted sequence.
-    pub(super) fn group_of(&self, lease: u64, sequence: u64) -> Option<Reference> {
+    pub(super) fn group_of(&self, lease: LeaseId, sequence: u64) -> Option<Reference> {
         let (first, _) = self.groups.around(lease, sequence)?;
         let mut found = None;
         self.completions.index.find(CompletionFields::hash(lease, first), |at| {
@@ -318,7 +318,7 @@ impl Log {
 
     /// Forgets outcomes of the group that has the sequence `from`: bit `i` stands for `from + i`.
     /// Returns the bits of the forgotten outcomes; none if there is no such group.
-    pub(super) fn forget_of_group(&mut self, lease: u64, from: u64, bits: u64) -> u64 {
+    pub(super) fn forget_of_group(&mut self, lease: LeaseId, from: u64, bits: u64) -> u64 {
         let key = self.groups.wanted.range_mut(..=(lease, from)).next_back();
         let Some((&(_, first), wanted)) = key.filter(|((it, _), _)| *it == lease) else { return 0 };
         let at = from - first;

@@ -27,7 +27,7 @@ use super::outcomes::{self, Outcome, Outcomes};
 use crate::error::Damage;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LeaseId, LogId, SegmentId, TableId, TabletRange};
 
 /// The owners of tablets: which partition gets which.
 #[derive(Clone, Debug)]
@@ -369,7 +369,7 @@ impl Filter {
 /// A record of several outcomes and its place.
 struct Record {
     log: LogId,
-    lease: u64,
+    lease: LeaseId,
     birth: SegmentId,
     range: Range<usize>,
 }

@@ -21,7 +21,7 @@ use super::outcomes::CHAIN_MAX;
 pub use super::outcomes::{Outcome, Outcomes};
 use crate::error::Damage;
 use std::collections::VecDeque;
-use thunderhead_wire::{KeyHash, SegmentId, TableId, ValueKind, Version};
+use thunderhead_wire::{KeyHash, LeaseId, SegmentId, TableId, ValueKind, Version};
 
 /// An entry whose checksum holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Entry<'a> {
     /// The outcome of an update.
     Completion {
         /// The client's lease.
-        lease: u64,
+        lease: LeaseId,
         /// The update's number.
         sequence: u64,
         /// The table of the key that was updated.
@@ -49,7 +49,7 @@ pub enum Entry<'a> {
     /// The outcomes of several updates of one client.
     Completions {
         /// The client's lease.
-        lease: u64,
+        lease: LeaseId,
         /// The head segment at the time when the record was first appended.
         birth: SegmentId,
         /// The outcomes.

@@ -13,7 +13,7 @@
 
 use super::entry::{EXTRA, Header, Kind, Seal, plain};
 use super::varint::{self, Reader};
-use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId};
+use thunderhead_wire::{KeyHash, LeaseId, LogId, SegmentId, TableId};
 
 /// The sequences of one entry are less than this apart.
 pub(crate) const SPAN: u64 = 64;
@@ -32,7 +32,7 @@ pub(crate) const CHAIN_MAX: usize = 2 * SPAN as usize + 1;
 /// The small fields of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupFields {
-    pub(crate) lease: u64,
+    pub(crate) lease: LeaseId,
     pub(crate) first: u64,
     pub(crate) birth: SegmentId,
     pub(crate) effects: u64,
@@ -42,7 +42,7 @@ impl GroupFields {
     /// The small fields as bytes, and the header for them with so many bytes of outcomes.
     pub(crate) fn encode(&self, outcomes: usize) -> (Header, [u8; 40], usize) {
         let (mut bytes, mut length) = ([0; 40], 0);
-        for value in [self.lease, self.first, self.birth.0, self.effects] {
+        for value in [self.lease.0, self.first, self.birth.0, self.effects] {
             length += varint::write(&mut bytes[length..], value);
         }
         let mut header = plain(Kind::Completions, length + outcomes);
@@ -55,7 +55,7 @@ impl GroupFields {
     /// Reads them from the first bytes of a body, and where the outcomes begin.
     pub(crate) fn read(body: &[u8]) -> Option<(GroupFields, usize)> {
         let mut reader = Reader::new(body);
-        let (lease, first) = (reader.varint()?, reader.varint()?);
+        let (lease, first) = (LeaseId(reader.varint()?), reader.varint()?);
         let (birth, effects) = (SegmentId(reader.varint()?), reader.varint()?);
         Some((GroupFields { lease, first, birth, effects }, reader.position()))
     }
@@ -90,7 +90,7 @@ impl GroupFields {
 /// An entry for a log with these outcomes, of which there is at least one.
 pub(crate) fn made_of(
     log: LogId,
-    lease: u64,
+    lease: LeaseId,
     birth: SegmentId,
     effects: u64,
     outcomes: &[Outcome<'_>],
@@ -191,7 +191,7 @@ mod tests {
             ),
             effects in 0..70u64,
         ) {
-            let fields = GroupFields { lease, first, birth: SegmentId(lease / 3), effects };
+            let fields = GroupFields { lease: LeaseId(lease), first, birth: SegmentId(lease / 3), effects };
             let mut bytes = Vec::new();
             let mut expected = Vec::new();
             for (at, (table, hash, result)) in &outcomes {
@@ -224,7 +224,7 @@ mod tests {
 
         #[test]
         fn sequences_that_do_not_ascend_are_refused(a in 0..SPAN, b in 0..SPAN) {
-            let fields = GroupFields { lease: 1, first: 5, birth: SegmentId(1), effects: 0 };
+            let fields = GroupFields { lease: LeaseId(1), first: 5, birth: SegmentId(1), effects: 0 };
             let mut bytes = Vec::new();
             for at in [a, b] {
                 let (table, key_hash) = (TableId(1), KeyHash(2));

@@ -30,7 +30,7 @@ struct Shard {
     log: Log,
     clients: Clients,
     /// Leases that the coordinator was asked about, and its answer, which is on its way.
-    asked: Option<(Vec<u64>, BTreeSet<u64>, u64, bool)>,
+    asked: Option<(Vec<LeaseId>, BTreeSet<LeaseId>, u64, bool)>,
 }
 
 impl Shard {
@@ -48,7 +48,7 @@ impl Shard {
     }
 
     /// The records of a tablet.
-    fn records(&mut self, table: TableId) -> Vec<(u64, u64, Vec<u8>)> {
+    fn records(&mut self, table: TableId) -> Vec<(LeaseId, u64, Vec<u8>)> {
         let (mut found, mut cursor) = (Vec::new(), Some(Cursor::default()));
         while let Some(at) = cursor {
             let range = TabletRange::whole(table);
@@ -59,7 +59,7 @@ impl Shard {
         found
     }
 
-    fn come(&mut self, table: TableId, records: Vec<(u64, u64, Vec<u8>)>) {
+    fn come(&mut self, table: TableId, records: Vec<(LeaseId, u64, Vec<u8>)>) {
         self.log.create_tablet(TabletRange::whole(table)).unwrap();
         for (lease, sequence, result) in records {
             let completion = Completion { lease, sequence, result: &result };
@@ -82,7 +82,7 @@ impl Shard {
 
 /// A client with one lease; another client follows when that is over.
 struct User {
-    lease: u64,
+    lease: LeaseId,
     next: u64,
     /// Updates that have no answer, and their tablets.
     open: BTreeMap<u64, TableId>,
@@ -105,10 +105,10 @@ struct Model {
     network: Vec<Message>,
     owners: BTreeMap<TableId, usize>,
     map_version: u64,
-    next_lease: u64,
-    open: BTreeSet<u64>,
+    next_lease: LeaseId,
+    open: BTreeSet<LeaseId>,
     /// How often each update was done.
-    done: BTreeMap<(u64, u64), u32>,
+    done: BTreeMap<(LeaseId, u64), u32>,
     logs: u64,
 }
 
@@ -122,7 +122,7 @@ impl Model {
             network: Vec::new(),
             owners: BTreeMap::new(),
             map_version: 7,
-            next_lease: 1,
+            next_lease: LeaseId(1),
             open: BTreeSet::new(),
             done: BTreeMap::new(),
             logs: SHARDS as u64,
@@ -141,7 +141,7 @@ impl Model {
 
     fn user(&mut self) -> User {
         let lease = self.next_lease;
-        self.next_lease += 1;
+        self.next_lease.0 += 1;
         self.open.insert(lease);
         let map = (self.map_version, self.owners.clone());
         User { lease, next: 1, open: BTreeMap::new(), map }
@@ -261,7 +261,8 @@ impl Model {
         if asked.is_some() {
             return;
         }
-        let leases = if round { clients.known_after(0, 100) } else { clients.take_wanted(100) };
+        let leases =
+            if round { clients.known_after(LeaseId::NONE, 100) } else { clients.take_wanted(100) };
         let ended = leases.iter().filter(|lease| !open.contains(lease)).copied().collect();
         let version = if self.flaw == Flaw::OldNews { u64::MAX } else { version };
         *asked = Some((leases, ended, version, !round));
@@ -273,7 +274,7 @@ impl Model {
         clients.checked(&leases, (&ended, version), wanted);
         if self.flaw == Flaw::EndsAreForgotten {
             clients.ended = Default::default();
-            clients.ended_until = 0;
+            clients.ended_until = LeaseId::NONE;
         }
     }
 
@@ -287,13 +288,13 @@ impl Model {
         self.gives(table, to, records);
     }
 
-    fn gives(&mut self, table: TableId, to: usize, records: Vec<(u64, u64, Vec<u8>)>) {
+    fn gives(&mut self, table: TableId, to: usize, records: Vec<(LeaseId, u64, Vec<u8>)>) {
         self.shards[to].come(table, records);
         self.owners.insert(table, to);
         self.map_version += 1;
         let (map_version, mut next_lease) = (self.map_version, self.next_lease);
         if self.flaw == Flaw::AnyLease {
-            next_lease = 0;
+            next_lease = LeaseId::NONE;
         }
         let Shard { log, clients, .. } = &mut self.shards[to];
         let since = OwnedSince { map_version, next_lease };

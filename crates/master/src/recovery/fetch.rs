@@ -11,6 +11,7 @@
 
 use crate::owner::Owner;
 use crate::replication::{LocalReplica, OwnBackup, ReplicaBytes};
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
@@ -223,7 +224,7 @@ impl Fetch {
                 return match taken {
                     Ok(()) => FetchEvent::Progress,
                     Err(why) => {
-                        self.give_up_copy(&why);
+                        self.give_up_copy(&why.to_string());
                         FetchEvent::Setback
                     }
                 };
@@ -271,20 +272,20 @@ impl Fetch {
         self.state = State::Due(context.now() + wait);
     }
 
-    fn take(&mut self, body: &[u8]) -> Result<(), String> {
+    fn take(&mut self, body: &[u8]) -> Result<(), BadPiece> {
         let Some((head, bytes)) = PieceHead::ref_from_prefix(body).ok() else {
-            return Err("the backup's answer makes no sense".into());
+            return Err(BadPiece::Malformed);
         };
         let length = *self.length.get_or_insert(head.length());
         if head.length() != length {
-            return Err(format!("it has {} bytes and not {length}", head.length()));
+            return Err(BadPiece::OtherLength { found: head.length(), length });
         }
         if length > SEGMENT_BYTES_MAX {
-            return Err(format!("{length} bytes are more than a segment has"));
+            return Err(BadPiece::TooLong { length });
         }
         let left = (length as usize).saturating_sub(self.bytes.len());
         if bytes.is_empty() || bytes.len() > left.min(PIECE_BYTES) {
-            return Err(format!("{} bytes came where {left} are left", bytes.len()));
+            return Err(BadPiece::OtherCount { came: bytes.len(), left });
         }
         let needed = (length as usize).min(TRUSTED_BYTES);
         if self.bytes.is_empty() && self.bytes.capacity() < needed {
@@ -319,5 +320,35 @@ impl Fetch {
     pub(super) fn servers(&self) -> String {
         let servers = self.backups.iter().map(|(server, address)| format!("{server} at {address}"));
         servers.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The reason why a piece is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BadPiece {
+    /// The answer is no piece.
+    Malformed,
+    /// The part had another length in an earlier piece.
+    OtherLength { found: u32, length: u32 },
+    /// No segment is so long.
+    TooLong { length: u32 },
+    /// The piece is empty, or longer than asked for.
+    OtherCount { came: usize, left: usize },
+}
+
+impl fmt::Display for BadPiece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadPiece::Malformed => write!(f, "the backup's answer makes no sense"),
+            BadPiece::OtherLength { found, length } => {
+                write!(f, "it has {found} bytes and not {length}")
+            }
+            BadPiece::TooLong { length } => {
+                write!(f, "{length} bytes are more than a segment has")
+            }
+            BadPiece::OtherCount { came, left } => {
+                write!(f, "{came} bytes came where {left} are left")
+            }
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::{AnswerEffect, Next, Recovery, RecoveryResources};
 use crate::clients::Clients;
 use crate::coordinator_client::{CoordinatorClient, QuestionId};
 use crate::options::Options;
+use crate::refusal::Refusal;
 use crate::replication::{AdoptedReplicas, OwnBackup};
 use std::collections::VecDeque;
 use thunderhead_log::Log;
@@ -22,7 +23,7 @@ use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::Recover;
-use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, RecoveryId, Status, TableId, TabletRange};
 
 /// The maximum number of recoveries at once.
 const RUNNING_MAX: usize = 8;
@@ -54,7 +55,7 @@ pub(crate) struct Recoveries {
     next: usize,
     /// The last finished tasks, by master, recovery and partition: a delayed message may ask for
     /// one of them once more.
-    done: VecDeque<(MasterId, u64, u32)>,
+    done: VecDeque<(MasterId, RecoveryId, u32)>,
     ahead: ReplayAhead,
     buffers: Buffers,
     /// A log was taken back, or was to be: once in a shard's generation.
@@ -122,9 +123,9 @@ impl Recoveries {
         log: &mut Log,
         clients: &mut Clients,
         task: &Recover,
-    ) -> Result<bool, (Status, u32)> {
+    ) -> Result<bool, Refusal> {
         if task.take_back && self.took_back {
-            return Err((Status::Refused, 0));
+            return Err(Status::Refused.into());
         }
         let overlaps = |recovery: &Recovery| {
             let tablets = &recovery.task().tablets;
@@ -135,11 +136,11 @@ impl Recoveries {
             task.recovery > recovery.task().recovery && !recovery.may_be_taken()
         };
         if self.running.iter().any(|recovery| overlaps(recovery) && !is_later(recovery)) {
-            return Err((Status::InProgress, BUSY_US));
+            return Err(Refusal::with_hint(Status::InProgress, BUSY_US));
         }
         let left = self.running.iter().filter(|recovery| !overlaps(recovery)).count();
         if left >= RUNNING_MAX {
-            return Err((Status::Busy, BUSY_US));
+            return Err(Refusal::with_hint(Status::Busy, BUSY_US));
         }
         let dropped = left < self.running.len();
         self.running.retain_mut(|recovery| {
@@ -156,7 +157,7 @@ impl Recoveries {
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
         let Recover { master, crashed, recovery, partition, take_back, .. } = task;
         let (tablets, segments) = (task.tablets.len(), task.segments.len());
-        tracing::info!(%master, %crashed, recovery, partition, take_back, tablets, segments, "told to rebuild a part");
+        tracing::info!(%master, %crashed, recovery = recovery.0, partition, take_back, tablets, segments, "told to rebuild a part");
         let was_rebuilt = self.rebuilt.has(task.crashed);
         if task.take_back {
             // The coordinator never asks for this again.

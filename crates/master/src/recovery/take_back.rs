@@ -22,6 +22,7 @@
 //! count again: one version would be in the log twice, and the tombstone that a cleaner leaves for
 //! the superfluous copy would kill the other.
 
+use super::failure::Failure;
 use crate::clients::Clients;
 use crate::replication::AdoptedReplicas;
 use thunderhead_log::{Damage, FinishedAdoption, Log, Rebuild, ReplayError};
@@ -62,11 +63,9 @@ impl TakeBack {
     }
 
     /// Whether it may be done here.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), Failure> {
         if self.was_rebuilt {
-            return Err(
-                "some of it was rebuilt by this shard before, so all of it has to be".into()
-            );
+            return Err(Failure::RebuiltBefore);
         }
         Ok(())
     }

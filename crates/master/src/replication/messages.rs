@@ -14,7 +14,7 @@ use thunderhead_wire::control::{RaiseEpoch, to_body};
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, ReplicaPart, ReplicateHead,
 };
-use thunderhead_wire::{Epoch, SegmentId, ServerId, Status};
+use thunderhead_wire::{Epoch, Generation, SegmentId, ServerId, Status};
 use zerocopy::IntoBytes;
 
 /// The maximum number of parts in a message.
@@ -46,7 +46,7 @@ pub(super) struct InFlight {
     number: u64,
     sent: Time,
     /// The server and the generation of its backup.
-    backup: Option<(ServerId, u64)>,
+    backup: Option<(ServerId, Generation)>,
     /// The epoch that a request asks the coordinator to note.
     epoch: Option<(SegmentId, Epoch)>,
     parts: Vec<SentPart>,
@@ -56,7 +56,7 @@ impl InFlight {
     pub(super) fn of_backup(
         number: u64,
         sent: Time,
-        backup: (ServerId, u64),
+        backup: (ServerId, Generation),
         parts: Vec<SentPart>,
     ) -> InFlight {
         InFlight { number, sent, backup: Some(backup), epoch: None, parts }
@@ -403,7 +403,7 @@ impl State {
 
     fn part_answered(
         &mut self,
-        (server, generation): (ServerId, u64),
+        (server, generation): (ServerId, Generation),
         sent: &SentPart,
         answer: Option<&PartAnswer>,
         outcome: &Result<&[u8], CallError>,

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{ServerList, ServerState};
-use thunderhead_wire::{Epoch, SegmentId, ServerId};
+use thunderhead_wire::{Epoch, Generation, SegmentId, ServerId};
 
 /// The number of servers that are drawn.
 const CANDIDATES: usize = 5;
@@ -34,7 +34,7 @@ const READ_BYTES_PER_SECOND: u64 = 500 << 20;
 /// A server's backup.
 #[derive(Clone, Debug)]
 pub(super) struct Backup {
-    pub(super) generation: u64,
+    pub(super) generation: Generation,
     pub(super) is_up: bool,
     pub(super) address: SocketAddr,
     host: String,
@@ -171,7 +171,7 @@ impl State {
         if list.version <= self.servers.version {
             return;
         }
-        let former: BTreeMap<ServerId, (u64, bool)> =
+        let former: BTreeMap<ServerId, (Generation, bool)> =
             self.servers.backups.iter().map(|(id, it)| (*id, (it.generation, it.is_up))).collect();
         self.servers.take_in(list, &self.settings);
         self.learn_min_replicas(list.min_replicas);

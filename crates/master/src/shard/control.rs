@@ -18,6 +18,7 @@ use crate::migration::{EarlierCopy, Migrations};
 use crate::owner::Owner;
 use crate::parked::Answer;
 use crate::recovery::{AnswerEffect, Recoveries};
+use crate::refusal::Refusal;
 use crate::replication::{AdoptedReplicas, OwnBackup};
 use crate::shard::Shard;
 use std::collections::{BTreeMap, VecDeque};
@@ -71,7 +72,7 @@ pub(crate) struct Control {
 impl Control {
     /// The refusal for a key whose tablet is in the log but must not be served yet.
     #[inline]
-    pub(crate) fn closed(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
+    pub(crate) fn closed(&self, table: TableId, key: &[u8]) -> Option<Refusal> {
         if self.moves_nothing() {
             return None;
         }
@@ -87,14 +88,14 @@ impl Control {
     /// The refusal for an update of a key that is not served, or whose tablet goes to another
     /// master and has more changes than can be sent.
     #[cold]
-    pub(crate) fn refusal_of_update(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
+    pub(crate) fn refusal_of_update(&self, table: TableId, key: &[u8]) -> Option<Refusal> {
         let closed = self.closed_hash(table, KeyHash::of(key));
         closed.or_else(|| self.migrations.holds_back(table, key))
     }
 
-    pub(crate) fn closed_hash(&self, table: TableId, hash: KeyHash) -> Option<(Status, u32)> {
+    pub(crate) fn closed_hash(&self, table: TableId, hash: KeyHash) -> Option<Refusal> {
         if self.recoveries.hides(table, hash) {
-            return Some((Status::Moved, 0));
+            return Some(Status::Moved.into());
         }
         self.migrations.closed(table, hash)
     }
@@ -158,23 +159,23 @@ impl Shard {
             Opcode::Recover => self.recover(context, body, reply_to),
             Opcode::MigrateOut => self.migrate_out(context, body, reply_to),
             Opcode::MigrateIn => self.migrate_in(context, body, reply_to),
-            _ => Err((Status::UnknownOpcode, 0)),
+            _ => Err(Status::UnknownOpcode.into()),
         };
-        if let Err((status, hint)) = refused {
-            context.refuse(reply_to, status, hint, &[]);
+        if let Err(Refusal { status, hint_us }) = refused {
+            context.refuse(reply_to, status, hint_us, &[]);
         }
     }
 
-    fn check_master(&self, meant: MasterId) -> Result<(), (Status, u32)> {
-        if self.master == Some(meant) { Ok(()) } else { Err((Status::Deposed, 0)) }
+    fn check_master(&self, meant: MasterId) -> Result<(), Refusal> {
+        if self.master == Some(meant) { Ok(()) } else { Err(Status::Deposed.into()) }
     }
 
-    fn tablets(&self, body: &[u8]) -> Result<(Vec<TabletRange>, u64), (Status, u32)> {
+    fn tablets(&self, body: &[u8]) -> Result<(Vec<TabletRange>, u64), Refusal> {
         let Tablets { master, tablets, map_version } =
-            control::of_body(body).ok_or((Status::Malformed, 0))?;
+            control::of_body(body).ok_or(Status::Malformed)?;
         self.check_master(master)?;
         if tablets.iter().any(|range| range.first > range.last) {
-            return Err((Status::BadRange, 0));
+            return Err(Status::BadRange.into());
         }
         Ok((tablets, map_version))
     }
@@ -190,7 +191,7 @@ impl Shard {
         context: &mut Context<'_>,
         body: &[u8],
         reply_to: ReplyTo,
-    ) -> Result<(), (Status, u32)> {
+    ) -> Result<(), Refusal> {
         if let Some(message) = control::of_body::<MigratedTablets>(body) {
             return self.migrated(context, Opcode::TakeTablets, &message, reply_to);
         }
@@ -200,22 +201,24 @@ impl Shard {
         // write to it. If the command is still meant, the coordinator sends it again, with the
         // present version.
         if map_version != 0 && map_version < self.control.dropped_at {
-            return Err((Status::InProgress, IN_PROGRESS_US));
+            return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
         }
         if ranges.iter().any(|range| self.control.awaits(*range)) {
-            return Err((Status::InProgress, IN_PROGRESS_US));
+            return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
         }
         // All or none: the coordinator gives the refused tablets to other masters. A tablet that
         // stayed here would be in the way when it comes back.
         match self.log.create_tablets(&ranges) {
             Ok(()) => {}
             Err(Error::TabletExists(_) | Error::RangeReversed(_)) => {
-                return Err((Status::BadRange, 0));
+                return Err(Status::BadRange.into());
             }
-            Err(Error::MemoryFull { .. }) => return Err((Status::NoSpace, NO_SPACE_US)),
+            Err(Error::MemoryFull { .. }) => {
+                return Err(Refusal::with_hint(Status::NoSpace, NO_SPACE_US));
+            }
             Err(_) => {
                 self.cleaning.is_urgent = true;
-                return Err((Status::AwaitingMemory, BUSY_US));
+                return Err(Refusal::with_hint(Status::AwaitingMemory, BUSY_US));
             }
         }
         self.done(context, reply_to);
@@ -227,7 +230,7 @@ impl Shard {
         context: &mut Context<'_>,
         body: &[u8],
         reply_to: ReplyTo,
-    ) -> Result<(), (Status, u32)> {
+    ) -> Result<(), Refusal> {
         if let Some(message) = control::of_body::<MigratedTablets>(body) {
             return self.migrated(context, Opcode::DropTablets, &message, reply_to);
         }
@@ -238,10 +241,10 @@ impl Shard {
         let meant: Vec<TabletRange> =
             tablets.filter(|tablet| parts.iter().any(|part| part.overlaps(tablet))).collect();
         if parts.iter().any(|part| self.control.awaits(*part)) {
-            return Err((Status::InProgress, IN_PROGRESS_US));
+            return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
         }
         if !meant.iter().all(|tablet| covers(&parts, *tablet)) {
-            return Err((Status::BadRange, 0));
+            return Err(Status::BadRange.into());
         }
         for tablet in meant {
             self.log.drop_tablet(tablet);
@@ -256,8 +259,8 @@ impl Shard {
         context: &mut Context<'_>,
         body: &[u8],
         reply_to: ReplyTo,
-    ) -> Result<(), (Status, u32)> {
-        let task: MigrateOut = control::of_body(body).ok_or((Status::Malformed, 0))?;
+    ) -> Result<(), Refusal> {
+        let task: MigrateOut = control::of_body(body).ok_or(Status::Malformed)?;
         self.check_master(task.master)?;
         let migrated = self.control.migrations.go(&self.log, task, context.now())?;
         context.reply(reply_to, &[&control::to_body(&migrated)]);
@@ -269,8 +272,8 @@ impl Shard {
         context: &mut Context<'_>,
         body: &[u8],
         reply_to: ReplyTo,
-    ) -> Result<(), (Status, u32)> {
-        let (head, body) = migration::Head::take(body).ok_or((Status::Malformed, 0))?;
+    ) -> Result<(), Refusal> {
+        let (head, body) = migration::Head::take(body).ok_or(Status::Malformed)?;
         self.check_master(head.master)?;
         let Shard { control, log, clients, .. } = self;
         if head.kind == migration::Kind::Begin
@@ -278,19 +281,19 @@ impl Shard {
             && !control.migrations.knows(head.migration)
         {
             if control.recoveries.brings(range) {
-                return Err((Status::InProgress, IN_PROGRESS_US));
+                return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
             }
             if control.migrations.throw_away_earlier(log, head.migration, range) {
                 control.sweep = Some(Cursor::default());
                 context.alarm().ring();
             }
             if control.sweep.is_some() {
-                return Err((Status::Busy, BUSY_US));
+                return Err(Refusal::with_hint(Status::Busy, BUSY_US));
             }
         }
         let came = control.migrations.come(log, clients, head, body, context.now());
-        let (until, answer) = came.inspect_err(|(status, _)| {
-            self.cleaning.is_urgent |= *status == Status::AwaitingMemory;
+        let (until, answer) = came.inspect_err(|refusal| {
+            self.cleaning.is_urgent |= refusal.status == Status::AwaitingMemory;
         })?;
         context.charge(MIGRATED_BYTE * body.len() as u32);
         self.answer_at(context, until, reply_to, &Answer::new(Status::Ok, 0, &answer));
@@ -304,7 +307,7 @@ impl Shard {
         opcode: Opcode,
         message: &MigratedTablets,
         reply_to: ReplyTo,
-    ) -> Result<(), (Status, u32)> {
+    ) -> Result<(), Refusal> {
         self.check_master(message.master)?;
         let Control { migrations, dropped_at, .. } = &mut self.control;
         if opcode == Opcode::TakeTablets {
@@ -327,16 +330,16 @@ impl Shard {
         context: &mut Context<'_>,
         body: &[u8],
         reply_to: ReplyTo,
-    ) -> Result<(), (Status, u32)> {
-        let mut task: Recover = control::of_body(body).ok_or((Status::Malformed, 0))?;
+    ) -> Result<(), Refusal> {
+        let mut task: Recover = control::of_body(body).ok_or(Status::Malformed)?;
         self.check_master(task.master)?;
         task.tablets.sort_unstable_by_key(|taken| taken.range);
         if task.tablets.iter().any(|taken| taken.range.first > taken.range.last) {
-            return Err((Status::BadRange, 0));
+            return Err(Status::BadRange.into());
         }
         // A master that had tablets had a log.
         if task.segments.is_empty() {
-            return Err((Status::Malformed, 0));
+            return Err(Status::Malformed.into());
         }
         let Shard { control, log, clients, options, .. } = self;
         if !control.recoveries.knows(&task) {
@@ -348,7 +351,9 @@ impl Shard {
                     EarlierCopy::Free => {}
                     // Before anything is rebuilt: see `sweep`.
                     EarlierCopy::ThrownAway => control.sweep = Some(Cursor::default()),
-                    EarlierCopy::Complete => return Err((Status::InProgress, IN_PROGRESS_US)),
+                    EarlierCopy::Complete => {
+                        return Err(Refusal::with_hint(Status::InProgress, IN_PROGRESS_US));
+                    }
                 }
             }
             control.recoveries.begin(task, *options, context.now());

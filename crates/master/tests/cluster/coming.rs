@@ -16,10 +16,10 @@ use thunderhead_testkit::CoordinatorState;
 use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, OwnedSince, Taken};
 use thunderhead_wire::migration::{Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Status};
 
 /// The client of the updates in a [`past`].
-const LEASE: u64 = 8;
+const LEASE: LeaseId = LeaseId(8);
 
 fn begin(migration: u64, range: TabletRange) -> Vec<u8> {
     message(migration, Kind::Begin, &control::to_body(&MigrationBegin { range }))
@@ -113,7 +113,7 @@ fn remains_of_a_migration_do_not_replace_data_of_a_recovery() {
         }
     });
     // The former master has crashed.
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (outcome, found) = recovered(&mut cluster, task);
     assert_eq!(found.unwrap(), past.steps.last().unwrap().1);
     let [Taken { since, .. }] = outcome.outcome.unwrap()[..] else { panic!("one tablet") };
@@ -148,7 +148,7 @@ async fn obeys(
     assert_eq!(tell(by(new, 2, 0)).await, Err(Status::Moved));
     assert_eq!(tell(by(new, 2, u64::MAX)).await, Ok(()));
     // These leases were opened before, and no coordinator confirms that they are open now.
-    for old in [LEASE, LEASE + 1, next_lease - 1] {
+    for old in [LEASE, LeaseId(LEASE.0 + 1), LeaseId(next_lease.0 - 1)] {
         assert_eq!(
             tell(by(old, 1_000_001, map_version)).await,
             Err(Status::AwaitingLease),
@@ -156,7 +156,7 @@ async fn obeys(
         );
     }
     coordinators.borrow_mut().mute(Opcode::CheckLeases, false);
-    for old in [LEASE, LEASE + 1, next_lease - 1] {
+    for old in [LEASE, LeaseId(LEASE.0 + 1), LeaseId(next_lease.0 - 1)] {
         let written = user.write(by(old, 1_000_001, map_version), table, b"late", b"v").await;
         assert!(written.is_ok(), "{old}: {written:?}");
     }
@@ -167,7 +167,7 @@ async fn obeys(
 fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
     let mut cluster = ShardCluster::new(23, Link::default(), shard_options(), 4 << 20);
     let coordinators = Rc::clone(&cluster.coordinators);
-    coordinators.borrow_mut().owned_since = OwnedSince { map_version: 4, next_lease: 50 };
+    coordinators.borrow_mut().owned_since = OwnedSince { map_version: 4, next_lease: LeaseId(50) };
     cluster.drive(Duration::from_secs(60), move |user| {
         let coordinators = Rc::clone(&coordinators);
         async move {
@@ -180,7 +180,7 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             user.insist(Opcode::MigrateIn, records(6, 1..=4)).await.unwrap();
             let end = message(6, Kind::End, &1u64.to_le_bytes());
             user.insist(Opcode::MigrateIn, end).await.unwrap();
-            let since = OwnedSince { map_version: 9, next_lease: 100 };
+            let since = OwnedSince { map_version: 9, next_lease: LeaseId(100) };
             coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
             coordinators.borrow_mut().owned_since = since;
             let tablets = vec![range];
@@ -190,7 +190,7 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             // A tablet that was created here needs no such answer.
             coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
             user.write(Identity::new(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
-            user.write(Identity::new(77, 1, 1), OLD, b"k", b"v").await.unwrap();
+            user.write(Identity::new(LeaseId(77), 1, 1), OLD, b"k", b"v").await.unwrap();
         }
     });
 }
@@ -200,10 +200,10 @@ fn a_rebuilt_tablet_is_updated_by_newer_maps_and_leases_only() {
     let past = past(&mut Random::from_seed(32), 200);
     let replicas = past.recorder.replicas(usize::MAX);
     let mut cluster = ShardCluster::new(24, Link::default(), shard_options(), 4 << 20);
-    let since = OwnedSince { map_version: 9, next_lease: 100 };
+    let since = OwnedSince { map_version: 9, next_lease: LeaseId(100) };
     cluster.coordinators.borrow_mut().owned_since = since;
     let segments = put_all(&cluster, &replicas, &[0, 1]);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     cluster.coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
     let (outcome, _) = recovered(&mut cluster, task);
     assert!(outcome.outcome.is_ok());

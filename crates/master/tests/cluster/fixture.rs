@@ -11,7 +11,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_simulator::Options;
 use thunderhead_testkit::{Cluster, Place, serve};
 use thunderhead_wire::control::{Recover, Replicas, Taken};
-use thunderhead_wire::{MasterId, ServerId, TableId};
+use thunderhead_wire::{MasterId, RecoveryId, ServerId, TableId};
 
 pub(crate) use thunderhead_testkit::{User, update};
 
@@ -73,7 +73,7 @@ impl ShardCluster {
         for _ in 0..2 {
             cluster.add_scripted_coordinator();
         }
-        cluster.backups.borrow_mut().recovery = Some(1);
+        cluster.backups.borrow_mut().recovery = Some(RecoveryId(1));
         for number in 0..BACKUPS {
             cluster.add_scripted_backup(700 + (seed as usize * 37 + number * 911) % 9000);
         }
@@ -116,7 +116,7 @@ impl ShardCluster {
     }
 
     /// Returns the command to rebuild the tablets of a log that has these segments.
-    pub(crate) fn recover(&self, recovery: u64, segments: &[SegmentId]) -> Recover {
+    pub(crate) fn recover(&self, recovery: RecoveryId, segments: &[SegmentId]) -> Recover {
         let backups = self.backups.borrow();
         let segments = segments.iter().map(|segment| {
             let mut at = self.backup_addresses();

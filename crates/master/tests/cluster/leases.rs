@@ -7,8 +7,8 @@ use thunderhead_log::TabletRange;
 use thunderhead_master::Options as ShardOptions;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::Status;
 use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, Status};
 use zerocopy::IntoBytes;
 
 #[test]
@@ -17,7 +17,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
     for leader in 0..2 {
         let mut cluster = ShardCluster::new(3, Link::default(), shard_options(), 4 << 20);
         cluster.coordinators.borrow_mut().leader = leader;
-        cluster.coordinators.borrow_mut().ended.insert(66);
+        cluster.coordinators.borrow_mut().ended.insert(LeaseId(66));
         let coordinators = Rc::clone(&cluster.coordinators);
         cluster.drive(Duration::from_secs(300), move |user| {
             let coordinators = Rc::clone(&coordinators);
@@ -25,15 +25,15 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
                 // No coordinator answers.
                 coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
-                let body = update(Identity::new(5, 1, 1), OTHER, b"k", b"v");
+                let body = update(Identity::new(LeaseId(5), 1, 1), OTHER, b"k", b"v");
                 let version = user.call(Opcode::Write, body.clone()).await.unwrap();
                 assert_eq!(user.call(Opcode::Write, body).await.unwrap(), version);
-                let once = user.write(Identity::new(66, 1, 1), OTHER, b"k", b"v").await;
+                let once = user.write(Identity::new(LeaseId(66), 1, 1), OTHER, b"k", b"v").await;
                 assert!(once.is_ok(), "that it is over is not known yet: {once:?}");
                 coordinators.borrow_mut().mute(Opcode::CheckLeases, false);
                 user.tasks.sleep(Duration::from_secs(5)).await;
                 for sequence in 2..20 {
-                    let identity = Identity::new(5, sequence, 1);
+                    let identity = Identity::new(LeaseId(5), sequence, 1);
                     user.write(identity, OTHER, b"k", b"w").await.unwrap();
                 }
                 assert!(
@@ -41,19 +41,19 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                     "known leases are not asked about again"
                 );
                 for sequence in [1, 2] {
-                    let over = Identity::new(66, sequence, 1);
+                    let over = Identity::new(LeaseId(66), sequence, 1);
                     let over = user.write(over, OTHER, b"k", b"v").await;
                     assert_eq!(over, Err(Status::LeaseEnded));
                 }
-                let part = Identity::new(66, 0, 1).as_bytes().to_vec();
+                let part = Identity::new(LeaseId(66), 0, 1).as_bytes().to_vec();
                 assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
                 assert_eq!(user.status().await.records, 19);
                 // The lease ends; the shard learns that within little more than a minute.
-                coordinators.borrow_mut().ended.insert(5);
+                coordinators.borrow_mut().ended.insert(LeaseId(5));
                 user.tasks.sleep(Duration::from_secs(65)).await;
                 assert_eq!(user.status().await.records, 0, "its records are forgotten");
                 for sequence in [1, 19, 20] {
-                    let late = Identity::new(5, sequence, 1);
+                    let late = Identity::new(LeaseId(5), sequence, 1);
                     let late = user.write(late, OTHER, b"k", b"late").await;
                     assert_eq!(late, Err(Status::LeaseEnded));
                 }
@@ -84,14 +84,14 @@ fn the_memory_of_clients_is_bounded() {
             matches!(last, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
         };
         for sequence in 1..5 {
-            assert!(!busy(1, sequence, 1).await && !busy(2, sequence, 1).await);
+            assert!(!busy(LeaseId(1), sequence, 1).await && !busy(LeaseId(2), sequence, 1).await);
         }
-        assert!(busy(1, 5, 1).await, "too much of one client");
-        assert!(!busy(1, 4, 1).await, "but completed updates are answered");
-        assert!(!busy(3, 1, 1).await && !busy(3, 2, 1).await);
-        assert!(busy(3, 3, 1).await, "too much of all");
-        assert!(busy(4, 1, 1).await, "too many clients");
-        assert!(!busy(1, 5, 5).await, "it has its answers, so there is room");
+        assert!(busy(LeaseId(1), 5, 1).await, "too much of one client");
+        assert!(!busy(LeaseId(1), 4, 1).await, "but completed updates are answered");
+        assert!(!busy(LeaseId(3), 1, 1).await && !busy(LeaseId(3), 2, 1).await);
+        assert!(busy(LeaseId(3), 3, 1).await, "too much of all");
+        assert!(busy(LeaseId(4), 1, 1).await, "too many clients");
+        assert!(!busy(LeaseId(1), 5, 5).await, "it has its answers, so there is room");
         assert_eq!(user.status().await.records, 7);
     });
 }

@@ -15,7 +15,7 @@ use thunderhead_simulator::swarm;
 use thunderhead_testkit::CoordinatorState;
 use thunderhead_wire::control::{self, Recover, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, MasterId, Status};
+use thunderhead_wire::{KeyHash, LeaseId, MasterId, RecoveryId, Status};
 
 const HALF: u64 = u64::MAX / 2;
 
@@ -72,7 +72,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         cluster.backups.borrow_mut().busy = random.below(100);
         // Each segment has at least two good copies, one of which may be unreachable.
         let segments = put_all(&cluster, &replicas, &[0, 1, 2]);
-        let mut task = cluster.recover(1, &segments);
+        let mut task = cluster.recover(RecoveryId(1), &segments);
         for segment in replicas.keys() {
             let which = random.below(3) as usize;
             if random.chance(0.3) {
@@ -100,7 +100,7 @@ fn whatever_was_durable_is_rebuilt_and_what_one_backup_does_not_give_another_one
         task.segments.sort_by_cached_key(|_| random.number());
         let (told, found) = recovered(&mut cluster, task);
         assert!(told.outcome.is_ok(), "seed {seed}: {told:?}");
-        assert_eq!((told.crashed, told.recovery, told.partition), (GONE, 1, 0));
+        assert_eq!((told.crashed, told.recovery, told.partition), (GONE, RecoveryId(1), 0));
         let found = found.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         assert!(past.allowed(events).contains(&&found), "seed {seed}: after {events} events");
     }
@@ -114,7 +114,7 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
     log.create_tablet(TabletRange::whole(OLD)).unwrap();
     for number in 0..KEYS {
         let result = record(Version(1));
-        let completion = Completion { lease: 8, sequence: number + 1, result: &result };
+        let completion = Completion { lease: LeaseId(8), sequence: number + 1, result: &result };
         let value = vec![number as u8; 500];
         log.write_completed(OLD, &key(number), &value, When::Always, completion).unwrap();
     }
@@ -123,7 +123,7 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1]);
     let second = cluster.add_shard(SECOND, shard_options(), 4 << 20, Recorder::new());
     let second = cluster.address(second);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(9), move |first| {
         let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
@@ -151,7 +151,7 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
                 let (user, other) = (&users[half], &users[1 - half]);
                 assert_eq!(other.read(OLD, &key(number)).await, Err(Status::Moved));
                 // The update was done, and gets its recorded outcome.
-                let identity = Identity::new(8, number + 1, 1);
+                let identity = Identity::new(LeaseId(8), number + 1, 1);
                 assert_eq!(user.write(identity, OLD, &key(number), b"again").await, Ok(1));
                 let (_, value) = user.read(OLD, &key(number)).await.unwrap();
                 assert_eq!(value, vec![number as u8; 500]);
@@ -172,7 +172,7 @@ fn two_masters_are_rebuilt_at_once_and_others_are_served() {
         let replicas = past.recorder.replicas(usize::MAX);
         let crashed = MasterId(3 + number as u64);
         let segments = put_all_of(&cluster, crashed, &replicas, &[number]);
-        let mut task = cluster.recover(1, &segments);
+        let mut task = cluster.recover(RecoveryId(1), &segments);
         let of = cluster.backup_addresses()[number];
         task.segments.iter_mut().for_each(|it| it.at = vec![of]);
         tasks.push(Recover { crashed, tablets, ..task });
@@ -215,7 +215,8 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     let past = past(&mut Random::from_seed(4), 150);
     let mut cluster = cluster(23);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
-    let mut tasks = [1, 2].map(|recovery| cluster.recover(recovery, &segments));
+    let mut tasks =
+        [RecoveryId(1), RecoveryId(2)].map(|recovery| cluster.recover(recovery, &segments));
     // The first recovery makes progress, but does not end.
     tasks[0].segments[0].at = vec![cluster.backup_addresses()[2]];
     cluster.backup(2).kill();
@@ -230,7 +231,7 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
                 user.tasks.sleep(Duration::from_micros(100)).await;
             }
             assert!(coordinators.borrow().recovered.is_empty());
-            backups.borrow_mut().recovery = Some(2);
+            backups.borrow_mut().recovery = Some(RecoveryId(2));
             backups.borrow_mut().busy = 200;
             user.insist(Opcode::Recover, control::to_body(&second)).await.unwrap();
             let late = user.call(Opcode::Recover, control::to_body(&first)).await;
@@ -243,7 +244,7 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     });
     assert_eq!(found, past.steps.last().unwrap().1);
     let told = cluster.coordinators.borrow().recovered.clone();
-    assert_eq!((told.len(), told[0].recovery), (1, 2));
+    assert_eq!((told.len(), told[0].recovery), (1, RecoveryId(2)));
     assert!(told[0].outcome.is_ok(), "{told:?}");
 }
 
@@ -254,9 +255,11 @@ fn tablets_that_the_coordinator_may_have_written_stay_in_a_later_recovery() {
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
     let [kept, lost] = halves();
-    let first =
-        Recover { tablets: [kept.clone(), lost.clone()].concat(), ..cluster.recover(1, &segments) };
-    let second = Recover { tablets: lost.clone(), ..cluster.recover(2, &segments) };
+    let first = Recover {
+        tablets: [kept.clone(), lost.clone()].concat(),
+        ..cluster.recover(RecoveryId(1), &segments)
+    };
+    let second = Recover { tablets: lost.clone(), ..cluster.recover(RecoveryId(2), &segments) };
     let (coordinators, backups) = (Rc::clone(&cluster.coordinators), Rc::clone(&cluster.backups));
     coordinators.borrow_mut().refuses = Some(Status::MetastoreUnavailable);
     let found = cluster.drive(Duration::from_secs(30), move |user| {
@@ -267,7 +270,7 @@ fn tablets_that_the_coordinator_may_have_written_stay_in_a_later_recovery() {
             while coordinators.borrow().recovered.is_empty() {
                 user.tasks.sleep(Duration::from_millis(1)).await;
             }
-            backups.borrow_mut().recovery = Some(2);
+            backups.borrow_mut().recovery = Some(RecoveryId(2));
             let early = user.call(Opcode::Recover, control::to_body(&second)).await;
             let status = Status::InProgress;
             assert!(matches!(early, Err(CallError::Refused { status: it, .. }) if it == status));
@@ -296,8 +299,8 @@ fn a_recovery_that_no_backup_knows_of_any_more_fails() {
     let past = past(&mut Random::from_seed(5), 150);
     let mut cluster = cluster(24);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
-    cluster.backups.borrow_mut().recovery = Some(2);
-    let task = cluster.recover(1, &segments);
+    cluster.backups.borrow_mut().recovery = Some(RecoveryId(2));
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
     assert!(why.contains("no backup can give") && why.contains("server 2"), "{why}");
@@ -317,7 +320,7 @@ fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
         let at = bytes.len() / 2 + backup;
         bytes[at] ^= 4;
     }
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
     assert!(why.contains(&format!("no backup can give {victim}")), "{why}");
@@ -326,8 +329,8 @@ fn a_segment_damaged_everywhere_is_named_and_nothing_remains() {
     // A good copy appears, and the recovery is begun anew.
     put(&cluster, 2, victim, &replicas[&victim]);
     cluster.coordinators.borrow_mut().recovered.clear();
-    cluster.backups.borrow_mut().recovery = Some(2);
-    let task = cluster.recover(2, &segments);
+    cluster.backups.borrow_mut().recovery = Some(RecoveryId(2));
+    let task = cluster.recover(RecoveryId(2), &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
 }
@@ -342,7 +345,7 @@ fn backups_that_stay_busy_or_silent_are_given_up_in_the_end() {
         if is_silent {
             cluster.backup(1).kill();
         }
-        let task = cluster.recover(1, &segments);
+        let task = cluster.recover(RecoveryId(1), &segments);
         let begun = cluster.simulation.now();
         let (told, _) = recovered(&mut cluster, task);
         let took = cluster.simulation.now() - begun;
@@ -360,7 +363,7 @@ fn tablets_that_the_coordinator_refuses_are_dropped() {
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.coordinators.borrow_mut().refuses = Some(Status::BadRange);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     assert!(told.outcome.is_ok());
     assert_eq!(found, Err(Status::Moved));
@@ -384,7 +387,7 @@ fn rebuilt_tablets_stay_until_a_coordinator_gives_a_verdict_about_them() {
         let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
         let coordinators = Rc::clone(&cluster.coordinators);
         coordinators.borrow_mut().refuses = Some(*status);
-        let task = control::to_body(&cluster.recover(1, &segments));
+        let task = control::to_body(&cluster.recover(RecoveryId(1), &segments));
         let found = cluster.drive(Duration::from_secs(100), move |user| {
             let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
             async move {
@@ -411,7 +414,7 @@ fn no_more_than_some_are_rebuilt_at_once() {
     let mut cluster = cluster(28);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.backups.borrow_mut().busy = 2000;
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(100), move |user| {
         let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
@@ -448,7 +451,7 @@ fn a_shard_whose_memory_is_too_small_says_so_and_goes_on() {
     log.turn();
     let mut cluster = ShardCluster::new(29, Link::default(), shard_options(), 1 << 20);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1]);
-    let task = cluster.recover(1, &segments);
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (told, found) = recovered(&mut cluster, task);
     let why = told.outcome.unwrap_err();
     assert!(why.contains("needs more memory"), "{why}");

@@ -10,7 +10,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, Recover, Recovered, Tablets, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Status};
 
 /// Lets the shard recover, and returns its report to the coordinator and the recovered contents.
 pub(crate) fn recovered(
@@ -60,7 +60,7 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
     let tasks = ranges.map(|range| Recover {
         partition: partition.next().unwrap(),
         tablets: vec![Taken { range, since: SegmentId::NONE }],
-        ..cluster.recover(1, &segments)
+        ..cluster.recover(RecoveryId(1), &segments)
     });
     let coordinators = Rc::clone(&cluster.coordinators);
     cluster.drive(Duration::from_secs(30), move |user| {
@@ -106,7 +106,7 @@ fn begun_while_nothing_gets_durable(seed: u64) -> ShardCluster {
     let mut cluster = ShardCluster::new(seed, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.recorder.hold(true);
-    let body = control::to_body(&cluster.recover(1, &segments));
+    let body = control::to_body(&cluster.recover(RecoveryId(1), &segments));
     cluster.drive(Duration::from_secs(9), move |user| {
         let body = body.clone();
         async move { user.insist(Opcode::Recover, body).await.unwrap() }
@@ -143,12 +143,12 @@ fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
     let past = past(&mut random, 150);
     let mut cluster = ShardCluster::new(15, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-    cluster.coordinators.borrow_mut().ended.insert(8);
-    let task = cluster.recover(1, &segments);
+    cluster.coordinators.borrow_mut().ended.insert(LeaseId(8));
+    let task = cluster.recover(RecoveryId(1), &segments);
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
     cluster.drive(Duration::from_secs(9), |user| async move {
-        let late = user.write(Identity::new(8, 1000, 1), OLD, &key(0), b"late").await;
+        let late = user.write(Identity::new(LeaseId(8), 1000, 1), OLD, &key(0), b"late").await;
         assert_eq!(late, Err(Status::LeaseEnded));
         user.tasks.sleep(Duration::from_millis(10)).await;
         assert_eq!(user.status().await.records, 0);
@@ -165,13 +165,14 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
     for number in 0..objects {
         let version = log.safe_version().next();
         let result = record(version);
-        let completion = Completion { lease: 8, sequence: number + 1, result: &result };
+        let completion = Completion { lease: LeaseId(8), sequence: number + 1, result: &result };
         log.write_completed(OLD, &key(number), &[1; 30], When::Absent, completion).unwrap();
     }
     log.turn();
     let mut cluster = ShardCluster::new(8, Link::default(), shard_options(), 8 << 20);
     let segments = put_all(&cluster, &recorder.replicas(usize::MAX), &[0, 1, 2]);
-    let (task, coordinators) = (cluster.recover(1, &segments), Rc::clone(&cluster.coordinators));
+    let (task, coordinators) =
+        (cluster.recover(RecoveryId(1), &segments), Rc::clone(&cluster.coordinators));
     let before = cluster.simulation.turns();
     let during = cluster.drive(Duration::from_secs(100), move |user| {
         let (task, coordinators) = (task.clone(), Rc::clone(&coordinators));
@@ -193,12 +194,12 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             }
             // Updates that were done before the crash are answered; new ones wait for the
             // coordinator.
-            let identity = Identity::new(8, 1, 1);
+            let identity = Identity::new(LeaseId(8), 1, 1);
             let (version, _) = user.read(OLD, &key(0)).await.unwrap();
             let again = user.call(Opcode::Write, update(identity, OLD, &key(0), b"x")).await;
             assert_eq!(again.unwrap(), version.0.to_le_bytes());
             // When a tablet has arrived, the shard asks about all leases.
-            let new = Identity::new(8, objects + 1, objects + 1);
+            let new = Identity::new(LeaseId(8), objects + 1, objects + 1);
             user.write(new, OLD, &key(0), b"new").await.unwrap();
             assert_eq!(coordinators.borrow().count(Opcode::CheckLeases), 1);
             let status = user.status().await;
@@ -207,7 +208,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             while user.status().await.records > 2 {
                 user.tasks.sleep(Duration::from_micros(50)).await;
             }
-            let late = user.write(Identity::new(8, 5, 5), OLD, &key(0), b"late").await;
+            let late = user.write(Identity::new(LeaseId(8), 5, 5), OLD, &key(0), b"late").await;
             assert_eq!(late, Err(Status::Stale));
             during
         }

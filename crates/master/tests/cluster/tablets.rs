@@ -8,7 +8,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{self, MigratedTablets, OwnedSince, Tablets};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, LeaseId, Status};
 
 #[test]
 fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
@@ -36,7 +36,7 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
                 let nonsense = user.insist(opcode, b"{".to_vec()).await;
                 assert_eq!(nonsense, Err(Status::Malformed));
             }
-            let identity = Identity::new(4, 1, 1);
+            let identity = Identity::new(LeaseId(4), 1, 1);
             user.write(identity, OTHER, b"k", b"v").await.unwrap();
             let status = user.status().await;
             assert_eq!((status.tablets.len(), status.objects, status.records), (2, 1, 1));
@@ -85,7 +85,7 @@ fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
         assert!(is_late(at(6, TabletRange::whole(OLD))).await);
         user.insist(Opcode::TakeTablets, at(7, TabletRange::whole(OLD))).await.unwrap();
         // The end of a migration counts as well, also if it is of another tablet.
-        let since = OwnedSince { map_version: 9, next_lease: 0 };
+        let since = OwnedSince { map_version: 9, next_lease: LeaseId::NONE };
         let tablets = vec![whole];
         let ended = MigratedTablets { migration: 1, master: MASTER, tablets, since };
         user.insist(Opcode::DropTablets, control::to_body(&ended)).await.unwrap();

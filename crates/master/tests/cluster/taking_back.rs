@@ -14,9 +14,9 @@ use thunderhead_log::{
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
-use thunderhead_wire::Status;
 use thunderhead_wire::control::{self, Recover, Recovered};
 use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, RecoveryId, Status};
 
 type Copies = BTreeMap<SegmentId, Replica>;
 
@@ -44,7 +44,8 @@ fn cluster(seed: u64, life: u64) -> (ShardCluster, Recorder) {
 
 /// Returns the command to the shard.
 fn task(cluster: &ShardCluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
-    let mut task = Recover { take_back: true, master: SECOND, ..cluster.recover(1, segments) };
+    let mut task =
+        Recover { take_back: true, master: SECOND, ..cluster.recover(RecoveryId(1), segments) };
     for it in &mut task.segments {
         it.closed = !copies[&it.segment].open;
     }
@@ -62,7 +63,7 @@ fn taken_back(
 }
 
 /// Returns the recorded outcomes of a log with these segments.
-fn records(copies: &Copies) -> BTreeMap<(u64, u64), Vec<u8>> {
+fn records(copies: &Copies) -> BTreeMap<(LeaseId, u64), Vec<u8>> {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
     let nobody = Box::new(NoReplication::default());
@@ -243,8 +244,8 @@ fn a_shard_whose_log_names_what_it_gave_up_says_so_when_it_fails_to_rebuild_it_i
     one.coordinators.borrow_mut().recovered.clear();
     let closed = segments.iter().find(|it| !former[*it].open).unwrap();
     one.backups.borrow_mut().replicas(0, GONE).remove(closed);
-    one.backups.borrow_mut().recovery = Some(2);
-    let in_parts = Recover { master: SECOND, ..one.recover(2, &segments) };
+    one.backups.borrow_mut().recovery = Some(RecoveryId(2));
+    let in_parts = Recover { master: SECOND, ..one.recover(RecoveryId(2), &segments) };
     let (told, _) = recovered(&mut one, in_parts);
     assert!(told.outcome.is_err() && told.keeps, "{told:?}");
 }
@@ -260,7 +261,7 @@ fn a_shard_that_cannot_take_a_log_back_says_so_and_rebuilds_it() {
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     assert_eq!(found, Err(Status::Moved));
     one.coordinators.borrow_mut().recovered.clear();
-    let again = control::to_body(&Recover { recovery: 2, ..back });
+    let again = control::to_body(&Recover { recovery: RecoveryId(2), ..back });
     one.drive(Duration::from_secs(9), move |user| {
         let again = again.clone();
         async move {
@@ -269,8 +270,8 @@ fn a_shard_that_cannot_take_a_log_back_says_so_and_rebuilds_it() {
             assert!(matches!(refused, Err(CallError::Refused { status: it, .. }) if it == status));
         }
     });
-    one.backups.borrow_mut().recovery = Some(3);
-    let task = one.recover(3, &segments);
+    one.backups.borrow_mut().recovery = Some(RecoveryId(3));
+    let task = one.recover(RecoveryId(3), &segments);
     let (told, found) = recovered(&mut one, task);
     told.outcome.unwrap();
     assert!(found.as_ref() == Ok(&past.steps.last().unwrap().1));
@@ -284,19 +285,19 @@ fn a_log_of_which_something_was_rebuilt_before_is_not_taken_back() {
     // One segment is unavailable, so the others are replayed in vain.
     let closed = segments.iter().find(|it| !former[*it].open).unwrap();
     let hidden = one.backups.borrow_mut().replicas(0, GONE).remove(closed).unwrap();
-    let in_parts = Recover { master: SECOND, ..one.recover(1, &segments) };
+    let in_parts = Recover { master: SECOND, ..one.recover(RecoveryId(1), &segments) };
     let (told, _) = recovered(&mut one, in_parts);
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     one.coordinators.borrow_mut().recovered.clear();
     one.backups.borrow_mut().replicas(0, GONE).insert(*closed, hidden);
     // A leader that does not know that begins anew. The replayed entries would count a second time.
-    one.backups.borrow_mut().recovery = Some(2);
-    let back = Recover { recovery: 2, ..task(&one, &former, &segments) };
+    one.backups.borrow_mut().recovery = Some(RecoveryId(2));
+    let back = Recover { recovery: RecoveryId(2), ..task(&one, &former, &segments) };
     let (told, _) = recovered(&mut one, back);
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     one.coordinators.borrow_mut().recovered.clear();
-    one.backups.borrow_mut().recovery = Some(3);
-    let in_parts = Recover { master: SECOND, ..one.recover(3, &segments) };
+    one.backups.borrow_mut().recovery = Some(RecoveryId(3));
+    let in_parts = Recover { master: SECOND, ..one.recover(RecoveryId(3), &segments) };
     let (told, found) = recovered(&mut one, in_parts);
     told.outcome.unwrap();
     assert!(found.as_ref() == Ok(&past.steps.last().unwrap().1));

@@ -76,7 +76,7 @@ fn scene(replicas: u32, backups: u64) -> Scene {
         let (caller, tasks, asked) = (node.task_caller(), node.tasks().clone(), Rc::clone(&own));
         let truth = truth.clone();
         node.tasks().spawn(async move {
-            let nobody = Identity::new(0, 0, 0);
+            let nobody = Identity::NONE;
             let write = [nobody.as_bytes(), &object(Condition::Always), b"value"].concat();
             while caller.call(to, Opcode::Write, write.clone(), Some(ms(500))).await.is_err() {}
             let never = object(Condition::VersionIs(Version(77)));
@@ -230,7 +230,7 @@ fn an_answer_that_waits_for_backups_for_long_says_so() {
         let node = Node::new(boot.world, boot.transport, ());
         let (caller, truth, own) = (node.task_caller(), truth.clone(), Rc::clone(&own));
         node.tasks().spawn(async move {
-            let nobody = Identity::new(0, 0, 0);
+            let nobody = Identity::NONE;
             let body = [nobody.as_bytes(), &object(Condition::Always), b"later"].concat();
             let outcome = caller.call(to, Opcode::Write, body, Some(ms(5000))).await.map(drop);
             let answered = Duration::from_nanos(truth.get());

@@ -11,7 +11,7 @@ use thunderhead_wire::control::{ServerInfo, ServerList};
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, OPEN, PartAnswer, ReplicaPart, ReplicateHead,
 };
-use thunderhead_wire::{LogId, MasterId, SegmentId, ServerId, TableId, TabletRange};
+use thunderhead_wire::{Generation, LogId, MasterId, SegmentId, ServerId, TableId, TabletRange};
 use zerocopy::IntoBytes;
 
 const TABLE: TableId = TableId(1);
@@ -371,8 +371,10 @@ fn an_answer_of_a_former_generation_does_not_spare_the_question_to_the_present_o
             }
         };
         let To::Backup(of, _) = request.to else { panic!("{request:?}") };
-        let servers = (1..=3)
-            .map(|id| ServerInfo { generation: 1 + u64::from(ServerId(id) == of), ..server(id) });
+        let servers = (1..=3).map(|id| ServerInfo {
+            generation: Generation(1 + u64::from(ServerId(id) == of)),
+            ..server(id)
+        });
         let list = ServerList { version: 2, servers: servers.collect(), ..ServerList::default() };
         replication.learn(&list);
         let of_request = parts(&request.body);
@@ -387,7 +389,7 @@ fn an_answer_of_a_former_generation_does_not_spare_the_question_to_the_present_o
         let (at, questions) = turn(&mut log, &mut replication);
         let question = questions.iter().find(|it| asks(it)).expect("the new generation is asked");
         let (head, _) = ReplicateHead::take(&question.body).unwrap();
-        assert_eq!(head.life(), (of, 2), "{is_closed}");
+        assert_eq!(head.life(), (of, Generation(2)), "{is_closed}");
         done(&mut replication, at, question);
         let again = turn(&mut log, &mut replication).1;
         let again: Vec<_> = again.iter().filter(|it| asks(it)).map(|it| parts(&it.body)).collect();

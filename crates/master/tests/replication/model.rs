@@ -30,7 +30,7 @@ use thunderhead_runtime::{Random, Time, World};
 use thunderhead_wire::control::{
     BackupInfo, READ_LEASE, RaiseEpoch, ServerInfo, ServerList, ServerState, ShardInfo, of_body,
 };
-use thunderhead_wire::{ClusterId, Condition, Epoch, MasterId, ServerId};
+use thunderhead_wire::{ClusterId, Condition, Epoch, Generation, MasterId, ServerId};
 
 const MASTER: MasterId = MasterId(9);
 const OWN: ServerId = ServerId(100);
@@ -43,9 +43,9 @@ struct Server {
     random: Random,
     frames: u32,
     life: Option<(Service, SimWorkers)>,
-    generation: u64,
+    generation: Generation,
     /// Its state and generation in the coordinator's list.
-    listed: (ServerState, u64),
+    listed: (ServerState, Generation),
 }
 
 impl Server {
@@ -59,8 +59,8 @@ impl Server {
             random,
             frames,
             life: None,
-            generation: 0,
-            listed: (ServerState::Up, 1),
+            generation: Generation(0),
+            listed: (ServerState::Up, Generation(1)),
         };
         server.start();
         server
@@ -86,7 +86,7 @@ impl Server {
             ..StoreOptions::new(identity, self.frames)
         };
         let (store, _) = Store::start(&mut world, options).unwrap();
-        self.generation += 1;
+        self.generation.0 += 1;
         let mut service = Service::new(store, 0);
         service.enlisted(self.generation, &ServerList::default());
         self.life = Some((service, workers));
@@ -155,7 +155,7 @@ struct Cluster {
     sent: VecDeque<Request>,
     answers: VecDeque<(u64, Result<Vec<u8>, CallError>)>,
     /// Messages that will arrive a second time.
-    strays: Vec<(ServerId, u64, Vec<u8>)>,
+    strays: Vec<(ServerId, Generation, Vec<u8>)>,
     keys: BTreeMap<u64, History>,
     checked: u32,
     incomplete: u32,
@@ -241,7 +241,7 @@ impl Cluster {
         let own = ServerInfo {
             lineages: Vec::new(),
             server: OWN,
-            generation: 1,
+            generation: Generation(1),
             state: ServerState::Up,
             host: "own".into(),
             rack: String::new(),

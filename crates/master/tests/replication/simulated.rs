@@ -31,7 +31,7 @@ use thunderhead_wire::control::{
     to_body,
 };
 use thunderhead_wire::replication::{PieceHead, ReadHead};
-use thunderhead_wire::{ClusterId, MasterId, ServerId, Version};
+use thunderhead_wire::{ClusterId, Generation, LeaseId, MasterId, ServerId, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const MASTER: MasterId = MasterId(9);
@@ -141,7 +141,7 @@ pub(crate) fn with_backup(id: u64, address: SocketAddr) -> ServerInfo {
     ServerInfo {
         lineages: Vec::new(),
         server: ServerId(id),
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: format!("host {id}"),
         rack: String::new(),
@@ -155,7 +155,7 @@ pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerLis
     let own = ServerInfo {
         lineages: Vec::new(),
         server: ServerId(100),
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: "own".into(),
         rack: String::new(),
@@ -186,7 +186,7 @@ pub(crate) fn backup_node(
     // All learn of a generation right after its begin.
     let list = &known.borrow().servers;
     let former = list.servers.iter().find(|it| it.server == ServerId(id));
-    service.enlisted(former.map_or(1, |it| it.generation + 1), list);
+    service.enlisted(former.map_or(Generation(1), |it| Generation(it.generation.0 + 1)), list);
     serve(boot, service)
 }
 
@@ -289,7 +289,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
             let clock = boot.world.clock.clone();
             let node = Node::new(boot.world, boot.transport, ());
             for _ in 0..tasks {
-                let does = (1 + random.below(1 << 60), workload(200));
+                let does = (LeaseId(1 + random.below(1 << 60)), workload(200));
                 let worker = Worker::new(&node, &clock, random.split(), to, &history, does);
                 node.tasks().spawn(worker.run());
             }
@@ -311,7 +311,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
                 known.servers.version += 1;
                 let server = &mut known.servers.servers[number + 1];
                 server.state = if down { ServerState::Down } else { ServerState::Up };
-                server.generation += u64::from(!down);
+                server.generation.0 += u64::from(!down);
             }
         };
         match FAULTS.draw(&mut random) {
@@ -488,7 +488,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let server = ServerInfo {
         lineages: Vec::new(),
         server: own,
-        generation: 1,
+        generation: Generation(1),
         state: ServerState::Up,
         host: "own".into(),
         rack: String::new(),
@@ -498,7 +498,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let list = ServerList { version: 1, servers: vec![server], ..ServerList::default() };
     replication.learn(&list);
     let mut backup = Service::new(store, 0);
-    backup.enlisted(1, &list);
+    backup.enlisted(Generation(1), &list);
     let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
     let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
@@ -528,7 +528,7 @@ fn a_write_to_the_own_disk_is_acknowledged_in_its_turn_or_when_it_is_synced() {
             let mut random = boot.world.random.split();
             let node = Node::new(boot.world, boot.transport, ());
             for lease in 1..9 {
-                let does = (lease, workload(100));
+                let does = (LeaseId(lease), workload(100));
                 let worker = Worker::new(&node, &clock, random.split(), to, &own, does);
                 node.tasks().spawn(worker.run());
             }

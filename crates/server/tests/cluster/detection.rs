@@ -11,8 +11,8 @@ use thunderhead_net::sim::Link;
 use thunderhead_runtime::Random;
 use thunderhead_server::Probing;
 use thunderhead_simulator::{Scheduling, linearizability};
-use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{ServerState, Settings};
+use thunderhead_wire::{Generation, ServerId};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -94,7 +94,7 @@ pub(crate) fn nothing_is_lost(world: &mut World) {
 /// Whether no server was ever declared crashed.
 fn all_are_in_their_first_generation(world: &World) -> bool {
     let (_, list) = world.known().expect("a coordinator leads");
-    list.servers.iter().all(|it| it.generation == 1 && it.state == ServerState::Up)
+    list.servers.iter().all(|it| it.generation == Generation(1) && it.state == ServerState::Up)
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_paused_server_learns_that_it_was_declared_crashed_and_begins_a_new_generati
         world.run_for(Duration::from_secs(4));
         took(&mut world, "the server is back", World::is_whole);
         assert_eq!(world.given_up, 1, "the server learned the verdict by itself");
-        assert_eq!(world.identity(2), Some((server, 2)));
+        assert_eq!(world.identity(2), Some((server, Generation(2))));
         nothing_is_lost(&mut world);
     }
 }
@@ -186,6 +186,6 @@ fn the_only_server_learns_that_it_was_declared_crashed() {
     assert!(world.give_up(server, generation));
     took(&mut world, "the verdict", |world| down(world) == [server]);
     took(&mut world, "the server is back", World::is_whole);
-    assert_eq!((world.given_up, world.identity(0)), (1, Some((server, 2))));
+    assert_eq!((world.given_up, world.identity(0)), (1, Some((server, Generation(2)))));
     nothing_is_lost(&mut world);
 }

@@ -1,13 +1,13 @@
 //! Clients' leases.
 
-use crate::ClusterId;
+use crate::{ClusterId, LeaseId};
 use serde::{Deserialize, Serialize};
 
 /// The answer to `open lease`, whose body is [`Empty`](super::Empty).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseOpened {
     /// The lease, never 0 and never used again.
-    pub lease: u64,
+    pub lease: LeaseId,
     /// The time for which the lease lasts after the coordinator last heard from the client, in
     /// milliseconds.
     pub ttl_ms: u64,
@@ -19,21 +19,21 @@ pub struct LeaseOpened {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// The lease.
-    pub lease: u64,
+    pub lease: LeaseId,
 }
 
 /// `check leases`: asks which leases have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckLeases {
     /// Leases.
-    pub leases: Vec<u64>,
+    pub leases: Vec<LeaseId>,
 }
 
 /// The answer to [`CheckLeases`]. It is durable: a lease that has ended stays so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasesChecked {
     /// The leases that have ended, or never existed.
-    pub ended: Vec<u64>,
+    pub ended: Vec<LeaseId>,
     /// The version of the map when the others were open.
     pub map_version: u64,
 }

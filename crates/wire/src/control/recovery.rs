@@ -2,7 +2,7 @@
 //! reports.
 
 use super::{TabletStatus, Taken, is_false};
-use crate::{Epoch, MasterId, SegmentId, ServerId};
+use crate::{Epoch, MasterId, RecoveryId, SegmentId, ServerId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -39,7 +39,7 @@ pub struct Head {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginRecovery {
     /// The recovery's number, which only grows and is never used again.
-    pub recovery: u64,
+    pub recovery: RecoveryId,
     /// The crashed master.
     pub crashed: MasterId,
     /// The tablets of each partition. Entries of no partition are of no use.
@@ -86,7 +86,7 @@ pub struct Recover {
     pub crashed: MasterId,
     /// The recovery's number.
     #[serde(default)]
-    pub recovery: u64,
+    pub recovery: RecoveryId,
     /// The partition in it, from 0.
     #[serde(default)]
     pub partition: u32,
@@ -115,7 +115,7 @@ pub struct Recovered {
     pub crashed: MasterId,
     /// The recovery's number.
     #[serde(default)]
-    pub recovery: u64,
+    pub recovery: RecoveryId,
     /// The partition.
     #[serde(default)]
     pub partition: u32,

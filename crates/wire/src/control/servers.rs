@@ -1,7 +1,7 @@
 //! Servers: registration, enlistment, the list of servers, and the settings and format of the
 //! cluster.
 
-use crate::{ClusterId, Epoch, Format, MasterId, SegmentId, ServerId};
+use crate::{ClusterId, Epoch, Format, Generation, MasterId, SegmentId, ServerId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -65,7 +65,7 @@ pub struct ServerInfo {
     /// Its id.
     pub server: ServerId,
     /// Its generation, from 1.
-    pub generation: u64,
+    pub generation: Generation,
     /// Whether it is up.
     pub state: ServerState,
     /// The machine it is on: two replicas of a segment are never on one machine.
@@ -242,7 +242,7 @@ pub struct Enlist {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enlisted {
     /// The number of the generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// The masters' ids, in the order of the shards.
     pub masters: Vec<MasterId>,
     /// A number drawn at random, the same in all generations of this server, and given only to it.

@@ -1,7 +1,7 @@
 //! Tables and tablets: the map, changes of tables, ownership and migration.
 
 use super::{is_false, is_zero};
-use crate::{KeyHash, MasterId, SegmentId, TableId, TabletRange};
+use crate::{KeyHash, LeaseId, MasterId, SegmentId, TableId, TabletRange};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -234,7 +234,7 @@ pub struct OwnedSince {
     /// the owner have lower versions.
     pub map_version: u64,
     /// No lease from this one on was opened before the shard became the owner.
-    pub next_lease: u64,
+    pub next_lease: LeaseId,
 }
 
 /// The answer to `recovered`: from now on the shard owns the rebuilt tablets, with exceptions.

@@ -31,6 +31,7 @@ use thunderhead_load::channel::Channel;
 use thunderhead_load::workload::{Kind, Workload};
 use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::Random;
+use thunderhead_wire::LeaseId;
 use thunderhead_wire::operations::Identity;
 
 /// Objects in a message, and bytes of a value.
@@ -46,7 +47,7 @@ struct Client {
     to: To,
     bodies: Bodies,
     random: Random,
-    lease: u64,
+    lease: LeaseId,
     sequence: u64,
     /// Sizes of the last message and of its answer.
     bytes: (usize, usize),
@@ -59,7 +60,7 @@ impl Client {
         // one message at a time.
         let lease = match to.coordinator {
             Some(coordinator) => open_lease(&mut caller, coordinator)?,
-            None => u64::MAX,
+            None => LeaseId(u64::MAX),
         };
         let (bodies, random) = (Bodies::new(VALUE_BYTES, PARTS), Random::from_seed(1));
         Ok(Client { caller, to, bodies, random, lease, sequence: 1, bytes: (0, 0) })

@@ -24,7 +24,7 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind};
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use thunderhead_wire::operations::{OBJECT_HEAD_BYTES, ObjectHead};
-use thunderhead_wire::{Condition, TabletRange};
+use thunderhead_wire::{Condition, LeaseId, TabletRange};
 use zerocopy::IntoBytes;
 
 const VALUE_BYTES: usize = 100;
@@ -106,7 +106,7 @@ fn library(scale: &Scale, rows: &mut Rows) -> Result<()> {
         let caller = Caller::new(&world, transport, Polling::Always);
         let mut map = TabletMap::default();
         map.insert(TabletRange::whole(TABLE), address);
-        let mut client = Blocking::new(1, Random::from_seed(1), world.clock, caller, map);
+        let mut client = Blocking::new(LeaseId(1), Random::from_seed(1), world.clock, caller, map);
         let (mut turns, mut random) = (Vec::new(), Random::from_seed(2));
         for _ in 0..scale.turns {
             let raw = round_trips(scale.rounds, channel, || {

@@ -119,7 +119,7 @@ impl FakeServer {
                 let message: BeginRecovery = of_body(request.body).unwrap();
                 self.fence(&mut server, message.crashed);
                 let of_it = server.begun.iter().filter(|it| it.crashed == message.crashed);
-                let newest = of_it.map(|it| it.recovery).max().unwrap_or(0);
+                let newest = of_it.map(|it| it.recovery).max().unwrap_or_default();
                 assert!(message.recovery >= newest, "numbers only grow");
                 match server.does_not_read {
                     Some(status) => Err(status),

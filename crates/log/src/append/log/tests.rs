@@ -10,6 +10,7 @@ use crate::{
     Tombstones,
 };
 use std::collections::BTreeSet;
+use thunderhead_wire::LeaseId;
 
 const TABLE: TableId = TableId(1);
 const SEGMENT_BYTES: usize = 16 << 10;
@@ -144,9 +145,9 @@ fn change(log: &mut Log, draws: &mut Draws, sequence: u64, keys: u64) -> Result<
     match draws.below(8) {
         0 | 1 => log.delete(TABLE, &key, Condition::Always).map(drop),
         2 => {
-            let completion = Completion { lease: 3, sequence, result: b"done" };
+            let completion = Completion { lease: LeaseId(3), sequence, result: b"done" };
             log.write_completed(TABLE, &key, &value, Condition::Always, completion)?;
-            log.forget_completion(3, sequence.wrapping_sub(40 + sequence % 80));
+            log.forget_completion(LeaseId(3), sequence.wrapping_sub(40 + sequence % 80));
             Ok(())
         }
         _ => log.write(TABLE, &key, &value).map(drop),

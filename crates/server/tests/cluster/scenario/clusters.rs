@@ -32,8 +32,8 @@ use thunderhead_rpc::Node;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_server::{BackupOptions, GenerationState, Options, Probing, Server};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
-use thunderhead_wire::Format;
 use thunderhead_wire::control::ServerState;
+use thunderhead_wire::{Format, Generation};
 
 const COORDINATOR_PORT: u16 = 7100;
 const SERVER_PORT: u16 = 7200;
@@ -143,7 +143,7 @@ impl TwoClusters {
             if let Some(why) = generation.ended() {
                 return Err(format!("server {number} has ended: {why}"));
             }
-            if number_of_it != Some(1) {
+            if number_of_it != Some(Generation(1)) {
                 return Err(format!("server {number} is in generation {number_of_it:?}"));
             }
         }

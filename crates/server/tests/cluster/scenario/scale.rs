@@ -19,6 +19,7 @@ use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_server::Probing;
 use thunderhead_simulator::Scheduling;
+use thunderhead_wire::Generation;
 use thunderhead_wire::control::Settings;
 
 /// The longest message: a value of the metastore with its envelope, a map, or a piece of a segment.
@@ -141,7 +142,9 @@ pub(crate) fn run(seed: u64, size: Size) -> Result<Figures, String> {
     // A new leader first reads that all servers are up, because no server has reported otherwise
     // yet.
     let serves_again = |world: &World| {
-        world.known().is_some_and(|(_, list)| list.servers.iter().all(|it| it.generation > 1))
+        world
+            .known()
+            .is_some_and(|(_, list)| list.servers.iter().all(|it| it.generation > Generation(1)))
     };
     if !world.until(PATIENCE, |it| serves_again(it) && is_whole(it, tables)) {
         return Err(format!("not everything is served again: {}", world.describe()));

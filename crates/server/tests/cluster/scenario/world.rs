@@ -28,7 +28,7 @@ use thunderhead_server::{BackupOptions, Ended, GenerationState, Options, Server}
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{Map, ServerList, ServerState};
-use thunderhead_wire::{Format, ServerId};
+use thunderhead_wire::{Format, Generation, ServerId};
 
 const COORDINATORS: usize = 2;
 const COORDINATOR_PORT: u16 = 7100;
@@ -392,13 +392,13 @@ impl World {
     }
 
     /// Returns a server's id and generation.
-    pub(crate) fn identity(&self, number: usize) -> Option<(ServerId, u64)> {
+    pub(crate) fn identity(&self, number: usize) -> Option<(ServerId, Generation)> {
         let identity = self.places[number].generation.borrow().identity();
         identity.map(|it| (it.server, it.generation))
     }
 
     /// Lets the leader declare a generation of a server crashed, although the server may still run.
-    pub(crate) fn give_up(&self, server: ServerId, generation: u64) -> bool {
+    pub(crate) fn give_up(&self, server: ServerId, generation: Generation) -> bool {
         self.leader().is_some_and(|leader| leader.server_failed(server, generation))
     }
 

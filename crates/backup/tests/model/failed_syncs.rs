@@ -1,0 +1,197 @@
+//! Rounds of which the disk refused a part, or whose sync failed: their headers and data may be in
+//! the kernel's memory alone.
+
+use crate::machine::{Life, Machine};
+use crate::replica;
+use thunderhead_backup::{Durability, Event};
+use thunderhead_wire::{Epoch, MasterId};
+
+/// Returns a store with two open replicas of 100 bytes each, which are on the disk.
+fn two_durable_replicas(machine: &mut Machine) -> Life {
+    let mut life = machine.start(Durability::Synced).unwrap();
+    for segment in [1, 2] {
+        life.store.open(replica(segment), Epoch(1), false).unwrap();
+        life.store.append(replica(segment), Epoch(1), 0, &[1; 100]).unwrap();
+        life.settle(&machine.disk);
+    }
+    life
+}
+
+/// Headers of a round whose sync failed may be on the disk without their data. Headers that cannot
+/// be overwritten must not count because later rounds count.
+#[test]
+fn a_header_that_a_failed_sync_left_behind_never_counts() {
+    for seed in 0..200 {
+        let mut machine = Machine::new(seed);
+        let mut life = two_durable_replicas(&mut machine);
+        machine.trouble.syncs.set(1);
+        machine.trouble.refused.set(1 << (seed % 2));
+        for (offset, length) in [(100, 3000), (3100, 10)] {
+            for segment in [1, 2] {
+                _ = life.store.append(replica(segment), Epoch(1), offset, &vec![2; length]);
+            }
+            life.turn_and_work(3);
+        }
+        machine.lose_power();
+        machine.trouble.ends();
+        let mut life = machine.start(Durability::Synced).unwrap();
+        assert_eq!(life.opened.damaged, 0, "seed {seed}");
+        let mut lengths: Vec<usize> =
+            life.read_all(&machine.disk).values().map(|held| held.bytes.len()).collect();
+        lengths.sort_unstable();
+        let [less, more] = lengths[..] else { panic!("one is gone: {lengths:?}") };
+        assert!(less == 100 && more == 3110, "seed {seed}: {lengths:?}");
+    }
+}
+
+/// A round of one sync writes headers beside data that the disk refuses. They never count, also not
+/// after later rounds. A start does not depend on unreadable data either.
+#[test]
+fn a_header_whose_data_was_not_taken_never_counts() {
+    for (seed, others, power) in (0..240).map(|seed| (seed, seed % 3, seed % 2 == 0)) {
+        let mut machine = Machine::new(seed);
+        let mut life = two_durable_replicas(&mut machine);
+        // The offset of a frame's data follows from its number. The first replica has the first
+        // frame.
+        machine.trouble.refused_data.set(1);
+        machine.trouble.unreadable.set(true);
+        _ = life.store.append(replica(1), Epoch(1), 100, &[2; 9000]);
+        if others > 0 {
+            life.store.append(replica(2), Epoch(1), 100, &[2; 3000]).unwrap();
+        }
+        life.turn_and_work(1);
+        if others > 1 {
+            life.turn_and_work(3);
+        }
+        drop(life);
+        machine.trouble.refused.set(0);
+        if power {
+            machine.lose_power();
+        } else {
+            machine.memories.lose_power(&mut machine.random);
+            machine.disk.restart();
+        }
+        // The store starts and offers both replicas: none is damaged, though one cannot be read
+        // while the disk refuses that.
+        let life = machine.start(Durability::Synced).unwrap();
+        assert_eq!(life.opened.damaged, 0, "seed {seed}");
+        drop(life);
+        machine.trouble.ends();
+        machine.lose_power();
+        let mut life = machine.start(Durability::Synced).unwrap();
+        let found = life.read_all(&machine.disk);
+        let lengths = [1, 2].map(|segment| found[&replica(segment)].bytes.len());
+        assert_eq!(lengths, [100, if others > 0 { 3100 } else { 100 }], "seed {seed}");
+    }
+}
+
+/// The header of a round whose syncs failed can be read after the process was killed, but may not
+/// be on the disk. The older header is the only one there, and a loss of power must not find it
+/// half overwritten.
+#[test]
+fn a_header_that_a_failed_sync_left_behind_is_stored_before_the_older_one_is_overwritten() {
+    let cases = (0..20).flat_map(|seed| (1..25).map(move |stop| (seed, stop)));
+    for (seed, stop) in cases {
+        for (is_newest, in_start) in [(true, true), (false, true), (true, false), (false, false)] {
+            let mut machine = Machine::new(seed);
+            let mut life = two_durable_replicas(&mut machine);
+            machine.trouble.syncs.set(3);
+            _ = life.store.close(replica(1), Epoch(1), 100);
+            life.turn_and_work(1);
+            if !is_newest {
+                life.store.append(replica(2), Epoch(1), 100, &[1; 10]).unwrap();
+                life.turn_and_work(1);
+            }
+            drop(life);
+            machine.disk.restart();
+            machine.trouble.ends();
+            if in_start {
+                machine.disk.stop_after(stop);
+            }
+            if let Ok(mut life) = machine.start(Durability::Synced) {
+                if !in_start {
+                    machine.disk.stop_after(stop);
+                }
+                // The frame of the first replica gets its next header.
+                life.store.gives_way(MasterId(1));
+                _ = life.store.append(replica(1), Epoch(1), 100, &[1; 10]);
+                _ = life.store.close(replica(1), Epoch(1), 100);
+                life.turn_and_work(1);
+            }
+            machine.lose_power();
+            let mut life = machine.start(Durability::Synced).unwrap();
+            assert_eq!(life.opened.damaged, 0, "seed {seed}, stop {stop}");
+            let found = life.read_all(&machine.disk);
+            let bytes = found.get(&replica(1)).map(|it| &it.bytes[..100]);
+            assert_eq!(bytes, Some(&[1; 100][..]), "seed {seed}, stop {stop}, {is_newest}");
+        }
+    }
+}
+
+/// The sync of the last round failed, so its headers and its data may be in the kernel's memory
+/// alone. The next process must not store a header whose data the disk refuses: without that
+/// header, the disk has the replica as it was before.
+#[test]
+fn a_start_stores_no_header_whose_data_the_disk_refuses() {
+    let mut kept = 0;
+    for seed in 0..100 {
+        let [without, with] = [false, true].map(|starts| {
+            let mut machine = Machine::new(seed);
+            let mut life = two_durable_replicas(&mut machine);
+            machine.trouble.syncs.set(1);
+            machine.trouble.refused_data.set(0b11);
+            for segment in [1, 2] {
+                life.store.append(replica(segment), Epoch(1), 100, &[2; 9000]).unwrap();
+            }
+            life.turn_and_work(1);
+            drop(life);
+            if starts {
+                machine.disk.restart();
+                // The first replica has the first frame.
+                machine.trouble.refused_data.set(0b1);
+                let opened = machine.start(Durability::Synced).unwrap().opened;
+                assert_eq!(opened.bad, 1, "seed {seed}: the data of one frame was refused");
+            }
+            machine.lose_power();
+            machine.trouble.ends();
+            let mut life = machine.start(Durability::Synced).unwrap();
+            life.store.read(replica(1)).unwrap();
+            let events = life.settle(&machine.disk);
+            let length = events.into_iter().find_map(|event| match event {
+                Event::Read(_, outcome) => outcome.ok().map(|it| it.bytes().len()),
+                _ => None,
+            });
+            (life.opened.torn, length)
+        });
+        // The disk has no header of the round.
+        if without == (0, Some(100)) {
+            assert_eq!(with.1, Some(100), "seed {seed}");
+            kept += 1;
+        }
+    }
+    assert!(kept > 20, "{kept} of 100 disks had no header of the round");
+}
+
+/// Only the data of a round proves that the round counts. The data may have been read from the
+/// kernel's memory alone, so a loss of power may remove it although it was offered.
+#[test]
+fn replicas_that_one_start_finds_are_found_by_the_next() {
+    for seed in 0..200 {
+        let mut machine = Machine::new(seed);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.store.append(replica(1), Epoch(1), 0, &[1; 100]).unwrap();
+        life.settle(&machine.disk);
+        life.store.append(replica(1), Epoch(1), 100, &[2; 3000]).unwrap();
+        machine.trouble.syncs.set(u32::MAX);
+        life.turn_and_work(1);
+        drop(life);
+        machine.disk.restart();
+        machine.memories.lose_power(&mut machine.random);
+        machine.trouble.ends();
+        let offered = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
+        machine.lose_power();
+        let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
+        assert_eq!(found, offered, "seed {seed}");
+    }
+}
