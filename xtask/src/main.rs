@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
 mod book;
+mod clients;
 mod commits;
 mod instructions;
 mod mutants;
@@ -91,6 +92,8 @@ enum Command {
         #[arg(long)]
         update: bool,
     },
+    /// Build the clients in other languages, and run their tests.
+    Clients(clients::Arguments),
     /// Run YCSB on Thunderhead and on Redis, in turn, and record the results.
     Ycsb(ycsb::Arguments),
     /// Put bugs into a copy of the sources, one at a time: the swarm or a test must find each.
@@ -169,6 +172,7 @@ fn main() -> Result<()> {
         Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Instructions { update } => instructions::instructions(update),
         Command::Release => release::release(),
+        Command::Clients(arguments) => clients::clients(&arguments),
         Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
         Command::Evaluate { area, quick, minutes, json, write } => {
             steps::evaluate(&area, quick, minutes, json, write.as_deref())

@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::{book, instructions, release, tidy, ycsb};
+use crate::{book, clients, instructions, release, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs;
@@ -108,12 +108,13 @@ pub(crate) enum Step {
     Hosts,
     Example,
     Instructions,
+    Clients,
     Bindings,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 15] = [
+    pub(crate) const ALL: [Step; 16] = [
         Step::Lint,
         Step::Tidy,
         Step::Book,
@@ -127,6 +128,7 @@ impl Step {
         Step::Hosts,
         Step::Example,
         Step::Instructions,
+        Step::Clients,
         Step::Bindings,
         Step::Evaluate,
     ];
@@ -146,6 +148,7 @@ impl Step {
             Step::Hosts => "hosts",
             Step::Example => "example",
             Step::Instructions => "instructions",
+            Step::Clients => "clients",
             Step::Bindings => "bindings",
             Step::Evaluate => "evaluate",
         }
@@ -166,6 +169,7 @@ impl Step {
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
             Step::Instructions => "no operation takes more instructions than is written down",
+            Step::Clients => "the clients in C, C++, Go, Node and Python",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
@@ -211,6 +215,7 @@ impl Step {
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
             Step::Instructions => instructions::instructions(false),
+            Step::Clients => clients::check(),
             Step::Bindings => ycsb::check(),
             Step::Evaluate => {
                 let areas = ["log", "rpc", "operations", "recovery", "peers"];
@@ -552,7 +557,8 @@ pub(crate) fn run_program_with(
     execute(command)
 }
 
-fn execute(mut command: Command) -> Result<()> {
+/// Runs a command to its end.
+pub(crate) fn execute(mut command: Command) -> Result<()> {
     let text = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|part| part.to_string_lossy().into_owned())
