@@ -32,7 +32,8 @@ enum Command {
     /// Install missing tools, then run everything that CI runs: all steps, with a sample of the
     /// seeds and of the fuzzing.
     Test {
-        /// Run several times as many seeds, and fuzz for longer.
+        /// Run several times as many seeds, fuzz for longer, and check more packages for errors of
+        /// memory.
         #[arg(long)]
         all: bool,
         /// Run one step only.
@@ -160,7 +161,7 @@ fn main() -> Result<()> {
         }
         Command::Deny => Step::Deny.run(Extent::Sample),
         Command::Loom => Step::Loom.run(Extent::Sample),
-        Command::Asan => Step::Asan.run(Extent::Sample),
+        Command::Asan => Step::Asan.run(Extent::Whole),
         Command::Fix => {
             run("cargo", &["fmt", "--all"])?;
             run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])?;

@@ -192,7 +192,7 @@ impl Step {
                 &["test", "--package", "thunderhead-log", "--profile", "once", "--lib", "loom_"],
                 &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
             ),
-            Step::Asan => asan(),
+            Step::Asan => asan(extent),
             Step::Fuzz => fuzz(None, extent.fuzz_seconds()),
             Step::Swarm => {
                 sim(&["--swarm".to_owned(), extent.register_seeds().to_string()])?;
@@ -278,31 +278,21 @@ fn lint() -> Result<()> {
     run_with(&["doc", "--quiet", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
-fn asan() -> Result<()> {
+fn asan(extent: Extent) -> Result<()> {
     if !has_nightly() {
         println!("skipped: AddressSanitizer needs a nightly toolchain, and none is installed");
         return Ok(());
     }
+    // These have unsafe code. The others use it through them.
+    let mut packages = vec!["thunderhead-log", "thunderhead-net", "thunderhead-runtime"];
+    if extent == Extent::Whole {
+        packages.extend(["thunderhead-wire", "thunderhead-backup"]);
+    }
+    let mut arguments = vec!["+nightly", "test", "--quiet", "--lib", "--tests"];
+    arguments.extend(["--target", "x86_64-unknown-linux-gnu"]);
+    arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
     run_with(
-        &[
-            "+nightly",
-            "test",
-            "--quiet",
-            "--package",
-            "thunderhead-log",
-            "--package",
-            "thunderhead-wire",
-            "--package",
-            "thunderhead-net",
-            "--package",
-            "thunderhead-runtime",
-            "--package",
-            "thunderhead-backup",
-            "--lib",
-            "--tests",
-            "--target",
-            "x86_64-unknown-linux-gnu",
-        ],
+        &arguments,
         &[("RUSTFLAGS", "-Zsanitizer=address"), ("CARGO_TARGET_DIR", "target/asan")],
     )
 }
