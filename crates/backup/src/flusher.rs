@@ -11,7 +11,9 @@
 //!
 //! A power loss during a round leaves all of it or nothing ([`CountedRounds`]). The reactor puts
 //! all changes into a round, so the disk always holds the result of some prefix of its calls: the
-//! order that the log's replicator demands.
+//! order that the log's replicator demands. One kind of change may come later than its place in
+//! that order: the freeing of a replica that took the place of another one, which is freed first
+//! ([`Job::after`]). Freed replicas may come back, so no master relies on that order.
 //!
 //! # One sync, or two
 //!
@@ -74,7 +76,7 @@ use crate::block::Block;
 use crate::layout::{
     DoubtfulData, FrameNumber, Geometry, Header, HeaderWrite, Slot, SlotState, Superblock,
 };
-use crate::limits::{BLOCK_BYTES, JOBS_AT_ONCE, SYNC_ATTEMPTS};
+use crate::limits::{BLOCK_BYTES, HEADERS_AT_ONCE, JOBS_AT_ONCE, SYNC_ATTEMPTS};
 use crate::pool::{BufferNumber, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -155,6 +157,8 @@ pub(crate) struct Rounds {
     /// The rounds of an earlier process that wrote the headers that count. If such a round's sync
     /// failed, its headers can be read but may not be on the disk.
     pub(crate) inherited: BTreeMap<FrameNumber, u64>,
+    /// Headers of such rounds that were written again, and whose sync has failed.
+    pub(crate) unsynced: BTreeMap<FrameNumber, CopiedBlock>,
 }
 
 /// How many syncs a round has, if it writes data.
@@ -317,9 +321,7 @@ impl Rounds {
     }
 
     /// Stores the headers of an earlier process before the jobs overwrite the slots beside them:
-    /// one of the two slots must always be on the disk. Writes the same bytes to the same place. A
-    /// disk stores a sector whole or not at all, so this cannot damage a header that is on the
-    /// disk.
+    /// one of the two slots must always be on the disk.
     fn store_inherited(
         &mut self,
         files: &mut dyn Files,
@@ -335,31 +337,54 @@ impl Rounds {
         let (mut inherited, others): (Vec<Job>, _) =
             std::mem::take(jobs).into_iter().partition(is_inherited);
         *jobs = others;
-        let all = inherited.len();
+        let (mut is_whole, mut synced) = (true, Ok(()));
+        while !inherited.is_empty() && synced.is_ok() {
+            let count = inherited.len().min(HEADERS_AT_ONCE);
+            let mut some: Vec<Job> = inherited.drain(..count).collect();
+            synced = self.store_headers(files, file, pool, &mut some, failed);
+            is_whole &= some.len() == count;
+            jobs.append(&mut some);
+        }
+        jobs.append(&mut inherited);
+        synced.map_err(Interruption::Sync)?;
+        if is_whole { Ok(()) } else { Err(Interruption::Fewer) }
+    }
+
+    /// Writes headers of an earlier process again, the same bytes to the same place, and syncs
+    /// them. A disk stores a sector whole or not at all, so this cannot damage a header that is on
+    /// the disk. Removes the jobs of frames that fail.
+    fn store_headers(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        pool: &Pool,
+        jobs: &mut Vec<Job>,
+        failed: &mut Vec<FailedFrame>,
+    ) -> io::Result<()> {
         let mut headers = BTreeMap::new();
-        inherited.retain(|job| match self.read_inherited(files, file, job.frame) {
-            Ok(header) => headers.insert(job.frame, header).is_none(),
-            Err(error) => {
-                let frame = job.frame.0;
-                tracing::warn!(frame, "a header of the backup storage cannot be read: {error}");
-                failed.push(FailedFrame::of(job, &error));
-                false
+        jobs.retain(|job| {
+            let written = self.unsynced.remove(&job.frame);
+            match written.map_or_else(|| self.read_inherited(files, file, job.frame), Ok) {
+                Ok(header) => headers.insert(job.frame, header).is_none(),
+                Err(error) => {
+                    let frame = job.frame.0;
+                    tracing::warn!(frame, "a header of the backup storage cannot be read: {error}");
+                    failed.push(FailedFrame::of(job, &error));
+                    false
+                }
             }
         });
-        write_parts(files, file, pool, &mut inherited, failed, |job| Part {
+        write_parts(files, file, pool, jobs, failed, |job| Part {
             copies: headers.get(&job.frame).cloned().into_iter().collect(),
             ..Part::default()
         });
-        let is_whole = inherited.len() == all;
-        let synced = match inherited.is_empty() {
-            true => Ok(()),
-            false => files.sync(file).map_err(Interruption::Sync),
-        };
-        if synced.is_ok() {
-            inherited.iter().for_each(|job| _ = self.inherited.remove(&job.frame));
+        if jobs.is_empty() {
+            return Ok(());
         }
-        jobs.append(&mut inherited);
-        synced.and(if is_whole { Ok(()) } else { Err(Interruption::Fewer) })
+        // After a failed sync, the kernel may show other bytes than were written.
+        files.sync(file).inspect_err(|_| self.unsynced.extend(headers))?;
+        jobs.iter().for_each(|job| _ = self.inherited.remove(&job.frame));
+        Ok(())
     }
 
     /// Reads the header of an earlier process. Fails if the start found another header there.
@@ -456,8 +481,8 @@ struct WholeBlocks {
 }
 
 /// A write of a block that was copied or made.
-#[derive(Clone)]
-struct CopiedBlock {
+#[derive(Clone, Debug)]
+pub(crate) struct CopiedBlock {
     /// Its place in the file.
     offset: u64,
     block: Box<Block>,

@@ -33,6 +33,9 @@ pub(crate) const SYNC_ATTEMPTS: u32 = 3;
 /// Frames of a round that are written at once: so many have copies of blocks in memory.
 pub(crate) const JOBS_AT_ONCE: usize = 32;
 
+/// Headers of an earlier process that are in memory while they are written again.
+pub(crate) const HEADERS_AT_ONCE: usize = 256;
+
 /// The interval between attempts to write data that the disk refused.
 pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 

@@ -401,6 +401,7 @@ impl Start {
                 unproven: None,
                 doubtful: uncertain,
                 inherited: BTreeMap::new(),
+                unsynced: BTreeMap::new(),
             },
             frames: Vec::with_capacity(judged.len()),
             judged: Vec::new(),
@@ -495,6 +496,7 @@ impl Start {
         self.order_freed(&mut jobs);
         self.repair(&mut jobs);
         let (mut older, winners) = self.older_twins(&mut jobs);
+        self.store_winners(&mut jobs, &older, &winners);
         let is_needed = self.opened.recovered > 0 || !freed.is_empty();
         let pool = match old.filter(|pool| pool.buffers() == options.buffers || is_needed) {
             Some(pool) => pool,
@@ -714,6 +716,23 @@ impl Start {
         });
         let older = older.collect();
         (older, newest.into_iter().map(|(id, twin)| (id, twin.frame)).collect())
+    }
+
+    /// Adds jobs for the replicas that count in place of older ones: their headers can be read, but
+    /// may not be on the disk. The older ones are freed after that.
+    fn store_winners(
+        &self,
+        jobs: &mut Vec<Job>,
+        older: &[Job],
+        winners: &BTreeMap<ReplicaId, FrameNumber>,
+    ) {
+        for job in older {
+            let Some(winner) = winners.get(&self.frames[job.frame.index()].id) else { continue };
+            let Some(newest) = &self.judged[winner.index()].newest else { continue };
+            if jobs.iter().all(|job| job.frame != *winner) {
+                jobs.push(Job { header: newest.header.clone(), ..Job::free(*winner) });
+            }
+        }
     }
 
     /// Measures how fast some frames that were written once are read.

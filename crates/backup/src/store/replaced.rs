@@ -141,12 +141,12 @@ impl Store {
     pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: FrameNumber) {
         let Some(former) = self.frames.replaced(id) else { return };
         self.goes(former);
-        // Frames that waited for the former replica now wait for this one.
+        // Frames that waited for the former replica now wait for this one. The former replica is
+        // still their successor: it may be on the disk already, and is freed after them.
         for waiting in self.frames.waiting_for(former).into_iter().chain([former]) {
-            self.frames.change(waiting, |frame| {
-                (frame.waits_for, frame.successor) = (Some(number), Some(number));
-            });
+            self.frames.change(waiting, |frame| frame.waits_for = Some(number));
         }
+        self.frames.change(former, |frame| frame.successor = Some(number));
         if self.frames[number].buffer().is_some() {
             let formers = self.frames.waiting_for(number);
             formers.into_iter().for_each(|former| self.forget(former));

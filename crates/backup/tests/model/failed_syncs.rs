@@ -1,10 +1,10 @@
 //! Rounds of which the disk refused a part, or whose sync failed: their headers and data may be in
 //! the kernel's memory alone.
 
-use crate::machine::{Life, Machine};
+use crate::machine::{BUFFERS, Life, Machine};
 use crate::replica;
-use thunderhead_backup::{Durability, Event};
-use thunderhead_wire::{Epoch, MasterId};
+use thunderhead_backup::{Durability, Event, ReplicaId};
+use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 /// Returns a store with two open replicas of 100 bytes each, which are on the disk.
 fn two_durable_replicas(machine: &mut Machine) -> Life {
@@ -193,5 +193,64 @@ fn replicas_that_one_start_finds_are_found_by_the_next() {
         machine.lose_power();
         let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
         assert_eq!(found, offered, "seed {seed}");
+    }
+}
+
+/// A sync that fails may make the kernel forget the bytes that it should store. The next attempt
+/// needs them.
+#[test]
+fn a_header_is_stored_although_a_sync_fails_meanwhile() {
+    for seed in 0..100 {
+        let mut machine = Machine::new(seed);
+        let mut life = two_durable_replicas(&mut machine);
+        machine.trouble.syncs.set(3);
+        _ = life.store.close(replica(1), Epoch(1), 100);
+        life.turn_and_work(1);
+        life.store.append(replica(2), Epoch(1), 100, &[1; 10]).unwrap();
+        life.turn_and_work(1);
+        drop(life);
+        machine.disk.restart();
+        machine.memories.lose_power(&mut machine.random);
+        machine.trouble.ends();
+        let mut life = machine.start(Durability::Synced).unwrap();
+        machine.trouble.syncs.set(1);
+        life.store.free(replica(1));
+        life.settle(&machine.disk);
+        assert!(life.store.is_settled(), "seed {seed}");
+        let ids: Vec<u64> = life.store.replicas().map(|it| it.id.segment.0).collect();
+        assert_eq!(ids, [2], "seed {seed}");
+    }
+}
+
+/// The header that lets a replacement count can be read, but may not be on the disk. The replica
+/// that it replaces is freed only after the disk has it.
+#[test]
+fn one_of_two_is_there_if_the_replacement_counts_by_a_header_that_is_not_on_the_disk() {
+    for seed in 0..100 {
+        let mut machine = Machine::new(seed);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        let other = |segment| ReplicaId { master: MasterId(2), segment: SegmentId(segment) };
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.store.close(replica(1), Epoch(1), 0).unwrap();
+        life.settle(&machine.disk);
+        life.store.open(replica(1), Epoch(2), true).unwrap();
+        life.settle(&machine.disk);
+        life.store.gives_way(MasterId(1));
+        for segment in 1..=u64::from(BUFFERS) {
+            life.store.open(other(segment), Epoch(1), false).unwrap();
+        }
+        life.settle(&machine.disk);
+        machine.trouble.syncs.set(3);
+        _ = life.store.commit(replica(1), Epoch(2));
+        life.turn_and_work(1);
+        life.store.append(other(1), Epoch(1), 0, &[1; 10]).unwrap();
+        life.turn_and_work(1);
+        drop(life);
+        machine.disk.restart();
+        machine.trouble.ends();
+        drop(machine.start(Durability::Synced).unwrap());
+        machine.lose_power();
+        let life = machine.start(Durability::Synced).unwrap();
+        assert!(life.store.offered(replica(1)).is_some(), "seed {seed}");
     }
 }

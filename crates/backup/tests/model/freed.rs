@@ -4,7 +4,8 @@
 use crate::machine::{BUFFERS, FRAMES, Life, Machine};
 use crate::promises::State;
 use crate::{replica, while_it_fails};
-use thunderhead_backup::{Ack, Durability, ReplicaId};
+use std::time::Duration;
+use thunderhead_backup::{Ack, Durability, Event, ReplicaId};
 use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 /// Makes an open replica that the disk has, then closes it. With `replicated`, the buffer alone
@@ -182,6 +183,46 @@ fn a_replaced_replica_does_not_come_back_open_while_the_disk_refuses_its_frame()
         let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
         assert!(found.values().all(|held| held.epoch == Epoch(2)), "{found:?}");
     }
+}
+
+/// The replacement is replaced too, before a round has ended. The disk then refuses to free the
+/// frame of the first replica.
+#[test]
+fn a_replica_that_was_replaced_twice_does_not_come_back_open() {
+    let mut machine = Machine::new(18);
+    let mut life = machine.start(Durability::Synced).unwrap();
+    life.store.open(replica(1), Epoch(1), false).unwrap();
+    life.settle(&machine.disk);
+    let Ack::When(closing) = life.store.close(replica(1), Epoch(1), 0).unwrap() else {
+        panic!("the closing waits for the disk")
+    };
+    for epoch in [Epoch(2), Epoch(3)] {
+        life.store.open(replica(1), epoch, true).unwrap();
+        life.store.commit(replica(1), epoch).unwrap();
+        if epoch == Epoch(2) {
+            life.store.turn(life.now, &mut |_| {});
+        }
+    }
+    for worker in 0..life.workers.count() {
+        while life.workers.is_ringing(worker) {
+            life.workers.step(worker);
+        }
+    }
+    life.store.free(replica(1));
+    // The first replica has the first frame.
+    machine.trouble.refused.set(1);
+    let mut is_closed = false;
+    life.now = life.now + Duration::from_millis(500);
+    life.store.turn(life.now, &mut |event| {
+        is_closed |= matches!(event, Event::Durable(it) if it == closing);
+    });
+    life.turn_and_work(4);
+    drop(life);
+    machine.lose_power();
+    machine.trouble.ends();
+    let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
+    assert!(is_closed, "its closing was acknowledged");
+    assert!(found.values().all(|held| held.closed || held.epoch > Epoch(1)), "{found:?}");
 }
 
 /// The replaced replica rested, so no memory says that it was freed.

@@ -255,6 +255,20 @@ impl Model {
         self.begun.iter().any(|it| it.id == id && may(it) && it.open.contains(found))
     }
 
+    /// Whether these replicas can be found after a power loss if a state was the last on the disk.
+    pub(crate) fn fits(&self, state: &State, found: &State) -> bool {
+        let state = visible(state);
+        let was_replaced = |id: &ReplicaId| {
+            let before = |it: &State| it.get(id).is_some_and(|held| held.before.is_some());
+            self.history.iter().any(before)
+        };
+        let may_be_there = |(id, held): (&ReplicaId, &Held)| match state.get(id) {
+            Some(expected) => expected == held,
+            None => was_replaced(id) && self.may_come_back(*id, held, true),
+        };
+        state.keys().all(|id| found.contains_key(id)) && found.iter().all(may_be_there)
+    }
+
     pub(crate) fn state(&self) -> State {
         self.history.last().unwrap().clone()
     }
