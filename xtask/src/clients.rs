@@ -1,6 +1,6 @@
 //! `cargo xtask clients`: builds the client of each language and runs its tests.
 //!
-//! Each language uses its own tools. Missing tools are installed from Debian, and packages of Python
+//! Each language uses its own tools. Missing tools are installed from Debian. Packages of Python
 //! and Node come from their registries into directories that git ignores. All tests run against
 //! servers of the release build. The client for Java is tested together with YCSB (`ycsb.rs`).
 

@@ -63,8 +63,9 @@
 //!
 //! A header whose sync failed can be read, but may not be on the disk. The process that wrote it
 //! knows, and overwrites that same slot. The next process does not know, and would overwrite the
-//! older slot, which may be the only one on the disk. So before the first round that touches a
-//! frame of an earlier process, the flusher writes the header that counts once more and syncs it.
+//! older slot, which may be the only one on the disk. So a start writes all headers that count once
+//! more and syncs them, before it relies on them. If the disk refuses one of them, the first round
+//! that touches its frame tries that again.
 //!
 //! # Failed writes
 //!
@@ -78,6 +79,7 @@ use crate::layout::{
 };
 use crate::limits::{BLOCK_BYTES, HEADERS_AT_ONCE, JOBS_AT_ONCE, SYNC_ATTEMPTS};
 use crate::pool::{BufferNumber, Pool};
+use crate::unreadable_blocks::read_around;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -318,6 +320,51 @@ impl Rounds {
             files.sync(file).map_err(Interruption::Sync)?;
         }
         Ok(syncs)
+    }
+
+    /// Stores all headers of an earlier process but those of some frames, as the start found them:
+    /// writes the same bytes to the same place, and syncs them. Headers that the disk refuses are
+    /// tried again before the slots beside them are overwritten.
+    pub(crate) fn store_all_inherited(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        except: &[FailedFrame],
+    ) -> io::Result<()> {
+        let geometry = self.geometry();
+        let mut stored = Vec::new();
+        let mut blocks = Vec::new();
+        for first in (0..geometry.frames).step_by(HEADERS_AT_ONCE / 2) {
+            let last = geometry.frames.min(first + HEADERS_AT_ONCE as u32 / 2);
+            let frames = || self.inherited.range(FrameNumber(first)..FrameNumber(last));
+            if frames().next().is_none() {
+                continue;
+            }
+            blocks.clear();
+            blocks.resize(2 * (last - first) as usize, Block::ZERO);
+            let at = geometry.header_at(FrameNumber(first), Slot::A);
+            read_around(files, file, at, &mut blocks)?;
+            let of_frame = |(frame, round): (&FrameNumber, &u64)| {
+                let slot = self.frames[frame.index()].slot;
+                let block = &blocks[2 * (frame.0 - first) as usize + slot as usize];
+                let found = Header::decode(block, &self.superblock, *frame);
+                let is_same =
+                    matches!(found, SlotState::Whole { writing, .. } if writing.sequence == *round);
+                let is_wanted = is_same && except.iter().all(|it| it.frame != *frame);
+                let content = Content::Bytes(block.as_bytes());
+                is_wanted
+                    .then(|| (*frame, Piece { offset: geometry.header_at(*frame, slot), content }))
+            };
+            let (numbers, pieces): (Vec<_>, Vec<_>) = frames().filter_map(of_frame).unzip();
+            for (numbers, pieces) in numbers.chunks(JOBS_AT_ONCE).zip(pieces.chunks(JOBS_AT_ONCE)) {
+                let results = files.write_together(file, pieces);
+                let written = numbers.iter().zip(results).filter(|(_, result)| result.is_ok());
+                stored.extend(written.map(|(frame, _)| *frame));
+            }
+        }
+        files.sync(file)?;
+        stored.iter().for_each(|frame| _ = self.inherited.remove(frame));
+        Ok(())
     }
 
     /// Stores the headers of an earlier process before the jobs overwrite the slots beside them:

@@ -2,11 +2,12 @@
 //! process to the disk, and times reading. All of this may wait, because it comes before the
 //! process's first turn.
 //!
-//! The start first overwrites headers that do not count and damaged slots beside a good slot: a
-//! header of an unfinished round would count after later rounds. It reads and compares the data of
-//! an unproven round of one sync. The round counts if all of its data is there, and is then
-//! written again: if a sync had failed before the process was killed, the data that can be read
-//! may not be on the disk.
+//! The start reads and compares the data of an unproven round of one sync. The round counts if all
+//! of its data is there. Data and headers that can be read may not be on the disk, because a sync
+//! had failed before the process was killed. So the start stores the data of such a round and then
+//! all headers, before it relies on them. After that it overwrites damaged slots beside a good
+//! slot, and headers that do not count: a header of an unfinished round would count after later
+//! rounds.
 
 mod doubtful;
 
@@ -450,9 +451,10 @@ impl Start {
             (io::ErrorKind::PermissionDenied, _) => OpenError::Untrusted(error),
             _ => OpenError::NoMemory { bytes, error },
         };
-        // The former process was killed, so the headers that were read may not be on the disk.
-        // They must be, before the slots beside them are overwritten.
-        files.sync(file)?;
+        // The former process was killed, and a sync may have failed. So the headers that were read
+        // may not be on the disk. The start relies on them, so it stores them, after their data.
+        let mut failed = self.write_doubtful(files, file)?;
+        self.rounds.store_all_inherited(files, file, &failed)?;
         let old = Pool::find(memories, &superblock).map_err(no_memory)?;
         settle_in(files, memories, &superblock, &options.file)?;
         let mut jobs: Vec<Job> = Vec::new();
@@ -502,7 +504,6 @@ impl Start {
             Some(pool) => pool,
             None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
         };
-        let mut failed = self.write_doubtful(files, file)?;
         let is_left = |job: &mut Job| failed.iter().any(|it| it.frame == job.frame);
         let mut left: Vec<Job> = jobs.extract_if(.., is_left).collect();
         left.extend(older.extract_if(.., is_left));
@@ -535,11 +536,15 @@ impl Start {
         let mut keep_freed = Vec::new();
         for FailedFrame { frame, kind } in failed {
             tracing::warn!(frame = frame.0, "a frame cannot be written at the start: {kind}");
-            self.frames[frame.index()].state = State::Bad;
             self.opened.bad += 1;
-            let mut buffers = jobs.iter().filter(|job| job.frame == frame);
-            keep.extend(buffers.find_map(|job| job.buffer));
+            let job = jobs.iter().find(|job| job.frame == frame);
+            keep.extend(job.and_then(|job| job.buffer));
             keep_freed.extend(freed.get(&frame));
+            if job.is_some_and(|job| job.header == Header::Free) {
+                self.free_later(frame, freed.get(&frame).copied(), &jobs, &winners);
+            } else {
+                self.frames[frame.index()].state = State::Bad;
+            }
         }
         // The only copy of a replica is in memory, and stays there for the next start to try again.
         // So does the only record that a replica was freed.
@@ -668,6 +673,25 @@ impl Start {
                 }
             }
         }
+    }
+
+    /// Lets the running process free a frame that the disk refuses to free now. The buffer says
+    /// that it is freed. No newer replica with its id is freed before it.
+    fn free_later(
+        &mut self,
+        number: FrameNumber,
+        buffer: Option<BufferNumber>,
+        jobs: &[Job],
+        winners: &BTreeMap<ReplicaId, FrameNumber>,
+    ) {
+        let newest = self.judged[number.index()].newest.as_ref();
+        let mut frame = Frame::of(newest.map_or(&Header::Free, |it| &it.header));
+        let waits = jobs.iter().find(|job| job.after.contains(&number)).map(|job| job.frame);
+        let winner = winners.get(&frame.id).copied().filter(|winner| *winner != number);
+        frame.successor = waits.or(winner);
+        frame.committed |= newest.is_none();
+        (frame.state, frame.is_refused) = (State::Freeing(buffer), true);
+        self.frames[number.index()] = frame;
     }
 
     /// Adds jobs for headers that do not count or are damaged, and for the newest round: its last

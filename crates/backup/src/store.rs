@@ -221,12 +221,16 @@ pub struct Store {
 
 impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
+        let frames = FrameTable::new(parts.frames);
+        let mut flusher = FlusherClient::new(parts.exchange, parts.flusher, parts.sequence);
+        // The disk refused them at the start.
+        flusher.again_at = (!frames.refused().is_empty()).then_some(Time(0));
         Store {
             options: parts.options,
             superblock: parts.superblock,
-            frames: FrameTable::new(parts.frames),
+            frames,
             buffers: Buffers::new(parts.pool),
-            flusher: FlusherClient::new(parts.exchange, parts.flusher, parts.sequence),
+            flusher,
             reader: ReaderClient::new(parts.reads, parts.spare, parts.reader),
             acks: PendingAcks::new(),
             lineages: Lineages::default(),

@@ -165,7 +165,7 @@ mod tests {
         let written = Ok(Answer::Written(Version(5)));
         let outcome = Outcome::Operations(vec![written, Err(Error::Closed)]);
         put(&mut State::default(), Completion { tag: 7, outcome }, &mut into);
-        let outcome = Outcome::Question(Ok(Reply::Done));
+        let outcome = Outcome::Question(Box::new(Ok(Reply::Done)));
         put(&mut State::default(), Completion { tag: 8, outcome }, &mut into);
         let number = |at: usize| u64::from_le_bytes(into[at..at + 8].try_into().unwrap());
         assert_eq!((number(0), into[8], into[12], number(24)), (7, 2, 3, 5));

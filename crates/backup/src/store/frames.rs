@@ -86,11 +86,11 @@ pub(crate) struct Frame {
     pub(super) waits_for: Option<FrameNumber>,
     /// The frame whose replica took the place of this one. Its header is freed on the disk after
     /// this one's: otherwise the next process would find this replica and take it for the newest.
-    pub(super) successor: Option<FrameNumber>,
+    pub(crate) successor: Option<FrameNumber>,
     /// The next round contains it, because it differs from the disk.
     pub(super) is_changed: bool,
     /// The disk refused its latest part of a round.
-    pub(super) is_refused: bool,
+    pub(crate) is_refused: bool,
     /// The disk refused it at least once: it is used again last.
     pub(super) is_distrusted: bool,
 }
@@ -348,6 +348,8 @@ impl FrameTable {
                 State::Stored => _ = indexes.newest.insert(frame.id, number),
                 _ => {}
             }
+            indexes.succeeded.extend(frame.successor.map(|other| (number, other)));
+            indexes.refused.extend(frame.is_refused.then_some(number));
         }
         for number in indexes.newest.values() {
             frames[number.index()].role = Role::Newest;

@@ -3,7 +3,7 @@
 
 use crate::machine::{BUFFERS, Life, Machine};
 use crate::replica;
-use thunderhead_backup::{Durability, Event, ReplicaId};
+use thunderhead_backup::{Ack, Durability, Event, ReplicaId};
 use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 /// Returns a store with two open replicas of 100 bytes each, which are on the disk.
@@ -109,6 +109,7 @@ fn a_header_that_a_failed_sync_left_behind_is_stored_before_the_older_one_is_ove
                 machine.disk.stop_after(stop);
             }
             if let Ok(mut life) = machine.start(Durability::Synced) {
+                machine.trouble.ends();
                 if !in_start {
                     machine.disk.stop_after(stop);
                 }
@@ -125,6 +126,34 @@ fn a_header_that_a_failed_sync_left_behind_is_stored_before_the_older_one_is_ove
             let bytes = found.get(&replica(1)).map(|it| &it.bytes[..100]);
             assert_eq!(bytes, Some(&[1; 100][..]), "seed {seed}, stop {stop}, {is_newest}");
         }
+    }
+}
+
+/// The start cannot store the header of a failed sync. The round that frees the frame must do it.
+#[test]
+fn a_header_that_a_start_could_not_store_is_stored_before_the_older_one_is_overwritten() {
+    for (seed, stop) in (0..30).flat_map(|seed| (1..12).map(move |stop| (seed, stop))) {
+        let mut machine = Machine::new(seed);
+        let mut life = two_durable_replicas(&mut machine);
+        machine.trouble.syncs.set(3);
+        _ = life.store.close(replica(1), Epoch(1), 100);
+        life.turn_and_work(1);
+        life.store.append(replica(2), Epoch(1), 100, &[1; 10]).unwrap();
+        life.turn_and_work(1);
+        drop(life);
+        machine.disk.restart();
+        machine.memories.lose_power(&mut machine.random);
+        machine.trouble.ends();
+        machine.trouble.refused.set(1);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        machine.trouble.ends();
+        machine.disk.stop_after(stop);
+        life.store.free(replica(1));
+        life.turn_and_work(1);
+        drop(life);
+        machine.lose_power();
+        let life = machine.start(Durability::Synced).unwrap();
+        assert_eq!(life.opened.damaged, 0, "seed {seed}, stop {stop}");
     }
 }
 
@@ -212,7 +241,10 @@ fn a_header_is_stored_although_a_sync_fails_meanwhile() {
         machine.disk.restart();
         machine.memories.lose_power(&mut machine.random);
         machine.trouble.ends();
+        // The start cannot store the header.
+        machine.trouble.refused.set(1);
         let mut life = machine.start(Durability::Synced).unwrap();
+        machine.trouble.ends();
         machine.trouble.syncs.set(1);
         life.store.free(replica(1));
         life.settle(&machine.disk);
@@ -229,21 +261,16 @@ fn one_of_two_is_there_if_the_replacement_counts_by_a_header_that_is_not_on_the_
     for seed in 0..100 {
         let mut machine = Machine::new(seed);
         let mut life = machine.start(Durability::Synced).unwrap();
-        let other = |segment| ReplicaId { master: MasterId(2), segment: SegmentId(segment) };
         life.store.open(replica(1), Epoch(1), false).unwrap();
         life.store.close(replica(1), Epoch(1), 0).unwrap();
         life.settle(&machine.disk);
         life.store.open(replica(1), Epoch(2), true).unwrap();
         life.settle(&machine.disk);
-        life.store.gives_way(MasterId(1));
-        for segment in 1..=u64::from(BUFFERS) {
-            life.store.open(other(segment), Epoch(1), false).unwrap();
-        }
-        life.settle(&machine.disk);
+        rests(&mut life, &machine, replica(1));
         machine.trouble.syncs.set(3);
         _ = life.store.commit(replica(1), Epoch(2));
         life.turn_and_work(1);
-        life.store.append(other(1), Epoch(1), 0, &[1; 10]).unwrap();
+        life.store.append(of_another(1), Epoch(1), 0, &[1; 10]).unwrap();
         life.turn_and_work(1);
         drop(life);
         machine.disk.restart();
@@ -252,5 +279,77 @@ fn one_of_two_is_there_if_the_replacement_counts_by_a_header_that_is_not_on_the_
         machine.lose_power();
         let life = machine.start(Durability::Synced).unwrap();
         assert!(life.store.offered(replica(1)).is_some(), "seed {seed}");
+    }
+}
+
+/// Lets a replica give its buffer to others, so that only the disk has it.
+fn rests(life: &mut Life, machine: &Machine, id: ReplicaId) {
+    life.store.gives_way(id.master);
+    for segment in 1..=u64::from(BUFFERS) {
+        life.store.open(of_another(segment), Epoch(1), false).unwrap();
+    }
+    life.settle(&machine.disk);
+    assert!(life.store.is_resting(id));
+}
+
+fn of_another(segment: u64) -> ReplicaId {
+    ReplicaId { master: MasterId(2), segment: SegmentId(segment) }
+}
+
+/// The header of a closed replica can be read, but may not be on the disk. The replica's master
+/// sends the closing again.
+#[test]
+fn a_closing_that_is_sent_again_is_acknowledged_only_if_it_is_on_the_disk() {
+    for seed in 0..100 {
+        let mut machine = Machine::new(seed);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.settle(&machine.disk);
+        rests(&mut life, &machine, replica(1));
+        machine.trouble.syncs.set(3);
+        _ = life.store.close(replica(1), Epoch(1), 0);
+        life.turn_and_work(1);
+        life.store.append(of_another(1), Epoch(1), 0, &[1; 10]).unwrap();
+        life.turn_and_work(1);
+        drop(life);
+        machine.disk.restart();
+        machine.trouble.ends();
+        let mut life = machine.start(Durability::Synced).unwrap();
+        let closed = life.store.close(replica(1), Epoch(1), 0);
+        drop(life);
+        machine.lose_power();
+        let life = machine.start(Durability::Synced).unwrap();
+        let is_closed = life.store.offered(replica(1)).is_some_and(|it| it.closed);
+        assert!(closed != Ok(Ack::Now) || is_closed, "seed {seed}");
+    }
+}
+
+/// The header that says that a replaced replica is freed can be read, but may not be on the disk.
+#[test]
+fn a_replacement_is_not_freed_before_a_header_that_is_not_on_the_disk() {
+    for seed in 0..100 {
+        let mut machine = Machine::new(seed);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.store.open(of_another(1), Epoch(1), false).unwrap();
+        life.settle(&machine.disk);
+        _ = life.store.close(replica(1), Epoch(1), 0);
+        life.store.open(replica(1), Epoch(2), true).unwrap();
+        life.store.commit(replica(1), Epoch(2)).unwrap();
+        life.turn_and_work(1);
+        machine.trouble.syncs.set(3);
+        life.turn_and_work(1);
+        life.store.free(replica(1));
+        life.store.append(of_another(1), Epoch(1), 0, &[1; 10]).unwrap();
+        life.turn_and_work(1);
+        drop(life);
+        machine.disk.restart();
+        machine.trouble.ends();
+        drop(machine.start(Durability::Synced).unwrap());
+        machine.lose_power();
+        let mut life = machine.start(Durability::Synced).unwrap();
+        let found = life.read_all(&machine.disk);
+        let open = found.get(&replica(1)).is_some_and(|it| it.epoch == Epoch(1) && !it.closed);
+        assert!(!open, "seed {seed}: {found:?}");
     }
 }

@@ -160,10 +160,11 @@ fn replaced_durably(life: &mut Life) {
     }
 }
 
-/// The disk refuses to free the frame of a replaced replica, and then the power fails.
+/// The disk refuses to free the frame of a replaced replica, and then the power fails. The
+/// replacement is freed before a start, after it, or without one.
 #[test]
 fn a_replaced_replica_does_not_come_back_open_while_the_disk_refuses_its_frame() {
-    for refuses_a_start in [false, true] {
+    for (starts, frees_first) in [(false, true), (true, true), (true, false)] {
         let mut machine = Machine::new(16);
         let mut life = machine.start(Durability::Synced).unwrap();
         life.store.open(replica(1), Epoch(1), false).unwrap();
@@ -171,17 +172,45 @@ fn a_replaced_replica_does_not_come_back_open_while_the_disk_refuses_its_frame()
         replaced_durably(&mut life);
         // The replaced replica has the first frame.
         machine.trouble.refused.set(1);
+        if frees_first {
+            life.store.free(replica(1));
+            life.turn_and_work(4);
+        }
+        if starts {
+            drop(life);
+            machine.disk.restart();
+            life = machine.start(Durability::Synced).unwrap();
+        }
         life.store.free(replica(1));
         life.turn_and_work(4);
         drop(life);
-        if refuses_a_start {
-            machine.disk.restart();
-            drop(machine.start(Durability::Synced).unwrap());
-        }
         machine.lose_power();
         machine.trouble.ends();
         let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
         assert!(found.values().all(|held| held.epoch == Epoch(2)), "{found:?}");
+    }
+}
+
+/// The disk refuses to free frames during a start. The running process frees them later.
+#[test]
+fn frames_that_a_start_cannot_free_are_freed_by_the_running_process() {
+    let mut machine = Machine::new(19);
+    let mut life = machine.start(Durability::Synced).unwrap();
+    life.store.open(replica(1), Epoch(1), false).unwrap();
+    life.settle(&machine.disk);
+    replaced_durably(&mut life);
+    machine.trouble.refused.set(1);
+    life.store.free(replica(1));
+    life.turn_and_work(4);
+    drop(life);
+    machine.disk.restart();
+    let mut life = machine.start(Durability::Synced).unwrap();
+    assert_eq!(life.store.replicas().count(), 0);
+    machine.trouble.ends();
+    life.turn_and_work(8);
+    assert_eq!(life.store.frames_free(), FRAMES as usize);
+    for segment in 1..=u64::from(BUFFERS) {
+        life.store.open(replica(segment), Epoch(3), false).unwrap();
     }
 }
 
