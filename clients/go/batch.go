@@ -317,7 +317,7 @@ func (b *batch) takeNews() <-chan struct{} {
 		default:
 			// No later attempt can be done for a table that no longer exists, but an earlier one
 			// may have been done.
-			b.end(p, p.unlessDone(refusedWith(statusNoSuchTable)))
+			b.end(p, p.unlessDone(droppedTable()))
 		}
 	}
 	return news
@@ -383,6 +383,8 @@ func (b *batch) answered(p *part) {
 			b.failed(p)
 		case p.status == statusConditionFailed:
 			b.end(p, conditionFailed(p.version))
+		case p.status == statusNotANumber:
+			b.end(p, notANumber(p.version))
 		case p.status.isDefinite():
 			b.end(p, refusedWith(p.status))
 		default:

@@ -33,6 +33,10 @@
 //	case err != nil:                               // nothing was done
 //	}
 //
+// With [errors.As], an [*Error] has the details: the call, the table, and a number that is the same
+// in all languages ([Error.Code]). A [*ConditionError] or [*NotANumberError] has the version of the
+// object.
+//
 // # Deadlines
 //
 // Every call ends by the deadline of its context, or else by that of the client: 10 seconds, unless

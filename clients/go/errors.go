@@ -37,7 +37,7 @@ var (
 	// it over several objects.
 	ErrValueTooLong = errors.New(statuses[statusValueTooLong].text)
 	// ErrNotANumber: the object to increment was written as bytes, or as the other kind of number.
-	// Write it with PutInt or PutFloat.
+	// Write it with PutInt or PutFloat. A [*NotANumberError] has the version that the object has.
 	ErrNotANumber = errors.New(statuses[statusNotANumber].text)
 	// ErrOverflow: the sum does not fit into 64 bits.
 	ErrOverflow = errors.New(statuses[statusOverflow].text)
@@ -77,9 +77,10 @@ type Error struct {
 	// Status is the status with which the server refused the request; 0 if no server did.
 	Status Status
 
-	reason error
-	text   string
-	cause  error
+	reason   error
+	obstacle obstacle
+	text     string
+	cause    error
 }
 
 // Error returns a sentence that says the reason and the next step.
@@ -119,6 +120,45 @@ func (e *Error) Unwrap() error { return e.cause }
 // Timeout tells whether the deadline passed, as [net.Error] has it.
 func (e *Error) Timeout() bool { return e.reason == ErrTimeout }
 
+// The numbers of errors that have neither a status nor an obstacle.
+const (
+	codeConditionFailed = 1
+	codeNoSuchTable     = 2
+	codeProtocol        = 3
+	codeUnknown         = 8
+	codeClosed          = 12
+	codeCanceled        = 20
+	// codeStatus is added to the number of a status.
+	codeStatus = 1000
+)
+
+// Code returns a stable number, for logs and for comparisons across languages: the clients of all
+// languages have the same numbers. A refusal has 1000 and its [Status]. 0 stands for errors that
+// only this client has, such as a wrong argument.
+func (e *Error) Code() int {
+	switch {
+	case e.reason == ErrProtocol:
+		return codeProtocol
+	case e.Unknown:
+		return codeUnknown
+	case e.Status == statusConditionFailed:
+		return codeConditionFailed
+	case e.Status != 0:
+		return codeStatus + int(e.Status)
+	}
+	switch e.reason {
+	case ErrTimeout:
+		return obstacles[e.obstacle].code
+	case ErrNoSuchTable:
+		return codeNoSuchTable
+	case ErrClosed:
+		return codeClosed
+	case context.Canceled:
+		return codeCanceled
+	}
+	return 0
+}
+
 // ConditionError is in the chain of every error that is [ErrCondition].
 type ConditionError struct {
 	// Version is the version that the object has; 0 if it does not exist.
@@ -131,6 +171,17 @@ func (e *ConditionError) Error() string {
 		return "the condition does not hold: the object does not exist"
 	}
 	return fmt.Sprintf("the condition does not hold: the version of the object is %d; read it again and decide anew", e.Version)
+}
+
+// NotANumberError is in the chain of every error that is [ErrNotANumber].
+type NotANumberError struct {
+	// Version is the version that the object has.
+	Version Version
+}
+
+// Error returns a sentence with the version.
+func (e *NotANumberError) Error() string {
+	return fmt.Sprintf("the object with the version %d is no number of this kind; write it with PutInt or PutFloat", e.Version)
 }
 
 // ManyError is the error of a call with many operations of which some failed. [errors.Is] is true
@@ -171,14 +222,16 @@ type failure struct {
 	reason  error
 	unknown bool
 	status  Status
-	text    string
-	cause   error
+	// obstacle is that of [ErrTimeout].
+	obstacle obstacle
+	text     string
+	cause    error
 }
 
 func (f *failure) in(op, table string) *Error {
 	return &Error{
 		Op: op, Table: table, Unknown: f.unknown, Status: f.status,
-		reason: f.reason, text: f.text, cause: f.cause,
+		reason: f.reason, obstacle: f.obstacle, text: f.text, cause: f.cause,
 	}
 }
 
@@ -187,7 +240,9 @@ func timedOut(o obstacle, unknown bool) *failure {
 	if unknown {
 		text = o.String()
 	}
-	return &failure{reason: ErrTimeout, unknown: unknown, text: text, cause: context.DeadlineExceeded}
+	return &failure{
+		reason: ErrTimeout, unknown: unknown, obstacle: o, text: text, cause: context.DeadlineExceeded,
+	}
 }
 
 func canceled(err error, unknown bool) *failure {
@@ -204,6 +259,17 @@ func incomprehensible(unknown bool) *failure {
 func conditionFailed(version Version) *failure {
 	cause := &ConditionError{Version: version}
 	return &failure{reason: ErrCondition, status: statusConditionFailed, text: cause.Error(), cause: cause}
+}
+
+func notANumber(version Version) *failure {
+	f := refusedWith(statusNotANumber)
+	f.cause = &NotANumberError{Version: version}
+	return f
+}
+
+// droppedTable returns the failure of an operation on a table that the map no longer has.
+func droppedTable() *failure {
+	return &failure{reason: ErrNoSuchTable, text: ErrNoSuchTable.Error()}
 }
 
 // refusedWith returns the failure for a final refusal.

@@ -77,8 +77,14 @@ func TestNumbersAreCounted(t *testing.T) {
 	if _, _, err := table.Increment(ctx, "n", 1); !errors.Is(err, thunderhead.ErrOverflow) {
 		t.Fatalf("an overflow: %v", err)
 	}
-	if _, _, err := table.IncrementFloat(ctx, "n", 1); !errors.Is(err, thunderhead.ErrNotANumber) {
-		t.Fatalf("the other kind: %v", err)
+	var number *thunderhead.NotANumberError
+	version, err := table.PutInt(ctx, "n", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := table.IncrementFloat(ctx, "n", 1); !errors.Is(err, thunderhead.ErrNotANumber) ||
+		!errors.As(err, &number) || number.Version != version {
+		t.Fatalf("the other kind: %v; the version is %d", err, version)
 	}
 	if _, err := table.PutFloat(ctx, "f", -2.5); err != nil {
 		t.Fatal(err)

@@ -159,22 +159,27 @@ const (
 	obstacleOtherCluster
 )
 
-var obstacleTexts = [...]string{
-	obstacleNoAnswer:      "no server answered; check that the cluster runs and can be reached",
-	obstacleNoMap:         "no coordinator said which server has the object; check that a coordinator runs",
-	obstacleNoSpace:       "the server has no memory left; delete objects or add servers",
-	obstacleBusy:          "the server is too busy; send fewer requests, or set a longer deadline",
-	obstacleNoCoordinator: "no coordinator answers; check the addresses and that a coordinator runs",
-	obstacleReplicas:      statuses[statusAwaitingReplicas].text,
-	obstacleLease:         statuses[statusAwaitingLease].text,
-	obstacleMemory:        statuses[statusAwaitingMemory].text,
-	obstacleNoOwner:       "no server has the object at the moment: it is being recovered or moved; `thunderhead status` shows the progress",
-	obstacleNoLeader:      statuses[statusLeadershipLost].text,
-	obstacleInProgress:    statuses[statusInProgress].text,
-	obstacleOtherCluster:  "another cluster is at the addresses of this client's cluster; check them, or open a new client for that cluster",
+// obstacles has the obstacles. code is the number of an error that is [ErrTimeout] because of it; the
+// clients of all languages have the same numbers.
+var obstacles = [...]struct {
+	code int
+	text string
+}{
+	obstacleNoAnswer:      {4, "no server answered; check that the cluster runs and can be reached"},
+	obstacleNoMap:         {5, "no coordinator said which server has the object; check that a coordinator runs"},
+	obstacleNoSpace:       {6, "the server has no memory left; delete objects or add servers"},
+	obstacleBusy:          {7, "the server is too busy; send fewer requests, or set a longer deadline"},
+	obstacleNoCoordinator: {9, "no coordinator answers; check the addresses and that a coordinator runs"},
+	obstacleReplicas:      {13, statuses[statusAwaitingReplicas].text},
+	obstacleLease:         {14, statuses[statusAwaitingLease].text},
+	obstacleMemory:        {15, statuses[statusAwaitingMemory].text},
+	obstacleNoOwner:       {16, "no server has the object at the moment: it is being recovered or moved; `thunderhead status` shows the progress"},
+	obstacleNoLeader:      {17, statuses[statusLeadershipLost].text},
+	obstacleInProgress:    {19, statuses[statusInProgress].text},
+	obstacleOtherCluster:  {18, "another cluster is at the addresses of this client's cluster; check them, or open a new client for that cluster"},
 }
 
-func (o obstacle) String() string { return obstacleTexts[o] }
+func (o obstacle) String() string { return obstacles[o].text }
 
 // obstacleOf returns the obstacle that a status names. The status is of a server that refuses an
 // operation and lets the client try again.
