@@ -18,9 +18,9 @@ final class Counter {
     Duration patience = Duration.ofMinutes(5);
     try (var db = Thunderhead.builder(url).deadline(patience).connect()) {
       Table counters = table(db, "counters");
-      long start = counters.increment("steps", 0);
+      long start = counters.increment("steps", 0).number();
       for (int step = 1; step <= STEPS; step++) {
-        long sum = counters.increment("steps", 1);
+        long sum = counters.increment("steps", 1).number();
         if (sum != start + step) {
           throw new IllegalStateException("step " + step + " gave " + sum);
         }

@@ -37,7 +37,7 @@ final class Hello {
 
       // The same methods return futures. Operations that are in progress together travel together.
       var futures = Stream.of("ada", "bob", "eve").map(users.async()::delete).toList();
-      futures.forEach(deleted -> System.out.println("deleted: " + deleted.join()));
+      futures.forEach(deleted -> System.out.println("deleted: " + deleted.join().isPresent()));
     }
   }
 

@@ -169,7 +169,7 @@ public final class ThunderheadDB extends KeyValueDB {
       return Status.BAD_REQUEST;
     }
     try {
-      return this.table.delete(key) ? Status.OK : Status.NOT_FOUND;
+      return this.table.delete(key).isPresent() ? Status.OK : Status.NOT_FOUND;
     } catch (ThunderheadException error) {
       return status(error);
     }

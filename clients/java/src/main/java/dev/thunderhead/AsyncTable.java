@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 
@@ -156,9 +157,9 @@ public final class AsyncTable {
    * Deletes an object.
    *
    * @param key the key
-   * @return whether it existed
+   * @return the version that it had, or nothing if it did not exist
    */
-  public CompletableFuture<Boolean> delete(byte[] key) {
+  public CompletableFuture<OptionalLong> delete(byte[] key) {
     return deleteIf(key, Condition.always());
   }
 
@@ -166,9 +167,9 @@ public final class AsyncTable {
    * Deletes an object.
    *
    * @param key the key
-   * @return whether it existed
+   * @return the version that it had, or nothing if it did not exist
    */
-  public CompletableFuture<Boolean> delete(String key) {
+  public CompletableFuture<OptionalLong> delete(String key) {
     return delete(Arguments.utf8(key, "the key"));
   }
 
@@ -177,10 +178,10 @@ public final class AsyncTable {
    *
    * @param key the key
    * @param condition the condition
-   * @return whether it existed.
+   * @return the version that it had, or nothing if it did not exist.
    *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
    */
-  public CompletableFuture<Boolean> deleteIf(byte[] key, Condition condition) {
+  public CompletableFuture<OptionalLong> deleteIf(byte[] key, Condition condition) {
     return begin(new Call.Delete(id, Arguments.key(key), Arguments.condition(condition)));
   }
 
@@ -189,10 +190,10 @@ public final class AsyncTable {
    *
    * @param key the key
    * @param condition the condition
-   * @return whether it existed.
+   * @return the version that it had, or nothing if it did not exist.
    *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
    */
-  public CompletableFuture<Boolean> deleteIf(String key, Condition condition) {
+  public CompletableFuture<OptionalLong> deleteIf(String key, Condition condition) {
     return deleteIf(Arguments.utf8(key, "the key"), condition);
   }
 
@@ -205,7 +206,7 @@ public final class AsyncTable {
    * @return its new version
    */
   public CompletableFuture<Long> putNumber(byte[] key, long number) {
-    return begin(new Call.Put(id, Arguments.key(key), Call.number(number), false));
+    return putNumberIf(key, number, Condition.always());
   }
 
   /**
@@ -220,6 +221,38 @@ public final class AsyncTable {
   }
 
   /**
+   * Writes a whole number if a condition holds: see {@link #putNumber(byte[], long)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version.
+   *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
+   */
+  public CompletableFuture<Long> putNumberIf(byte[] key, long number, Condition condition) {
+    return begin(
+        new Call.Put(
+            id,
+            Arguments.key(key),
+            Call.number(number),
+            false,
+            Arguments.condition(condition)));
+  }
+
+  /**
+   * Writes a whole number if a condition holds: see {@link #putNumber(byte[], long)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version.
+   *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
+   */
+  public CompletableFuture<Long> putNumberIf(String key, long number, Condition condition) {
+    return putNumberIf(Arguments.utf8(key, "the key"), number, condition);
+  }
+
+  /**
    * Writes a floating-point number, to which {@link #increment(byte[], double)} can add. {@link
    * Value#asDouble} reads it.
    *
@@ -228,7 +261,7 @@ public final class AsyncTable {
    * @return its new version
    */
   public CompletableFuture<Long> putNumber(byte[] key, double number) {
-    return begin(new Call.Put(id, Arguments.key(key), Call.bits(number), true));
+    return putNumberIf(key, number, Condition.always());
   }
 
   /**
@@ -243,15 +276,47 @@ public final class AsyncTable {
   }
 
   /**
+   * Writes a floating-point number if a condition holds: see {@link #putNumber(byte[], double)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version.
+   *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
+   */
+  public CompletableFuture<Long> putNumberIf(byte[] key, double number, Condition condition) {
+    return begin(
+        new Call.Put(
+            id,
+            Arguments.key(key),
+            Call.bits(number),
+            true,
+            Arguments.condition(condition)));
+  }
+
+  /**
+   * Writes a floating-point number if a condition holds: see {@link #putNumber(byte[], double)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version.
+   *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
+   */
+  public CompletableFuture<Long> putNumberIf(String key, double number, Condition condition) {
+    return putNumberIf(Arguments.utf8(key, "the key"), number, condition);
+  }
+
+  /**
    * Adds to a whole number. An object that does not exist counts as 0. An increment is never done
    * twice, also if servers crash.
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum.
+   * @return the sum and the object's new version.
    *     The future ends with a {@link NotANumberException} if the object is not a whole number.
    */
-  public CompletableFuture<Long> increment(byte[] key, long by) {
+  public CompletableFuture<Sum<Long>> increment(byte[] key, long by) {
     return begin(new Call.Increment(id, Arguments.key(key), by));
   }
 
@@ -260,9 +325,9 @@ public final class AsyncTable {
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum
+   * @return the sum and the object's new version
    */
-  public CompletableFuture<Long> increment(String key, long by) {
+  public CompletableFuture<Sum<Long>> increment(String key, long by) {
     return increment(Arguments.utf8(key, "the key"), by);
   }
 
@@ -271,11 +336,11 @@ public final class AsyncTable {
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum.
+   * @return the sum and the object's new version.
    *     The future ends with a {@link NotANumberException} if the object is not a floating-point
    *     number.
    */
-  public CompletableFuture<Double> increment(byte[] key, double by) {
+  public CompletableFuture<Sum<Double>> increment(byte[] key, double by) {
     return begin(new Call.IncrementDouble(id, Arguments.key(key), by));
   }
 
@@ -284,9 +349,9 @@ public final class AsyncTable {
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum
+   * @return the sum and the object's new version
    */
-  public CompletableFuture<Double> increment(String key, double by) {
+  public CompletableFuture<Sum<Double>> increment(String key, double by) {
     return increment(Arguments.utf8(key, "the key"), by);
   }
 
@@ -338,11 +403,11 @@ public final class AsyncTable {
    * Deletes many objects.
    *
    * @param keys the keys
-   * @return whether they existed, in the same order.
+   * @return the versions that they had, in the same order; nothing where there was no such object.
    *     The future ends with a {@link PartlyDoneException} if some were deleted and others were
    *     not.
    */
-  public CompletableFuture<List<Boolean>> deleteMany(Collection<byte[]> keys) {
+  public CompletableFuture<List<OptionalLong>> deleteMany(Collection<byte[]> keys) {
     return many(Batches.deletes(id, keys), false);
   }
 
@@ -350,11 +415,11 @@ public final class AsyncTable {
    * Deletes many objects.
    *
    * @param keys the keys
-   * @return whether they existed, in the same order.
+   * @return the versions that they had, in the same order; nothing where there was no such object.
    *     The future ends with a {@link PartlyDoneException} if some were deleted and others were
    *     not.
    */
-  public CompletableFuture<List<Boolean>> deleteMany(String... keys) {
+  public CompletableFuture<List<OptionalLong>> deleteMany(String... keys) {
     return deleteMany(Batches.utf8(keys));
   }
 

@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Objects;
+import java.util.OptionalLong;
 
 /** Divides many operations into calls whose results fit into a buffer. */
 final class Batches {
@@ -108,10 +109,19 @@ final class Batches {
       ThunderheadException[] all = errors.toArray(ThunderheadException[]::new);
       for (ThunderheadException error : all) {
         if (error != null) {
-          throw Errors.ofMany(all, reads);
+          long[] versions = values.stream().mapToLong(Collector::version).toArray();
+          throw Errors.ofMany(all, versions, reads);
         }
       }
       return values;
+    }
+
+    /** Returns the version that an update has as its result, or 0. */
+    private static long version(Object value) {
+      if (value instanceof OptionalLong deleted) {
+        return deleted.orElse(0);
+      }
+      return value instanceof Long written ? written : 0;
     }
   }
 }

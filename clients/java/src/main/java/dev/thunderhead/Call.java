@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 
 /**
  * A request that has one completion. {@code crates/bindings} describes the bytes of both.
@@ -181,8 +182,8 @@ abstract class Call<T> {
     }
 
     /** Writes a number. */
-    Put(long table, byte[] key, byte[] number, boolean isFloat) {
-      super(WRITE_NUMBER, Condition.always(), isFloat, table, key, number);
+    Put(long table, byte[] key, byte[] number, boolean isFloat, Condition condition) {
+      super(WRITE_NUMBER, condition, isFloat, table, key, number);
     }
 
     @Override
@@ -198,48 +199,50 @@ abstract class Call<T> {
     return takeVersion(from);
   }
 
-  /** Deletes an object, and returns whether it existed. */
-  static final class Delete extends Single<Boolean> {
+  /** Deletes an object, and returns the version that it had. */
+  static final class Delete extends Single<OptionalLong> {
     Delete(long table, byte[] key, Condition condition) {
       super(DELETE, condition, false, table, key, NOTHING);
     }
 
     @Override
-    Boolean take(int kind, ByteBuffer from) {
+    OptionalLong take(int kind, ByteBuffer from) {
       return takeDeleted(kind, from);
     }
   }
 
-  static boolean takeDeleted(int kind, ByteBuffer from) {
-    takeVersion(from);
+  static OptionalLong takeDeleted(int kind, ByteBuffer from) {
+    long version = takeVersion(from);
     return switch (kind) {
-      case CHANGED -> true;
-      case ABSENT -> false;
+      case CHANGED -> OptionalLong.of(version);
+      case ABSENT -> OptionalLong.empty();
       default -> throw misunderstood(kind);
     };
   }
 
   /** Adds to a whole number, and returns the sum. */
-  static final class Increment extends Single<Long> {
+  static final class Increment extends Single<Sum<Long>> {
     Increment(long table, byte[] key, long by) {
       super(INCREMENT, Condition.always(), false, table, key, number(by));
     }
 
     @Override
-    Long take(int kind, ByteBuffer from) {
-      return takeSum(kind, from).asLong();
+    Sum<Long> take(int kind, ByteBuffer from) {
+      Value sum = takeSum(kind, from);
+      return new Sum<>(sum.asLong(), sum.version());
     }
   }
 
   /** Adds to a floating-point number, and returns the sum. */
-  static final class IncrementDouble extends Single<Double> {
+  static final class IncrementDouble extends Single<Sum<Double>> {
     IncrementDouble(long table, byte[] key, double by) {
       super(INCREMENT, Condition.always(), true, table, key, bits(by));
     }
 
     @Override
-    Double take(int kind, ByteBuffer from) {
-      return takeSum(kind, from).asDouble();
+    Sum<Double> take(int kind, ByteBuffer from) {
+      Value sum = takeSum(kind, from);
+      return new Sum<>(sum.asDouble(), sum.version());
     }
   }
 
@@ -351,13 +354,13 @@ abstract class Call<T> {
   }
 
   /** Deletes objects. */
-  static final class DeleteMany extends Many<Boolean> {
+  static final class DeleteMany extends Many<OptionalLong> {
     DeleteMany(long table, byte[][] keys) {
       super(DELETE, table, keys, null);
     }
 
     @Override
-    Boolean take(int kind, ByteBuffer from) {
+    OptionalLong take(int kind, ByteBuffer from) {
       return takeDeleted(kind, from);
     }
   }

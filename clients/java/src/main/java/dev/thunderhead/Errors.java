@@ -66,7 +66,8 @@ final class Errors {
    * Returns the exception for many operations of which some failed: that of the first error if
    * nothing was changed, otherwise a PartlyDoneException.
    */
-  static ThunderheadException ofMany(ThunderheadException[] errors, boolean reads) {
+  static ThunderheadException ofMany(
+      ThunderheadException[] errors, long[] versions, boolean reads) {
     ThunderheadException first = null;
     int failed = 0;
     boolean isUnknown = false;
@@ -82,6 +83,6 @@ final class Errors {
     }
     String text =
         failed + " of " + errors.length + " updates failed, and errors() says which; the first: ";
-    return new PartlyDoneException(first.code(), text + first.getMessage(), errors);
+    return new PartlyDoneException(first.code(), text + first.getMessage(), errors, versions);
   }
 }

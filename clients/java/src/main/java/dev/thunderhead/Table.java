@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.stream.Stream;
 
 /**
@@ -163,9 +164,9 @@ public final class Table {
    * Deletes an object.
    *
    * @param key the key
-   * @return whether it existed
+   * @return the version that it had, or nothing if it did not exist
    */
-  public boolean delete(byte[] key) {
+  public OptionalLong delete(byte[] key) {
     return deleteIf(key, Condition.always());
   }
 
@@ -173,9 +174,9 @@ public final class Table {
    * Deletes an object.
    *
    * @param key the key
-   * @return whether it existed
+   * @return the version that it had, or nothing if it did not exist
    */
-  public boolean delete(String key) {
+  public OptionalLong delete(String key) {
     return delete(Arguments.utf8(key, "the key"));
   }
 
@@ -184,10 +185,10 @@ public final class Table {
    *
    * @param key the key
    * @param condition the condition
-   * @return whether it existed
+   * @return the version that it had, or nothing if it did not exist
    * @throws ConditionFailedException if the condition does not hold
    */
-  public boolean deleteIf(byte[] key, Condition condition) {
+  public OptionalLong deleteIf(byte[] key, Condition condition) {
     return call(new Call.Delete(id, Arguments.key(key), Arguments.condition(condition)));
   }
 
@@ -196,10 +197,10 @@ public final class Table {
    *
    * @param key the key
    * @param condition the condition
-   * @return whether it existed
+   * @return the version that it had, or nothing if it did not exist
    * @throws ConditionFailedException if the condition does not hold
    */
-  public boolean deleteIf(String key, Condition condition) {
+  public OptionalLong deleteIf(String key, Condition condition) {
     return deleteIf(Arguments.utf8(key, "the key"), condition);
   }
 
@@ -212,7 +213,7 @@ public final class Table {
    * @return its new version
    */
   public long putNumber(byte[] key, long number) {
-    return call(new Call.Put(id, Arguments.key(key), Call.number(number), false));
+    return putNumberIf(key, number, Condition.always());
   }
 
   /**
@@ -227,6 +228,38 @@ public final class Table {
   }
 
   /**
+   * Writes a whole number if a condition holds: see {@link #putNumber(byte[], long)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version
+   * @throws ConditionFailedException if the condition does not hold
+   */
+  public long putNumberIf(byte[] key, long number, Condition condition) {
+    return call(
+        new Call.Put(
+            id,
+            Arguments.key(key),
+            Call.number(number),
+            false,
+            Arguments.condition(condition)));
+  }
+
+  /**
+   * Writes a whole number if a condition holds: see {@link #putNumber(byte[], long)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version
+   * @throws ConditionFailedException if the condition does not hold
+   */
+  public long putNumberIf(String key, long number, Condition condition) {
+    return putNumberIf(Arguments.utf8(key, "the key"), number, condition);
+  }
+
+  /**
    * Writes a floating-point number, to which {@link #increment(byte[], double)} can add. {@link
    * Value#asDouble} reads it.
    *
@@ -235,7 +268,7 @@ public final class Table {
    * @return its new version
    */
   public long putNumber(byte[] key, double number) {
-    return call(new Call.Put(id, Arguments.key(key), Call.bits(number), true));
+    return putNumberIf(key, number, Condition.always());
   }
 
   /**
@@ -250,15 +283,47 @@ public final class Table {
   }
 
   /**
+   * Writes a floating-point number if a condition holds: see {@link #putNumber(byte[], double)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version
+   * @throws ConditionFailedException if the condition does not hold
+   */
+  public long putNumberIf(byte[] key, double number, Condition condition) {
+    return call(
+        new Call.Put(
+            id,
+            Arguments.key(key),
+            Call.bits(number),
+            true,
+            Arguments.condition(condition)));
+  }
+
+  /**
+   * Writes a floating-point number if a condition holds: see {@link #putNumber(byte[], double)}.
+   *
+   * @param key the key
+   * @param number the number
+   * @param condition the condition
+   * @return its new version
+   * @throws ConditionFailedException if the condition does not hold
+   */
+  public long putNumberIf(String key, double number, Condition condition) {
+    return putNumberIf(Arguments.utf8(key, "the key"), number, condition);
+  }
+
+  /**
    * Adds to a whole number. An object that does not exist counts as 0. An increment is never done
    * twice, also if servers crash.
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum
+   * @return the sum and the object's new version
    * @throws NotANumberException if the object is not a whole number
    */
-  public long increment(byte[] key, long by) {
+  public Sum<Long> increment(byte[] key, long by) {
     return call(new Call.Increment(id, Arguments.key(key), by));
   }
 
@@ -267,9 +332,9 @@ public final class Table {
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum
+   * @return the sum and the object's new version
    */
-  public long increment(String key, long by) {
+  public Sum<Long> increment(String key, long by) {
     return increment(Arguments.utf8(key, "the key"), by);
   }
 
@@ -278,10 +343,10 @@ public final class Table {
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum
+   * @return the sum and the object's new version
    * @throws NotANumberException if the object is not a floating-point number
    */
-  public double increment(byte[] key, double by) {
+  public Sum<Double> increment(byte[] key, double by) {
     return call(new Call.IncrementDouble(id, Arguments.key(key), by));
   }
 
@@ -290,9 +355,9 @@ public final class Table {
    *
    * @param key the key
    * @param by the number to add
-   * @return the sum
+   * @return the sum and the object's new version
    */
-  public double increment(String key, double by) {
+  public Sum<Double> increment(String key, double by) {
     return increment(Arguments.utf8(key, "the key"), by);
   }
 
@@ -342,10 +407,10 @@ public final class Table {
    * Deletes many objects.
    *
    * @param keys the keys
-   * @return whether they existed, in the same order
+   * @return the versions that they had, in the same order; nothing where there was no such object
    * @throws PartlyDoneException if some were deleted and others were not
    */
-  public List<Boolean> deleteMany(Collection<byte[]> keys) {
+  public List<OptionalLong> deleteMany(Collection<byte[]> keys) {
     return many(Batches.deletes(id, keys), false);
   }
 
@@ -353,10 +418,10 @@ public final class Table {
    * Deletes many objects.
    *
    * @param keys the keys
-   * @return whether they existed, in the same order
+   * @return the versions that they had, in the same order; nothing where there was no such object
    * @throws PartlyDoneException if some were deleted and others were not
    */
-  public List<Boolean> deleteMany(String... keys) {
+  public List<OptionalLong> deleteMany(String... keys) {
     return deleteMany(Batches.utf8(keys));
   }
 

@@ -76,6 +76,8 @@ class ArgumentsTest {
           () -> table.putIf(key, key, null),
           () -> table.delete(none),
           () -> table.deleteIf(key, null),
+          () -> table.putNumberIf(key, 1, null),
+          () -> table.putNumberIf(key, 1.5, null),
           () -> table.increment(none, 1),
           () -> table.increment(none, 1.5),
           () -> table.putNumber(none, 1),

@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -63,15 +64,22 @@ class AsyncTest {
     assertEquals("analyst", table.get("ada").join().orElseThrow().text());
     assertEquals(Optional.empty(), table.get("bob").join());
     assertTrue(table.putIf("ada", "countess", Condition.versionIs(version)).join() > version);
-    assertEquals(5L, table.increment("visits", 5).join());
-    assertEquals(1.5, table.increment("share", 1.5).join());
+    assertEquals(5L, table.increment("visits", 5).join().number());
+    assertEquals(1.5, table.increment("share", 1.5).join().number());
     table.putNumber("visits", 7).join();
-    assertEquals(8L, table.increment("visits", 1).join());
-    assertTrue(table.delete("ada").join());
-    assertFalse(table.deleteIf("ada", Condition.always()).join());
+    Sum<Long> sum = table.increment("visits", 1).join();
+    assertEquals(8L, sum.number());
+    failure(ConditionFailedException.class, table.putNumberIf("visits", 9, Condition.absent()));
+    Condition unchanged = Condition.versionIs(sum.version());
+    long next = table.putNumberIf("visits", 9.5, unchanged).join();
+    assertEquals(9.5, table.get("visits").join().orElseThrow().asDouble());
+    assertEquals(OptionalLong.of(next), table.delete("visits").join());
+    assertEquals(OptionalLong.empty(), table.deleteIf("visits", Condition.always()).join());
     assertEquals(2, table.putMany(Entry.of("a", "1"), Entry.of("b", "2")).join().size());
     assertEquals(3, table.getMany("a", "b", "c").join().size());
-    assertEquals(List.of(true, false), table.deleteMany("a", "c").join());
+    List<OptionalLong> deleted = table.deleteMany("a", "c").join();
+    assertTrue(deleted.get(0).isPresent());
+    assertEquals(OptionalLong.empty(), deleted.get(1));
     assertEquals(List.of(), table.getMany().join());
   }
 
@@ -101,7 +109,7 @@ class AsyncTest {
   @Test
   void manyOperationsAreInProgressAtTheSameTime() {
     int count = 20_000;
-    List<CompletableFuture<Long>> sums = new ArrayList<>();
+    List<CompletableFuture<Sum<Long>>> sums = new ArrayList<>();
     for (int at = 0; at < count; at++) {
       sums.add(table.increment("n" + at % 10, 1));
     }
@@ -110,7 +118,7 @@ class AsyncTest {
       assertEquals(count / 10, table.get("n" + at).join().orElseThrow().asLong());
     }
     Set<Long> distinct = new HashSet<>();
-    sums.forEach(sum -> distinct.add(sum.join()));
+    sums.forEach(sum -> distinct.add(sum.join().number()));
     assertEquals(count / 10, distinct.size(), "each sum came once for each key");
   }
 
@@ -138,21 +146,21 @@ class AsyncTest {
   @Test
   void stepsMayBeginOperations() {
     AtomicInteger steps = new AtomicInteger();
-    List<CompletableFuture<Long>> chains = new ArrayList<>();
+    List<CompletableFuture<Sum<Long>>> chains = new ArrayList<>();
     for (int at = 0; at < 100; at++) {
       String key = "chain" + at;
-      CompletableFuture<Long> chain = table.increment(key, 1);
+      CompletableFuture<Sum<Long>> chain = table.increment(key, 1);
       for (int step = 1; step < 20; step++) {
         chain =
             chain.thenCompose(
                 sum -> {
                   steps.incrementAndGet();
-                  return table.increment(key, sum);
+                  return table.increment(key, sum.number());
                 });
       }
       chains.add(chain);
     }
-    chains.forEach(chain -> assertEquals(1L << 19, chain.join()));
+    chains.forEach(chain -> assertEquals(1L << 19, chain.join().number()));
     assertEquals(1900, steps.get());
   }
 
@@ -224,7 +232,8 @@ class AsyncTest {
       assertThrows(CancellationException.class, put::join);
       CompletableFuture<List<Optional<Value>>> many = there.getMany("ada", "bob");
       assertTrue(many.cancel(true));
-      CompletableFuture<Long> late = there.increment("n", 1).orTimeout(1, TimeUnit.MILLISECONDS);
+      CompletableFuture<Sum<Long>> late =
+          there.increment("n", 1).orTimeout(1, TimeUnit.MILLISECONDS);
       assertInstanceOf(
           TimeoutException.class, assertThrows(ExecutionException.class, late::get).getCause());
       CompletableFuture<Optional<Value>> standIn =

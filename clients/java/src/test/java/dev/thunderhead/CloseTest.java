@@ -59,14 +59,14 @@ class CloseTest {
   @Test
   void closingWaitsForFutures() {
     for (int round = 0; round < 20; round++) {
-      List<CompletableFuture<Long>> sums = new ArrayList<>();
+      List<CompletableFuture<Sum<Long>>> sums = new ArrayList<>();
       try (Thunderhead db = Thunderhead.connect(Server.shared().url())) {
         AsyncTable table = db.createTable(Server.newName()).async();
         for (int at = 0; at < 200; at++) {
           sums.add(table.increment("n", 1));
         }
       }
-      sums.forEach(sum -> assertTrue(sum.isDone() && sum.join() > 0));
+      sums.forEach(sum -> assertTrue(sum.isDone() && sum.join().number() > 0));
     }
   }
 

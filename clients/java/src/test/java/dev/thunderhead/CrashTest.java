@@ -29,7 +29,7 @@ class CrashTest {
       Table table = db.createTable("counters");
       AsyncTable async = table.async();
       CountDownLatch some = new CountDownLatch(TIMES / 4);
-      List<CompletableFuture<Long>> sums = new ArrayList<>();
+      List<CompletableFuture<Sum<Long>>> sums = new ArrayList<>();
       Thread waiting =
           new Thread(
               () -> {

@@ -7,6 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Random;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -36,6 +40,26 @@ class ErrorsTest {
     assertEquals(code, error.code());
     assertInstanceOf(NotDoneException.class, error);
     assertSame(OutcomeUnknownException.class, Errors.of(code, true, 7, "text").getClass());
+  }
+
+  @Test
+  void aPartlyDoneCallHasTheErrorsAndTheVersions() {
+    ThunderheadException refusal = Errors.of(1012, false, 0, "text");
+    var puts = new Batches.Collector<Long>(false);
+    puts.add(new Call.Many.Results<>(Arrays.asList(7L, null), Arrays.asList(null, refusal)));
+    puts.addFailure(1, refusal);
+    var error = assertThrows(PartlyDoneException.class, puts::finish);
+    OptionalLong none = OptionalLong.empty();
+    assertEquals(List.of(OptionalLong.of(7), none, none), error.versions());
+    assertEquals(
+        List.of(Optional.empty(), Optional.of(refusal), Optional.of(refusal)), error.errors());
+
+    var deletes = new Batches.Collector<OptionalLong>(false);
+    deletes.add(
+        new Call.Many.Results<>(
+            Arrays.asList(OptionalLong.of(8), none, null), Arrays.asList(null, null, refusal)));
+    error = assertThrows(PartlyDoneException.class, deletes::finish);
+    assertEquals(List.of(OptionalLong.of(8), none, none), error.versions());
   }
 
   @Test

@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -59,14 +60,18 @@ final class Server implements AutoCloseable {
     return new Server(List.of("dev", "--ephemeral", "--json"));
   }
 
-  /** Returns an address of this machine whose port and the next one are free. */
+  /**
+   * Returns an address of this machine whose port and the next one are free. The system gives ports
+   * from 32768 on to connections: one of those could be taken while a store is started again.
+   */
   static String freeAddress() {
     while (true) {
-      try (ServerSocket first = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+      int port = ThreadLocalRandom.current().nextInt(10_000, 32_000);
+      try (ServerSocket first = new ServerSocket(port, 1, InetAddress.getLoopbackAddress());
           ServerSocket next =
               new ServerSocket(first.getLocalPort() + 1, 1, InetAddress.getLoopbackAddress())) {
         return "127.0.0.1:" + (next.getLocalPort() - 1);
-      } catch (IOException | IllegalArgumentException taken) {
+      } catch (IOException taken) {
         // Another port may do.
       }
     }

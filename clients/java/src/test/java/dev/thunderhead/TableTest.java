@@ -14,6 +14,7 @@ import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.Random;
 import java.util.Set;
 import java.util.stream.Collectors;
@@ -52,7 +53,7 @@ class TableTest {
   @Test
   void aMissingKeyIsAValue() {
     assertEquals(Optional.empty(), table.get("ada"));
-    assertFalse(table.delete("ada"));
+    assertEquals(OptionalLong.empty(), table.delete("ada"));
   }
 
   @Test
@@ -62,9 +63,10 @@ class TableTest {
     assertEquals("analyst", value.text());
     assertEquals(version, value.version());
     assertArrayEquals(bytes("analyst"), table.get(bytes("ada")).orElseThrow().bytes());
-    assertTrue(table.put(bytes("ada"), bytes("countess")) > version);
+    long next = table.put(bytes("ada"), bytes("countess"));
+    assertTrue(next > version);
     assertEquals("countess", table.get("ada").orElseThrow().text());
-    assertTrue(table.delete("ada"));
+    assertEquals(OptionalLong.of(next), table.delete("ada"));
     assertEquals(Optional.empty(), table.get("ada"));
   }
 
@@ -88,7 +90,7 @@ class TableTest {
       }
       assertArrayEquals(value, table.get(key).orElseThrow().bytes());
       assertArrayEquals(value, table.async().get(key).join().orElseThrow().bytes());
-      assertTrue(table.delete(key));
+      assertTrue(table.delete(key).isPresent());
     }
   }
 
@@ -116,24 +118,43 @@ class TableTest {
     assertThrows(
         ConditionFailedException.class,
         () -> table.putIf("ada", "x", Condition.versionBelow(next)));
-    assertTrue(table.deleteIf("ada", Condition.versionIs(next)));
+    assertEquals(OptionalLong.of(next), table.deleteIf("ada", Condition.versionIs(next)));
   }
 
   @Test
   void numbersAreCountedExactly() {
-    assertEquals(5, table.increment("visits", 5));
-    assertEquals(3, table.increment("visits", -2));
+    assertEquals(5, table.increment("visits", 5).number());
+    assertEquals(3, table.increment("visits", -2).number());
     assertEquals(3, table.get("visits").orElseThrow().asLong());
     table.putNumber("visits", 40);
-    assertEquals(42, table.increment("visits", 2));
-    assertEquals(0.5, table.increment("share", 0.5));
-    assertEquals(0.75, table.increment(bytes("share"), 0.25));
+    assertEquals(42, table.increment("visits", 2).number());
+    assertEquals(0.5, table.increment("share", 0.5).number());
+    assertEquals(0.75, table.increment(bytes("share"), 0.25).number());
     assertEquals(0.75, table.get("share").orElseThrow().asDouble());
     table.putNumber("share", -1.5);
-    assertEquals(-1.0, table.increment("share", 0.5));
+    assertEquals(-1.0, table.increment("share", 0.5).number());
     table.putNumber("most", Long.MAX_VALUE);
     var error = assertThrows(NotDoneException.class, () -> table.increment("most", 1));
     assertEquals(1014, error.code());
+  }
+
+  @Test
+  void anIncrementReturnsTheVersionForALaterCondition() {
+    Sum<Long> sum = table.increment("visits", 5);
+    assertEquals(sum.version(), table.get("visits").orElseThrow().version());
+    assertEquals("5, version " + sum.version(), sum.toString());
+    long next = table.putNumberIf("visits", 7, Condition.versionIs(sum.version()));
+    assertEquals(8, table.increment("visits", 1).number());
+    var error =
+        assertThrows(
+            ConditionFailedException.class,
+            () -> table.putNumberIf("visits", 1, Condition.versionIs(next)));
+    assertTrue(error.version() > next);
+    assertEquals(8, table.get("visits").orElseThrow().asLong());
+    table.putNumberIf("share", 0.5, Condition.absent());
+    Sum<Double> share = table.increment("share", 0.25);
+    assertEquals(0.75, share.number());
+    assertEquals(OptionalLong.of(share.version()), table.delete("share"));
   }
 
   @Test
@@ -161,8 +182,10 @@ class TableTest {
     assertEquals("value499", values.get(499).orElseThrow().text());
     assertEquals(Optional.empty(), values.get(500));
     assertEquals("value999", values.get(1000).orElseThrow().text());
-    List<Boolean> deleted = table.deleteMany(keys);
-    assertEquals(List.of(true, false, true), deleted.subList(499, 502));
+    List<OptionalLong> deleted = table.deleteMany(keys);
+    assertEquals(OptionalLong.of(values.get(499).orElseThrow().version()), deleted.get(499));
+    assertEquals(OptionalLong.empty(), deleted.get(500));
+    assertEquals(OptionalLong.of(values.get(501).orElseThrow().version()), deleted.get(501));
     assertEquals(List.of(), table.getMany(List.of()));
     assertEquals(List.of(), table.putMany());
     assertEquals(List.of(Optional.empty()), table.getMany("key1"));

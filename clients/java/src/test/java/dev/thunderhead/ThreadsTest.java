@@ -49,7 +49,7 @@ class ThreadsTest {
                   for (int at = 0; at < times; at++) {
                     table.increment("sum", 1);
                     table.async().increment("sum", 1).get();
-                    assertEquals(at + 1, table.increment(own, 1));
+                    assertEquals(at + 1, table.increment(own, 1).number());
                     assertEquals(at + 1, table.get(own).orElseThrow().asLong());
                   }
                   return null;
