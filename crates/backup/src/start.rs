@@ -689,8 +689,8 @@ impl Start {
         let waits = jobs.iter().find(|job| job.after.contains(&number)).map(|job| job.frame);
         let winner = winners.get(&frame.id).copied().filter(|winner| *winner != number);
         frame.successor = waits.or(winner);
-        // The buffer stays until the disk has the header: one that does not count now, but counts
-        // after later rounds, may say otherwise.
+        // The buffer stays until the disk has the header. Otherwise a header of an unfinished round
+        // could bring the replica back: it counts after later rounds.
         frame.committed |= buffer.is_some();
         (frame.state, frame.is_refused) = (State::Freeing(buffer), true);
         self.frames[number.index()] = frame;
