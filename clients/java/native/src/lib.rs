@@ -9,7 +9,7 @@
 //!
 //! - A panic becomes an `InternalException` of Java. Nothing is printed.
 //! - A thread that waits in [`call`](Java_dev_thunderhead_Native_call) looks every
-//!   [`interrupt::EVERY`] whether it was interrupted.
+//!   `interrupt::EVERY` whether it was interrupted.
 //! - No function keeps a reference to a Java object after it has returned.
 //!
 //! # Duties of the callers
@@ -19,7 +19,7 @@
 //! which no other thread uses. The Java classes keep both promises by themselves, so nothing that a
 //! program passes to them breaks the promises.
 //!
-//! `unsafe` code is in this file and in [`memory`]: JNI passes raw numbers.
+//! `unsafe` code is in this file and in `memory`: JNI passes raw numbers.
 
 mod interrupt;
 mod memory;
@@ -134,7 +134,7 @@ fn open<T>(
     }
 }
 
-/// Opens a pool: see [`open`].
+/// Opens a pool: see `open`.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_dev_thunderhead_Native_openPool<'l>(
     mut env: EnvUnowned<'l>,
@@ -254,7 +254,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_freePool<'l>(
     });
 }
 
-/// Opens a queue: see [`open`].
+/// Opens a queue: see `open`.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_dev_thunderhead_Native_openQueue<'l>(
     mut env: EnvUnowned<'l>,
