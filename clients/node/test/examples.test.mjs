@@ -2,16 +2,14 @@
 
 import assert from "node:assert/strict";
 import { execFile, spawn } from "node:child_process";
-import { once } from "node:events";
 import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { startServer, startStore } from "./server.mjs";
+import { freeAddress, startServer, startStore } from "./server.mjs";
 
 const run = promisify(execFile);
 
@@ -55,12 +53,9 @@ describe("examples", () => {
   });
 
   test("counter, with a server that is killed and restarted", async () => {
-    const listening = createServer().listen(0, "127.0.0.1");
-    await once(listening, "listening");
-    const listen = `127.0.0.1:${listening.address().port}`;
-    listening.close();
+    const address = await freeAddress();
     const data = join(directory, "data");
-    const start = () => startServer("--listen", listen, "--data", data, "--memory", "64MiB");
+    const start = () => startServer("--listen", address, "--data", data, "--memory", "64MiB");
     let server = await start();
     const counter = spawn(
       process.execPath,

@@ -3,8 +3,6 @@
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:net";
-import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
@@ -17,7 +15,7 @@ import {
   OutcomeUnknownError,
   TimedOutError,
 } from "thunderhead";
-import { startServer, startStore } from "./server.mjs";
+import { freeAddress, startServer, startStore } from "./server.mjs";
 
 /** Lets the event loop turn so many times. */
 async function turns(count) {
@@ -29,16 +27,6 @@ async function withTable(use) {
   const db = await connect(server.url);
   await use(await db.table("t", { create: true }), server, db);
   await db.close();
-}
-
-/** Returns a free port. */
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 describe("cancelling", () => {
@@ -155,7 +143,7 @@ describe("a server that stands still", () => {
   test("an update that was sent has an unknown outcome, a read was not done", () =>
     withTable(async (table, server, db) => {
       await table.put("key", "old");
-      server.child.kill("SIGSTOP");
+      await server.pause();
       // A busy machine may not send the update by the first deadline. It does by a longer one.
       let error;
       for (let deadline = 100; !(error instanceof OutcomeUnknownError); deadline *= 2) {
@@ -185,7 +173,7 @@ describe("a server that stands still", () => {
         (it) => it,
       );
       assert.ok(many instanceof BatchError && many.failed === 2, many);
-      server.child.kill("SIGCONT");
+      server.resume();
       const { value } = await table.get("key");
       assert.match(value.toString(), /^(old|new)$/);
       await db.tables();
@@ -195,9 +183,8 @@ describe("a server that stands still", () => {
 test("a server that is killed and restarted loses no update and counts none twice", async () => {
   const data = mkdtempSync(join(tmpdir(), "thunderhead-node-"));
   try {
-    const port = await freePort();
-    const start = () =>
-      startServer("--listen", `127.0.0.1:${port}`, "--data", data, "--memory", "64MiB");
+    const address = await freeAddress();
+    const start = () => startServer("--listen", address, "--data", data, "--memory", "64MiB");
     let server = await start();
     const db = await connect(server.url, { deadline: 120_000 });
     const table = await db.table("t", { create: true });

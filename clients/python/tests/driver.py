@@ -40,12 +40,6 @@ def conditions(request: Request) -> dict[str, Any]:
     return {}
 
 
-def of_deletion(request: Request) -> dict[str, Any]:
-    """A deletion has no condition that the object is absent, so version 0 stands for it."""
-    named = conditions(request)
-    return {"if_version": 0} if named.pop("if_absent", False) else named
-
-
 def found(value: thunderhead.Value | None) -> Reply:
     if value is None:
         return {"absent": True}
@@ -95,7 +89,7 @@ def call(table: Any, request: Request) -> tuple[Any, Callable[[Any], Reply]]:
             key, number = decoded(request["key"]), int(request["number"])
             return table.put_number(key, number, **conditions(request)), versioned
         case "delete":
-            return table.delete(decoded(request["key"]), **of_deletion(request)), versioned
+            return table.delete(decoded(request["key"]), **conditions(request)), versioned
         case "increment":
             return table.increment(decoded(request["key"]), int(request["by"])), counted
         case "get_many":
@@ -222,8 +216,11 @@ def main() -> None:
     for line in sys.stdin:
         request: Request = json.loads(line)
         number = request["client"]
-        if number not in clients:
-            is_sync = request.get("mode", "sync") == "sync"
+        if request["op"] == "open":
+            # It may have been open before, in the other mode.
+            if number in clients:
+                clients[number].join()
+            is_sync = request["mode"] == "sync"
             clients[number] = Synchronous() if is_sync else Asynchronous(loop)
         clients[number].push(request)
     for client in clients.values():

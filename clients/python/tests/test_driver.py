@@ -72,5 +72,8 @@ def test_the_driver_answers_each_request(url: str, table: thunderhead.Table, mod
     assert len(driver.ask("scan", table=name)["ok"]["objects"]) == 2
     assert driver.ask("close") == {"ok": {}}
     assert driver.ask("get", table=name, key=key)["error"]["code"] == 12
+    other = "async" if mode == "sync" else "sync"
+    assert driver.ask("open", url=url, mode=other) == {"ok": {}}
+    assert driver.ask("increment", table=name, key=key, by="1")["ok"]["sum"] == "43"
     assert driver.process.communicate() == ("", "")
     assert driver.process.returncode == 0

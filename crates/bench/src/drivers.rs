@@ -50,6 +50,9 @@ pub struct Arguments {
     /// The number of operations in the history of each driver and mode.
     #[arg(long, default_value_t = 20_000)]
     operations: u64,
+    /// The number of kills during each driver and mode, at least. Requests go on until then.
+    #[arg(long, default_value_t = u64::from(SERVERS))]
+    kills: u64,
     /// The number of clients in each driver: 1 to 64.
     #[arg(long, default_value_t = 8)]
     clients: u64,
@@ -127,7 +130,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             for name in [COUNTED, JUDGED] {
                 tables.push(client.create_table(name, SERVERS).context("make a table")?);
             }
-            let report = drive(arguments, &mut cluster, &driver, (&mode, tables[0], tables[1]))?;
+            let report = drive(arguments, &mut cluster, &driver, (&mode, tables[0], tables[1]))
+                .map_err(|error| driver.blame(error))?;
             progress(&match &report.violation {
                 None => format!("{} {mode}: every promise is kept", driver.language),
                 Some(violation) => format!("{} {mode}: {violation}", driver.language),
@@ -160,18 +164,34 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 /// A client in a driver, as a user's performer.
-struct Remote(DriverClient);
+struct Remote<'a>(&'a DriverClient);
 
-impl Performer for Remote {
+impl Performer for Remote<'_> {
     fn perform(&mut self, operation: Operation) -> Result<Result<Answer, Error>> {
         self.0.perform(&operation)
+    }
+}
+
+/// The work of all clients of a driver.
+struct Work {
+    increments_left: AtomicU64,
+    operations_left: AtomicU64,
+    /// Whether as many servers were killed as was asked for.
+    has_kills: AtomicBool,
+}
+
+impl Work {
+    /// Whether there is one more to do. There is until enough servers were killed.
+    fn take_one(&self, left: &AtomicU64) -> bool {
+        let fewer = |left: u64| left.checked_sub(1);
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
+            || !self.has_kills.load(Ordering::Relaxed)
     }
 }
 
 /// The counts of all clients' increments.
 #[derive(Default)]
 struct Counts {
-    left: AtomicU64,
     done: AtomicU64,
     unknown: AtomicU64,
     not_done: AtomicU64,
@@ -190,33 +210,40 @@ fn drive(
     let open = |number: u64, table: &str| {
         DriverClient::open(driver, number, (&url, mode), table, deadline)
     };
-    let counts = Counts { left: arguments.increments.into(), ..Counts::default() };
-    let operations_left = AtomicU64::new(arguments.operations);
-    let (began, ended) = (Instant::now(), AtomicBool::new(false));
+    let work = Work {
+        increments_left: arguments.increments.into(),
+        operations_left: arguments.operations.into(),
+        has_kills: (arguments.kills == 0).into(),
+    };
+    let counts = Counts::default();
+    let began = Instant::now();
     let (mut kills, mut histories, mut longest) = (0, Vec::new(), Duration::ZERO);
     std::thread::scope(|scope| -> Result<()> {
-        let (open, counts, operations_left) = (&open, &counts, &operations_left);
+        let (open, counts, work) = (&open, &counts, &work);
         let mut threads = Vec::new();
         for number in 0..arguments.clients {
             threads.push(scope.spawn(move || -> Result<_> {
                 let client = open(2 * number, COUNTED)?;
-                let longest = count(&client, counts, counted)?;
+                let longest = count(&client, work, counts, counted)?;
                 client.close()?;
                 Ok((Vec::new(), longest))
             }));
             threads.push(scope.spawn(move || -> Result<_> {
-                let remote = Box::new(Remote(open(2 * number + 1, JUDGED)?));
+                let client = open(2 * number + 1, JUDGED)?;
+                let remote = Box::new(Remote(&client));
                 let seed = arguments.seed.wrapping_mul(1000).wrapping_add(number);
                 let mut user = User::new(remote, (judged, KEYS), (seed, began));
-                while take_one(operations_left) {
+                while work.take_one(&work.operations_left) {
                     user.act()?;
                 }
+                client.close()?;
                 Ok((user.history, user.longest))
             }));
         }
-        let killed = kill_by_turns(arguments, cluster, &|| {
-            ended.load(Ordering::Relaxed) || threads.iter().all(|it| it.is_finished())
-        });
+        let has_ended = || threads.iter().all(|it| it.is_finished());
+        let killed = kill_by_turns(arguments, cluster, work, &has_ended);
+        // The clients also end if no server can be killed.
+        work.has_kills.store(true, Ordering::Relaxed);
         for thread in threads {
             let joined = thread.join().unwrap_or_else(|_| anyhow::bail!("a thread panicked"));
             let (history, most) = joined?;
@@ -257,16 +284,11 @@ fn drive(
     })
 }
 
-/// Takes one of the remaining operations, if there is one.
-fn take_one(left: &AtomicU64) -> bool {
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-}
-
 /// Increments counters until none of the increments is left. Returns the longest time of one.
-fn count(client: &DriverClient, counts: &Counts, table: TableId) -> Result<Duration> {
+fn count(client: &DriverClient, work: &Work, counts: &Counts, table: TableId) -> Result<Duration> {
     let mut longest = Duration::ZERO;
     let mut number = 0u64;
-    while take_one(&counts.left) {
+    while work.take_one(&work.increments_left) {
         number += 1;
         let key = (number % COUNTERS).to_be_bytes().to_vec();
         let action = Action::Increment(Number::Integer(1));
@@ -280,7 +302,7 @@ fn count(client: &DriverClient, counts: &Counts, table: TableId) -> Result<Durat
             Err(error) if error.is_unknown() => &counts.unknown,
             Err(Error::TimedOut(_)) => {
                 // It was not done, so it is begun anew.
-                counts.left.fetch_add(1, Ordering::Relaxed);
+                work.increments_left.fetch_add(1, Ordering::Relaxed);
                 &counts.not_done
             }
             Err(error) => return Err(error).context("an increment failed"),
@@ -306,6 +328,7 @@ fn look_back(
 fn kill_by_turns(
     arguments: &Arguments,
     cluster: &mut Cluster,
+    work: &Work,
     has_ended: &dyn Fn() -> bool,
 ) -> Result<u64> {
     const LOOK: Duration = Duration::from_millis(20);
@@ -328,6 +351,7 @@ fn kill_by_turns(
         cluster.start_server(victim)?;
         cluster.wait_up(Generation(0))?;
         wait_for_replicas(cluster)?;
+        work.has_kills.store(kills >= arguments.kills, Ordering::Relaxed);
     }
     Ok(kills)
 }

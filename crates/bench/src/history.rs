@@ -148,7 +148,14 @@ impl<'a> User<'a> {
                 let action = Action::WriteNumber(Number::Integer(value as i64));
                 (Judged::Write { value, condition: its }, action, condition)
             }
-            6 => (Judged::Delete { condition: its }, Action::Delete, condition),
+            6 => match condition {
+                // A delete of an absent object changes nothing, so most languages do not offer it.
+                Condition::Absent | Condition::VersionIs(Version::NONE) => {
+                    let always = JudgedCondition::Always;
+                    (Judged::Delete { condition: always }, Action::Delete, Condition::Always)
+                }
+                _ => (Judged::Delete { condition: its }, Action::Delete, condition),
+            },
             _ => {
                 let by = 1 + self.random.below(1000);
                 let action = Action::Increment(Number::Integer(by as i64));

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,9 @@ use thunderhead_client::{
 
 /// How long a driver may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a driver that failed may take to print why, and to end.
+const BLAMED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Replies by the id of their request.
 type Waiting = Arc<Mutex<HashMap<u64, Sender<Value>>>>;
@@ -120,30 +123,47 @@ impl Driver {
 
     /// Closes its input, waits for its end, and checks that it ends well.
     pub(super) fn end(&self) -> Result<()> {
-        drop(locked(&self.input).take());
-        let status = {
-            let mut child = locked(&self.child);
-            let mut left = PATIENCE;
-            loop {
-                if let Some(status) = child.try_wait()? {
-                    break status;
-                }
-                if left.is_zero() {
-                    let _ = child.kill();
-                    bail!("the driver for {} does not end with its input", self.language);
-                }
-                let look = Duration::from_millis(20).min(left);
-                std::thread::sleep(look);
-                left -= look;
-            }
-        };
+        let status = self.stop(PATIENCE)?;
         if let Some(reader) = locked(&self.reader).take() {
             let _ = reader.join();
         }
-        let errors = locked(&self.errors).take().and_then(|it| it.join().ok()).unwrap_or_default();
+        let errors = self.printed();
         ensure!(errors.is_empty(), "the driver for {} printed: {errors}", self.language);
         ensure!(status.success(), "the driver for {} ended with {status}", self.language);
         Ok(())
+    }
+
+    /// Ends a driver that failed with an error, and adds its standard error to that error.
+    pub(super) fn blame(&self, error: anyhow::Error) -> anyhow::Error {
+        let _ = self.stop(BLAMED_PATIENCE);
+        let printed = self.printed();
+        if printed.is_empty() {
+            return error;
+        }
+        error.context(format!("the driver for {} printed: {}", self.language, printed.trim()))
+    }
+
+    /// Closes its input and waits for its end. Kills it if it does not end.
+    fn stop(&self, mut patience: Duration) -> Result<ExitStatus> {
+        drop(locked(&self.input).take());
+        let mut child = locked(&self.child);
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if patience.is_zero() {
+                let _ = child.kill();
+                bail!("the driver for {} does not end with its input", self.language);
+            }
+            let look = Duration::from_millis(20).min(patience);
+            std::thread::sleep(look);
+            patience -= look;
+        }
+    }
+
+    /// Returns the beginning of its standard error. The driver must have ended.
+    fn printed(&self) -> String {
+        locked(&self.errors).take().and_then(|it| it.join().ok()).unwrap_or_default()
     }
 }
 
@@ -345,6 +365,10 @@ mod tests {
             assert!(error.contains(expected), "{error}");
             std::fs::remove_file(path).unwrap();
         }
+        let (path, driver) = shell(&format!("{READY}\necho oops >&2"));
+        let error = driver.unwrap().blame(anyhow!("no answer"));
+        assert!(format!("{error:#}").contains("printed: oops"), "{error:#}");
+        std::fs::remove_file(path).unwrap();
         let (path, driver) = shell("exit 0");
         assert!(driver.is_err());
         std::fs::remove_file(path).unwrap();
