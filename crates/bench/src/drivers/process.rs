@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a driver that failed may take to print why, and to end.
 const BLAMED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Replies by the id of their request.
-type Waiting = Arc<Mutex<HashMap<u64, Sender<Value>>>>;
+/// The receivers of replies by the id of their request. `None` after the driver has ended.
+type Waiting = Arc<Mutex<Option<HashMap<u64, Sender<Value>>>>>;
 
 /// A running driver.
 pub(super) struct Driver {
@@ -64,7 +64,7 @@ impl Driver {
             let _ = std::io::copy(&mut rest, &mut std::io::sink());
             String::from_utf8_lossy(&text).into_owned()
         });
-        let waiting = Waiting::default();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let (tell, ready) = channel();
         let to = Arc::clone(&waiting);
         let reader = std::thread::spawn(move || {
@@ -75,15 +75,16 @@ impl Driver {
                 if is_first {
                     let _ = tell.send(reply);
                 } else if let Some(id) = reply["id"].as_u64()
-                    && let Some(waiter) = locked(&to).remove(&id)
+                    && let Some(waiter) = locked(&to).as_mut().and_then(|it| it.remove(&id))
                 {
                     let _ = waiter.send(reply);
                 }
                 is_first = false;
                 line.clear();
             }
-            // Waiting requests learn that the driver has ended.
-            locked(&to).clear();
+            // Waiting requests learn that the driver has ended. Later ones must not wait: the
+            // driver's input may still be open.
+            *locked(&to) = None;
         });
         let mut driver = Driver {
             language: String::new(),
@@ -109,12 +110,14 @@ impl Driver {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         request["id"] = json!(id);
         let (tell, reply) = channel();
-        locked(&self.waiting).insert(id, tell);
+        locked(&self.waiting).as_mut().context("the driver has ended")?.insert(id, tell);
         {
             let mut input = locked(&self.input);
             let input = input.as_mut().context("the driver's input is closed")?;
-            writeln!(input, "{request}").context("the driver has ended")?;
-            input.flush().context("the driver has ended")?;
+            // A broken pipe must not be the cause: `main` takes it for a closed standard output,
+            // and reports success.
+            let written = writeln!(input, "{request}").and_then(|()| input.flush());
+            written.map_err(|error| anyhow!("the driver does not read its input: {error}"))?;
         }
         wait(&reply, patience).with_context(|| {
             format!("the driver for {} gives no answer to {request}", self.language)
@@ -368,6 +371,11 @@ mod tests {
         let (path, driver) = shell(&format!("{READY}\necho oops >&2"));
         let error = driver.unwrap().blame(anyhow!("no answer"));
         assert!(format!("{error:#}").contains("printed: oops"), "{error:#}");
+        std::fs::remove_file(path).unwrap();
+        let (path, driver) = shell(&format!("exec 0<&-\n{READY}\nexec sleep 60"));
+        let error = driver.unwrap().ask(json!({}), PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("does not read"), "{error:#}");
+        assert!(error.root_cause().downcast_ref::<std::io::Error>().is_none(), "{error:#}");
         std::fs::remove_file(path).unwrap();
         let (path, driver) = shell("exit 0");
         assert!(driver.is_err());
