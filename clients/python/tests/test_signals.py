@@ -103,7 +103,9 @@ def test_closing_ends_too_when_the_server_is_silent(
 
 
 CHILD = """
-import sys, time, threading, thunderhead
+import signal, sys, thunderhead
+# A shell lets programs in the background ignore SIGINT, and their children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 url, kind = sys.argv[1:]
 print("ready", flush=True)
 try:
