@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <chrono>
 #include <concepts>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -1016,10 +1017,12 @@ using QueueCallback = std::function<void(Result<Effect>)>;
 
 /// The part of a queue that its futures share.
 struct QueueState {
-    /// The place of a result for a future.
+    /// The place of a result for a future. The lock of the queue protects it.
     struct Promise {
         std::shared_ptr<th_batch> batch;
         const th_result* result = nullptr;
+        /// Wakes the thread that waits for the result.
+        std::condition_variable changed;
     };
 
     /// The receiver of a result: a future, or else a callback.
@@ -1037,12 +1040,13 @@ struct QueueState {
 
     th_queue* queue = nullptr;
     std::mutex lock;
-    /// Protected by `lock`, as `tag` and `ready` are.
+    /// Protected by `lock`, as all that follows.
     std::unordered_map<std::uint64_t, Receiver> receivers;
     std::uint64_t tag = 0;
     std::deque<Ready> ready;
-    /// Held by the thread that takes results.
-    std::mutex taking;
+    /// Whether a thread takes results. The others wait until it has theirs.
+    bool is_taking = false;
+    std::vector<Promise*> waiting;
 
     QueueState() = default;
     QueueState(const QueueState&) = delete;
@@ -1068,7 +1072,8 @@ struct QueueState {
         return number;
     }
 
-    /// Hands the results over to futures, and queues those for callbacks. Needs `taking`.
+    /// Hands the results over to futures, and queues those for callbacks. Only for the thread that
+    /// has set `is_taking`.
     Result<std::size_t> take() {
         th_batch* raw = nullptr;
         detail::Report report;
@@ -1087,6 +1092,7 @@ struct QueueState {
             if (receiver.promise) {
                 receiver.promise->batch = batch;
                 receiver.promise->result = result;
+                receiver.promise->changed.notify_one();
             } else {
                 ready.push_back({std::move(receiver.callback), batch, result});
             }
@@ -1108,35 +1114,59 @@ struct QueueState {
         }
     }
 
+    /// Takes results, after `before`, as the only thread that does. `guard` holds `lock`.
+    template <class Before>
+    Result<std::size_t> take_alone(std::unique_lock<std::mutex>& guard, Before&& before) {
+        struct Turn {
+            QueueState& state;
+            ~Turn() {
+                const std::lock_guard again(state.lock);
+                state.is_taking = false;
+                for (Promise* promise : state.waiting) {
+                    // The thread without a result takes the next ones. `take` has woken the others.
+                    if (!promise->result) {
+                        promise->changed.notify_one();
+                        break;
+                    }
+                }
+            }
+        };
+        is_taking = true;
+        guard.unlock();
+        const Turn turn{*this};
+        before();
+        return take();
+    }
+
     Result<std::size_t> drain() {
         Result<std::size_t> taken = std::size_t{0};
         {
-            const std::unique_lock guard(taking, std::try_to_lock);
-            if (guard) taken = take();
+            std::unique_lock guard(lock);
+            if (!is_taking) taken = take_alone(guard, [] {});
         }
         run_callbacks();
         return taken;
     }
 
-    bool is_kept(const Promise& promise) {
-        const std::lock_guard guard(lock);
-        return promise.result != nullptr;
-    }
-
-    /// Waits for a future's result. One thread takes results for all threads that wait.
-    std::optional<Error> wait_for(const Promise& promise) {
-        while (!is_kept(promise)) {
-            {
-                const std::lock_guard guard(taking);
-                if (is_kept(promise)) break;
-                // Every operation has a deadline, so a result comes.
-                (void)wait(std::chrono::milliseconds(-1));
-                auto taken = take();
-                if (!taken && !is_kept(promise)) return std::move(taken).error();
+    /// Waits for a future's result. One thread takes results for all threads that wait. A thread
+    /// returns once its result is there, also while another one waits for further results.
+    std::optional<Error> wait_for(Promise& promise) {
+        for (;;) {
+            std::unique_lock guard(lock);
+            if (!promise.result && is_taking) {
+                waiting.push_back(&promise);
+                promise.changed.wait(guard, [&] { return promise.result || !is_taking; });
+                waiting.erase(std::find(waiting.begin(), waiting.end(), &promise));
             }
+            if (promise.result) return std::nullopt;
+            if (is_taking) continue;
+            // Every operation has a deadline, so a result comes.
+            auto taken = take_alone(guard, [&] { (void)wait(std::chrono::milliseconds(-1)); });
+            guard.lock();
+            if (!taken && !promise.result) return std::move(taken).error();
+            guard.unlock();
             run_callbacks();
         }
-        return std::nullopt;
     }
 
     [[nodiscard]] int fd() const noexcept {

@@ -290,6 +290,43 @@ TEST(Queue, AnyThreadMayUseIt) {
     EXPECT_EQ(f.table.get("n").value()->int64(), 400);
 }
 
+TEST(Queue, AThreadDoesNotWaitForTheResultsOfOthers) {
+    auto other = server_start(nullptr, nullptr);
+    auto db = th::Client::connect(other.url).value();
+    const auto id = db.create_table("t").value().id();
+    auto queue = th::Queue::connect(other.url).value();
+    server_kill(&other);
+    const auto read = [&] {
+        return queue.submit(th::Operation::get(id, "k").deadline(1min)).value();
+    };
+    std::vector<std::thread> threads;
+    std::vector<th::Queue::Future> futures;
+    std::atomic<int> waiting = 0;
+    for (int at = 0; at < 3; at++) {
+        futures.push_back(read());
+        threads.emplace_back([&, future = futures.back()]() mutable {
+            waiting++;
+            EXPECT_EQ(future.get().error().code(), TH_CANCELLED);
+            waiting--;
+        });
+    }
+    while (waiting < 3) std::this_thread::yield();
+    // A cancelled read has its result at once.
+    for (int at = 0; at < 100; at++) {
+        auto cancelled = read();
+        cancelled.cancel();
+        EXPECT_EQ(cancelled.get().error().code(), TH_CANCELLED);
+    }
+    EXPECT_EQ(waiting, 3);
+    // Each thread returns, in any order of the results.
+    futures[1].cancel();
+    while (waiting > 2) std::this_thread::yield();
+    futures[0].cancel();
+    while (waiting > 1) std::this_thread::yield();
+    futures[2].cancel();
+    for (auto& thread : threads) thread.join();
+}
+
 TEST(Queue, ACallbackThatThrowsLosesNoOther) {
     Fixture f;
     auto queue = th::Queue::connect(store.url).value();
