@@ -87,7 +87,7 @@ public:
     [[nodiscard]] bool unknown() const noexcept { return outcome_ == Outcome::unknown; }
     /// Whether the condition of an update did not hold.
     [[nodiscard]] bool condition_failed() const noexcept { return code_ == TH_CONDITION_FAILED; }
-    /// The version that the object has, after a failed condition.
+    /// The version that the object has, after a failed condition and if it is not a number.
     [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
     /// A sentence for people.
     [[nodiscard]] const std::string& message() const noexcept { return message_; }
@@ -222,6 +222,9 @@ concept ByteRange = requires(const T& range) {
     { std::size(range) } -> std::convertible_to<std::size_t>;
     requires Byte<std::remove_pointer_t<decltype(std::data(range))>>;
 };
+
+template <class T>
+concept Number = std::integral<T> || std::floating_point<T>;
 
 /// A literal ends with a zero that is not part of the text.
 template <class T>
@@ -490,6 +493,12 @@ public:
         op.op_.real = static_cast<double>(number);
         return op;
     }
+    static Operation put_number_if(std::uint64_t table, View key, detail::Number auto number,
+                                   Condition condition) {
+        Operation op = put_number(table, key, number);
+        op.op_.condition = condition.get();
+        return op;
+    }
     /// Only for queues.
     static Operation create_table(View name, std::uint32_t span = 1) {
         Operation op(TH_OP_TABLE_CREATE, 0, name);
@@ -712,6 +721,21 @@ public:
             return th_put_double(client(), id_, key.slice(), static_cast<double>(number), call(),
                                  version, e);
         });
+    }
+
+    /// Writes a whole or floating-point number if a condition holds. Returns its new version.
+    Result<std::uint64_t> put_number_if(View key, detail::Number auto number,
+                                        Condition condition) const {
+        // C has a function for this only for many operations.
+        const Operation put = Operation::put_number_if(id_, key, number, condition);
+        th_batch* raw = nullptr;
+        auto error = detail::failure(
+            [&](th_error* e) { return th_execute(client(), &put.get(), 1, call(), &raw, e); });
+        const detail::Batch batch(raw);
+        if (error) return failed(std::move(*error));
+        const th_result& result = *batch->results[0];
+        if (result.status != TH_OK) return detail::failed(detail::error_of(result));
+        return result.version;
     }
 
     /// Adds to a whole number. An object that does not exist counts as 0.

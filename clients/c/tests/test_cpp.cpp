@@ -100,7 +100,24 @@ TEST(Client, NumbersAreCounted) {
     f.table.put_number("r", 1.5).value();
     EXPECT_EQ(f.table.increment("r", 0.25).value().value, 1.75);
     EXPECT_EQ(f.table.get("r").value()->real(), 1.75);
-    EXPECT_EQ(f.table.increment("r", 1).error().code(), TH_NOT_A_NUMBER);
+    const auto refused = f.table.increment("r", 1);
+    EXPECT_EQ(refused.error().code(), TH_NOT_A_NUMBER);
+    EXPECT_EQ(refused.error().version(), f.table.get("r").value()->version());
+}
+
+TEST(Client, ANumberIsWrittenUnderACondition) {
+    Fixture f;
+    const auto first = f.table.put_number_if("n", 40, th::absent()).value();
+    const auto again = f.table.put_number_if("n", 1.5, th::absent());
+    EXPECT_TRUE(again.error().condition_failed());
+    EXPECT_EQ(again.error().version(), first);
+    const auto sum = f.table.increment("n", 2).value();
+    EXPECT_EQ(sum.value, 42);
+    f.table.put_number_if("n", 1.5, th::version_is(sum.version)).value();
+    EXPECT_EQ(f.table.get("n").value()->real(), 1.5);
+    EXPECT_EQ(f.table.put_number_if("", 1, th::absent()).error().code(), TH_KEY_EMPTY);
+    const th::Table table = std::move(f.table);
+    EXPECT_EQ(f.table.put_number_if("n", 1, th::absent()).error().code(), TH_CLOSED);
 }
 
 TEST(Client, ManyObjectsGoTogether) {
