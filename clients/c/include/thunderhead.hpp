@@ -846,9 +846,9 @@ private:
         for (std::size_t at = 0; at < batch->count; at++) {
             const th_result& result = *batch->results[at];
             if (result.status == TH_OK) {
-                results.push_back(take(result));
+                results.emplace_back(take(result));
             } else {
-                results.push_back(detail::failed(detail::error_of(result)));
+                results.emplace_back(detail::failed(detail::error_of(result)));
             }
         }
         return results;
