@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <chrono>
 #include <concepts>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -86,7 +87,7 @@ public:
     [[nodiscard]] bool unknown() const noexcept { return outcome_ == Outcome::unknown; }
     /// Whether the condition of an update did not hold.
     [[nodiscard]] bool condition_failed() const noexcept { return code_ == TH_CONDITION_FAILED; }
-    /// The version that the object has, after a failed condition.
+    /// The version that the object has, after a failed condition and if it is not a number.
     [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
     /// A sentence for people.
     [[nodiscard]] const std::string& message() const noexcept { return message_; }
@@ -221,6 +222,9 @@ concept ByteRange = requires(const T& range) {
     { std::size(range) } -> std::convertible_to<std::size_t>;
     requires Byte<std::remove_pointer_t<decltype(std::data(range))>>;
 };
+
+template <class T>
+concept Number = std::integral<T> || std::floating_point<T>;
 
 /// A literal ends with a zero that is not part of the text.
 template <class T>
@@ -489,6 +493,12 @@ public:
         op.op_.real = static_cast<double>(number);
         return op;
     }
+    static Operation put_number_if(std::uint64_t table, View key, detail::Number auto number,
+                                   Condition condition) {
+        Operation op = put_number(table, key, number);
+        op.op_.condition = condition.get();
+        return op;
+    }
     /// Only for queues.
     static Operation create_table(View name, std::uint32_t span = 1) {
         Operation op(TH_OP_TABLE_CREATE, 0, name);
@@ -713,6 +723,21 @@ public:
         });
     }
 
+    /// Writes a whole or floating-point number if a condition holds. Returns its new version.
+    Result<std::uint64_t> put_number_if(View key, detail::Number auto number,
+                                        Condition condition) const {
+        // C has a function for this only for many operations.
+        const Operation put = Operation::put_number_if(id_, key, number, condition);
+        th_batch* raw = nullptr;
+        auto error = detail::failure(
+            [&](th_error* e) { return th_execute(client(), &put.get(), 1, call(), &raw, e); });
+        const detail::Batch batch(raw);
+        if (error) return failed(std::move(*error));
+        const th_result& result = *batch->results[0];
+        if (result.status != TH_OK) return detail::failed(detail::error_of(result));
+        return result.version;
+    }
+
     /// Adds to a whole number. An object that does not exist counts as 0.
     Result<Sum<std::int64_t>> increment(View key) const { return increment(key, 1); }
 
@@ -821,9 +846,9 @@ private:
         for (std::size_t at = 0; at < batch->count; at++) {
             const th_result& result = *batch->results[at];
             if (result.status == TH_OK) {
-                results.push_back(take(result));
+                results.emplace_back(take(result));
             } else {
-                results.push_back(detail::failed(detail::error_of(result)));
+                results.emplace_back(detail::failed(detail::error_of(result)));
             }
         }
         return results;
@@ -1016,10 +1041,12 @@ using QueueCallback = std::function<void(Result<Effect>)>;
 
 /// The part of a queue that its futures share.
 struct QueueState {
-    /// The place of a result for a future.
+    /// The place of a result for a future. The lock of the queue protects it.
     struct Promise {
         std::shared_ptr<th_batch> batch;
         const th_result* result = nullptr;
+        /// Wakes the thread that waits for the result.
+        std::condition_variable changed;
     };
 
     /// The receiver of a result: a future, or else a callback.
@@ -1037,12 +1064,13 @@ struct QueueState {
 
     th_queue* queue = nullptr;
     std::mutex lock;
-    /// Protected by `lock`, as `tag` and `ready` are.
+    /// Protected by `lock`, as all that follows.
     std::unordered_map<std::uint64_t, Receiver> receivers;
     std::uint64_t tag = 0;
     std::deque<Ready> ready;
-    /// Held by the thread that takes results.
-    std::mutex taking;
+    /// Whether a thread takes results. The others wait until it has theirs.
+    bool is_taking = false;
+    std::vector<Promise*> waiting;
 
     QueueState() = default;
     QueueState(const QueueState&) = delete;
@@ -1068,7 +1096,8 @@ struct QueueState {
         return number;
     }
 
-    /// Hands the results over to futures, and queues those for callbacks. Needs `taking`.
+    /// Hands the results over to futures, and queues those for callbacks. Only for the thread that
+    /// has set `is_taking`.
     Result<std::size_t> take() {
         th_batch* raw = nullptr;
         detail::Report report;
@@ -1087,6 +1116,7 @@ struct QueueState {
             if (receiver.promise) {
                 receiver.promise->batch = batch;
                 receiver.promise->result = result;
+                receiver.promise->changed.notify_one();
             } else {
                 ready.push_back({std::move(receiver.callback), batch, result});
             }
@@ -1108,35 +1138,59 @@ struct QueueState {
         }
     }
 
+    /// Takes results, after `before`, as the only thread that does. `guard` holds `lock`.
+    template <class Before>
+    Result<std::size_t> take_alone(std::unique_lock<std::mutex>& guard, Before&& before) {
+        struct Turn {
+            QueueState& state;
+            ~Turn() {
+                const std::lock_guard again(state.lock);
+                state.is_taking = false;
+                for (Promise* promise : state.waiting) {
+                    // The thread without a result takes the next ones. `take` has woken the others.
+                    if (!promise->result) {
+                        promise->changed.notify_one();
+                        break;
+                    }
+                }
+            }
+        };
+        is_taking = true;
+        guard.unlock();
+        const Turn turn{*this};
+        before();
+        return take();
+    }
+
     Result<std::size_t> drain() {
         Result<std::size_t> taken = std::size_t{0};
         {
-            const std::unique_lock guard(taking, std::try_to_lock);
-            if (guard) taken = take();
+            std::unique_lock guard(lock);
+            if (!is_taking) taken = take_alone(guard, [] {});
         }
         run_callbacks();
         return taken;
     }
 
-    bool is_kept(const Promise& promise) {
-        const std::lock_guard guard(lock);
-        return promise.result != nullptr;
-    }
-
-    /// Waits for a future's result. One thread takes results for all threads that wait.
-    std::optional<Error> wait_for(const Promise& promise) {
-        while (!is_kept(promise)) {
-            {
-                const std::lock_guard guard(taking);
-                if (is_kept(promise)) break;
-                // Every operation has a deadline, so a result comes.
-                (void)wait(std::chrono::milliseconds(-1));
-                auto taken = take();
-                if (!taken && !is_kept(promise)) return std::move(taken).error();
+    /// Waits for a future's result. One thread takes results for all threads that wait. A thread
+    /// returns once its result is there, also while another one waits for further results.
+    std::optional<Error> wait_for(Promise& promise) {
+        for (;;) {
+            std::unique_lock guard(lock);
+            if (!promise.result && is_taking) {
+                waiting.push_back(&promise);
+                promise.changed.wait(guard, [&] { return promise.result || !is_taking; });
+                waiting.erase(std::find(waiting.begin(), waiting.end(), &promise));
             }
+            if (promise.result) return std::nullopt;
+            if (is_taking) continue;
+            // Every operation has a deadline, so a result comes.
+            auto taken = take_alone(guard, [&] { (void)wait(std::chrono::milliseconds(-1)); });
+            guard.lock();
+            if (!taken && !promise.result) return std::move(taken).error();
+            guard.unlock();
             run_callbacks();
         }
-        return std::nullopt;
     }
 
     [[nodiscard]] int fd() const noexcept {

@@ -100,7 +100,24 @@ TEST(Client, NumbersAreCounted) {
     f.table.put_number("r", 1.5).value();
     EXPECT_EQ(f.table.increment("r", 0.25).value().value, 1.75);
     EXPECT_EQ(f.table.get("r").value()->real(), 1.75);
-    EXPECT_EQ(f.table.increment("r", 1).error().code(), TH_NOT_A_NUMBER);
+    const auto refused = f.table.increment("r", 1);
+    EXPECT_EQ(refused.error().code(), TH_NOT_A_NUMBER);
+    EXPECT_EQ(refused.error().version(), f.table.get("r").value()->version());
+}
+
+TEST(Client, ANumberIsWrittenUnderACondition) {
+    Fixture f;
+    const auto first = f.table.put_number_if("n", 40, th::absent()).value();
+    const auto again = f.table.put_number_if("n", 1.5, th::absent());
+    EXPECT_TRUE(again.error().condition_failed());
+    EXPECT_EQ(again.error().version(), first);
+    const auto sum = f.table.increment("n", 2).value();
+    EXPECT_EQ(sum.value, 42);
+    f.table.put_number_if("n", 1.5, th::version_is(sum.version)).value();
+    EXPECT_EQ(f.table.get("n").value()->real(), 1.5);
+    EXPECT_EQ(f.table.put_number_if("", 1, th::absent()).error().code(), TH_KEY_EMPTY);
+    const th::Table table = std::move(f.table);
+    EXPECT_EQ(f.table.put_number_if("n", 1, th::absent()).error().code(), TH_CLOSED);
 }
 
 TEST(Client, ManyObjectsGoTogether) {
@@ -288,6 +305,43 @@ TEST(Queue, AnyThreadMayUseIt) {
     }
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(f.table.get("n").value()->int64(), 400);
+}
+
+TEST(Queue, AThreadDoesNotWaitForTheResultsOfOthers) {
+    auto other = server_start(nullptr, nullptr);
+    auto db = th::Client::connect(other.url).value();
+    const auto id = db.create_table("t").value().id();
+    auto queue = th::Queue::connect(other.url).value();
+    server_kill(&other);
+    const auto read = [&] {
+        return queue.submit(th::Operation::get(id, "k").deadline(1min)).value();
+    };
+    std::vector<std::thread> threads;
+    std::vector<th::Queue::Future> futures;
+    std::atomic<int> waiting = 0;
+    for (int at = 0; at < 3; at++) {
+        futures.push_back(read());
+        threads.emplace_back([&, future = futures.back()]() mutable {
+            waiting++;
+            EXPECT_EQ(future.get().error().code(), TH_CANCELLED);
+            waiting--;
+        });
+    }
+    while (waiting < 3) std::this_thread::yield();
+    // A cancelled read has its result at once.
+    for (int at = 0; at < 100; at++) {
+        auto cancelled = read();
+        cancelled.cancel();
+        EXPECT_EQ(cancelled.get().error().code(), TH_CANCELLED);
+    }
+    EXPECT_EQ(waiting, 3);
+    // Each thread returns, in any order of the results.
+    futures[1].cancel();
+    while (waiting > 2) std::this_thread::yield();
+    futures[0].cancel();
+    while (waiting > 1) std::this_thread::yield();
+    futures[2].cancel();
+    for (auto& thread : threads) thread.join();
 }
 
 TEST(Queue, ACallbackThatThrowsLosesNoOther) {

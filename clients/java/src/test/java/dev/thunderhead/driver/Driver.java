@@ -9,9 +9,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 
 /**
@@ -50,16 +48,16 @@ public final class Driver {
 
   private static void run() throws IOException {
     Map<Long, Performer> performers = new HashMap<>();
-    // A client that is opened again gets another performer, which may be of another mode.
-    List<Performer> all = new ArrayList<>();
     BufferedReader input =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = input.readLine(); line != null; line = input.readLine()) {
       Request request = Request.parse(line);
       if (request.op().equals("open")) {
-        Performer performer = open(request.mode());
-        performers.put(request.client(), performer);
-        all.add(performer);
+        // A client that is opened again gets another performer, which may be of another mode.
+        Performer former = performers.put(request.client(), open(request.mode()));
+        if (former != null) {
+          former.end();
+        }
       }
       Performer performer = performers.get(request.client());
       if (performer == null) {
@@ -67,7 +65,7 @@ public final class Driver {
       }
       performer.push(request);
     }
-    all.forEach(Performer::end);
+    performers.values().forEach(Performer::end);
   }
 
   private static Performer open(String mode) {

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
@@ -34,6 +35,12 @@ final class Waiting implements Driver.Performer {
           }
         });
     thread.shutdown();
+    try {
+      // Every operation has a deadline, so it ends.
+      thread.awaitTermination(1, TimeUnit.DAYS);
+    } catch (InterruptedException error) {
+      Driver.fail(error);
+    }
   }
 
   private void answer(Request request) {
