@@ -31,7 +31,7 @@ use jni::EnvUnowned;
 use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray};
 use jni::sys::{jbyteArray, jint, jlong};
 use memory::Region;
-use outcome::{Failure, deliver, deliver_array, or_throw};
+use outcome::{Failure, Nothing, deliver, deliver_array, or_throw};
 use queue::Queue;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -65,6 +65,19 @@ fn with_result<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         RESULT.set(bytes);
     }
     done
+}
+
+/// Does work on the pool or the queue of a handle.
+fn on<'l, T, R: Nothing>(
+    env: &mut EnvUnowned<'l>,
+    handle: jlong,
+    work: impl FnOnce(&mut outcome::Thread<'_, 'l>, &T) -> Result<R, Failure>,
+) -> R {
+    or_throw(env, |env| {
+        // SAFETY: Java passes the handle of a `T` that it does not free during the call.
+        let object = unsafe { memory::borrow::<T>(handle) };
+        work(env, object)
+    })
 }
 
 /// Returns the address of a direct buffer, or 0.
@@ -161,9 +174,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_call<'l>(
     length: jint,
     capacity: jint,
 ) -> jbyteArray {
-    or_throw(&mut env, |env| {
-        // SAFETY: the caller passes a handle of a pool that is not freed during the call.
-        let pool = unsafe { memory::borrow::<BytePool>(pool) };
+    on(&mut env, pool, |env, pool: &BytePool| {
         // SAFETY: the caller passes the address of a direct buffer of this many bytes, which lives
         // during the call and which no other thread uses.
         let mut region = unsafe { Region::new(address, capacity) };
@@ -184,9 +195,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_callArray<'l>(
     request: JByteArray<'l>,
     length: jint,
 ) -> jbyteArray {
-    or_throw(&mut env, |env| {
-        // SAFETY: the caller passes a handle of a pool that is not freed during the call.
-        let pool = unsafe { memory::borrow::<BytePool>(pool) };
+    on(&mut env, pool, |env, pool: &BytePool| {
         let request = outcome::copy(env, &request, length)?;
         with_result(|bytes| {
             pool.call(&request, bytes)?;
@@ -203,11 +212,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_openScan<'l>(
     pool: jlong,
     table: jlong,
 ) -> jlong {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a pool that is not freed during the call.
-        let pool = unsafe { memory::borrow::<BytePool>(pool) };
-        Ok(pool.open_scan(table as u64) as jlong)
-    })
+    on(&mut env, pool, |_, pool: &BytePool| Ok(pool.open_scan(table as u64) as jlong))
 }
 
 /// Ends a scan of a pool.
@@ -218,9 +223,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_closeScan<'l>(
     pool: jlong,
     scan: jlong,
 ) {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a pool that is not freed during the call.
-        let pool = unsafe { memory::borrow::<BytePool>(pool) };
+    on(&mut env, pool, |_, pool: &BytePool| {
         pool.close_scan(scan as u64);
         Ok(())
     });
@@ -233,9 +236,8 @@ pub extern "system" fn Java_dev_thunderhead_Native_closePool<'l>(
     _class: JClass<'l>,
     pool: jlong,
 ) {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a pool that is not freed during the call.
-        unsafe { memory::borrow::<BytePool>(pool) }.close();
+    on(&mut env, pool, |_, pool: &BytePool| {
+        pool.close();
         Ok(())
     });
 }
@@ -278,9 +280,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_submit<'l>(
     address: jlong,
     length: jint,
 ) -> jlong {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        let queue = unsafe { memory::borrow::<Queue>(queue) };
+    on(&mut env, queue, |_, queue: &Queue| {
         // SAFETY: the caller passes the address of a direct buffer with at least this many bytes,
         // which lives during the call and which no other thread uses.
         let region = unsafe { Region::new(address, length) };
@@ -298,11 +298,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_submitArray<'l>(
     request: JByteArray<'l>,
     length: jint,
 ) -> jlong {
-    or_throw(&mut env, |env| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        let queue = unsafe { memory::borrow::<Queue>(queue) };
-        submit(queue, &outcome::copy(env, &request, length)?)
-    })
+    on(&mut env, queue, |env, queue: &Queue| submit(queue, &outcome::copy(env, &request, length)?))
 }
 
 fn submit(queue: &Queue, request: &[u8]) -> Result<jlong, Failure> {
@@ -321,9 +317,8 @@ pub extern "system" fn Java_dev_thunderhead_Native_cancel<'l>(
     queue: jlong,
     number: jlong,
 ) {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        unsafe { memory::borrow::<Queue>(queue) }.bytes.cancel(number as u64);
+    on(&mut env, queue, |_, queue: &Queue| {
+        queue.bytes.cancel(number as u64);
         Ok(())
     });
 }
@@ -339,9 +334,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_take<'l>(
     address: jlong,
     capacity: jint,
 ) -> jbyteArray {
-    or_throw(&mut env, |env| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        let queue = unsafe { memory::borrow::<Queue>(queue) };
+    on(&mut env, queue, |env, queue: &Queue| {
         // SAFETY: the caller passes the address of a direct buffer of this many bytes, which lives
         // during the call and which no other thread uses.
         let mut region = unsafe { Region::new(address, capacity) };
@@ -359,9 +352,8 @@ pub extern "system" fn Java_dev_thunderhead_Native_wake<'l>(
     _class: JClass<'l>,
     queue: jlong,
 ) {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        unsafe { memory::borrow::<Queue>(queue) }.wake();
+    on(&mut env, queue, |_, queue: &Queue| {
+        queue.wake();
         Ok(())
     });
 }
@@ -374,11 +366,7 @@ pub extern "system" fn Java_dev_thunderhead_Native_openQueueScan<'l>(
     queue: jlong,
     table: jlong,
 ) -> jlong {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        let queue = unsafe { memory::borrow::<Queue>(queue) };
-        Ok(queue.bytes.open_scan(table as u64) as jlong)
-    })
+    on(&mut env, queue, |_, queue: &Queue| Ok(queue.bytes.open_scan(table as u64) as jlong))
 }
 
 /// Ends a scan of a queue.
@@ -389,9 +377,8 @@ pub extern "system" fn Java_dev_thunderhead_Native_closeQueueScan<'l>(
     queue: jlong,
     scan: jlong,
 ) {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        unsafe { memory::borrow::<Queue>(queue) }.bytes.close_scan(scan as u64);
+    on(&mut env, queue, |_, queue: &Queue| {
+        queue.bytes.close_scan(scan as u64);
         Ok(())
     });
 }
@@ -403,9 +390,8 @@ pub extern "system" fn Java_dev_thunderhead_Native_closeQueue<'l>(
     _class: JClass<'l>,
     queue: jlong,
 ) {
-    or_throw(&mut env, |_| {
-        // SAFETY: the caller passes a handle of a queue that is not freed during the call.
-        unsafe { memory::borrow::<Queue>(queue) }.bytes.close();
+    on(&mut env, queue, |_, queue: &Queue| {
+        queue.bytes.close();
         Ok(())
     });
 }
