@@ -23,7 +23,7 @@ import site.ycsb.Status;
  *
  * <p>A record is one object, whose value has all fields. An update of all fields is one write. An
  * update of some fields is a read and a conditional write, repeated until no other update came in
- * between. Tables have no order of keys, so the scans of workload E are not implemented.
+ * between. Tables have no order of keys, so YCSB's scans by key, which workload E needs, are refused.
  *
  * <p>Properties: {@code thunderhead.url} (thunderhead://127.0.0.1:7070), {@code thunderhead.span}
  * (shards of a table that is created, 1); {@code table} and {@code fieldcount} are YCSB's.

@@ -8,7 +8,7 @@ import java.nio.file.StandardCopyOption;
 import java.util.Locale;
 
 /**
- * Loads the native library once: the file that the property {@code thunderhead.library} names, or
+ * Loads the native library once: the file that the property {@code thunderhead.nativeFile} names, or
  * the one in the jar.
  *
  * <p>The one in the jar is copied into a new directory that only this user can read, loaded, and
@@ -16,7 +16,7 @@ import java.util.Locale;
  * java.io.tmpdir} names it).
  */
 final class Library {
-  private static final String PROPERTY = "thunderhead.library";
+  private static final String PROPERTY = "thunderhead.nativeFile";
   private static final String NAME = "libthunderhead_java.so";
 
   /** The reason why the library could not be loaded, for later calls. */

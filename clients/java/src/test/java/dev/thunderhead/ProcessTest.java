@@ -82,7 +82,7 @@ class ProcessTest {
   @Test
   void aMissingLibraryIsNamed() throws Exception {
     String text =
-        run(Missing.class, List.of("-Dthunderhead.library=/nowhere/lib.so"), Server.shared().url());
+        run(Missing.class, List.of("-Dthunderhead.nativeFile=/nowhere/lib.so"), Server.shared().url());
     assertTrue(text.contains("/nowhere/lib.so"), text);
   }
 
