@@ -23,17 +23,26 @@ pub(crate) struct Arguments {
     languages: Vec<String>,
 }
 
-/// A program that a language needs.
+/// A part of Debian that a language needs, and the package that has it.
 struct Tool {
-    name: &'static str,
-    /// The argument with which it does nothing but to show that it is there.
-    flag: &'static str,
-    /// The package of Debian that has it.
+    found: Found,
     package: &'static str,
 }
 
+/// The way to find out whether a tool is there.
+enum Found {
+    /// The program runs with this argument, with which it does nothing else.
+    Program { name: &'static str, flag: &'static str },
+    /// The file exists.
+    File(&'static str),
+}
+
 const fn tool(name: &'static str, flag: &'static str, package: &'static str) -> Tool {
-    Tool { name, flag, package }
+    Tool { found: Found::Program { name, flag }, package }
+}
+
+const fn library(header: &'static str, package: &'static str) -> Tool {
+    Tool { found: Found::File(header), package }
 }
 
 /// A language with a client.
@@ -51,6 +60,10 @@ const LANGUAGES: [Language; 4] = [
             tool("make", "--version", "make"),
             tool("c++", "--version", "g++"),
             tool("pkg-config", "--version", "pkg-config"),
+            tool("valgrind", "--version", "valgrind"),
+            library("/usr/include/gtest/gtest.h", "libgtest-dev"),
+            library("/usr/include/jansson.h", "libjansson-dev"),
+            library("/usr/include/nlohmann/json.hpp", "nlohmann-json3-dev"),
         ],
         test: c,
     },
@@ -136,10 +149,12 @@ fn absolute(path: PathBuf) -> Result<PathBuf> {
 }
 
 fn install_tools(tools: &[Tool]) -> Result<()> {
-    let is_there = |tool: &&Tool| {
-        let mut command = Command::new(tool.name);
-        command.arg(tool.flag).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok()
+    let is_there = |tool: &&Tool| match tool.found {
+        Found::File(path) => Path::new(path).exists(),
+        Found::Program { name, flag } => {
+            let mut command = Command::new(name);
+            command.arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+        }
     };
     let missing: Vec<&str> =
         tools.iter().filter(|tool| !is_there(tool)).map(|tool| tool.package).collect();
