@@ -17,6 +17,25 @@ fn two_durable_replicas(machine: &mut Machine) -> Life {
     life
 }
 
+/// Kills the process after the round of some calls had three failed syncs, and after a round of
+/// another replica. So the headers of the first round can be read, but may not be on the disk, and
+/// they are not the newest.
+fn kill_after_failed_syncs(
+    machine: &mut Machine,
+    mut life: Life,
+    (other, length): (ReplicaId, u32),
+    calls: impl FnOnce(&mut Life),
+) {
+    machine.trouble.syncs.set(3);
+    calls(&mut life);
+    life.turn_and_work(1);
+    life.store.append(other, Epoch(1), length, &[1; 10]).unwrap();
+    life.turn_and_work(1);
+    drop(life);
+    machine.disk.restart();
+    machine.trouble.ends();
+}
+
 /// Headers of a round whose sync failed may be on the disk without their data. Headers that cannot
 /// be overwritten must not count because later rounds count.
 #[test]
@@ -134,16 +153,11 @@ fn a_header_that_a_failed_sync_left_behind_is_stored_before_the_older_one_is_ove
 fn a_header_that_a_start_could_not_store_is_stored_before_the_older_one_is_overwritten() {
     for (seed, stop) in (0..30).flat_map(|seed| (1..12).map(move |stop| (seed, stop))) {
         let mut machine = Machine::new(seed);
-        let mut life = two_durable_replicas(&mut machine);
-        machine.trouble.syncs.set(3);
-        _ = life.store.close(replica(1), Epoch(1), 100);
-        life.turn_and_work(1);
-        life.store.append(replica(2), Epoch(1), 100, &[1; 10]).unwrap();
-        life.turn_and_work(1);
-        drop(life);
-        machine.disk.restart();
+        let life = two_durable_replicas(&mut machine);
+        kill_after_failed_syncs(&mut machine, life, (replica(2), 100), |life| {
+            _ = life.store.close(replica(1), Epoch(1), 100);
+        });
         machine.memories.lose_power(&mut machine.random);
-        machine.trouble.ends();
         machine.trouble.refused.set(1);
         let mut life = machine.start(Durability::Synced).unwrap();
         machine.trouble.ends();
@@ -231,16 +245,11 @@ fn replicas_that_one_start_finds_are_found_by_the_next() {
 fn a_header_is_stored_although_a_sync_fails_meanwhile() {
     for seed in 0..100 {
         let mut machine = Machine::new(seed);
-        let mut life = two_durable_replicas(&mut machine);
-        machine.trouble.syncs.set(3);
-        _ = life.store.close(replica(1), Epoch(1), 100);
-        life.turn_and_work(1);
-        life.store.append(replica(2), Epoch(1), 100, &[1; 10]).unwrap();
-        life.turn_and_work(1);
-        drop(life);
-        machine.disk.restart();
+        let life = two_durable_replicas(&mut machine);
+        kill_after_failed_syncs(&mut machine, life, (replica(2), 100), |life| {
+            _ = life.store.close(replica(1), Epoch(1), 100);
+        });
         machine.memories.lose_power(&mut machine.random);
-        machine.trouble.ends();
         // The start cannot store the header.
         machine.trouble.refused.set(1);
         let mut life = machine.start(Durability::Synced).unwrap();
@@ -267,14 +276,9 @@ fn one_of_two_is_there_if_the_replacement_counts_by_a_header_that_is_not_on_the_
         life.store.open(replica(1), Epoch(2), true).unwrap();
         life.settle(&machine.disk);
         rests(&mut life, &machine, replica(1));
-        machine.trouble.syncs.set(3);
-        _ = life.store.commit(replica(1), Epoch(2));
-        life.turn_and_work(1);
-        life.store.append(of_another(1), Epoch(1), 0, &[1; 10]).unwrap();
-        life.turn_and_work(1);
-        drop(life);
-        machine.disk.restart();
-        machine.trouble.ends();
+        kill_after_failed_syncs(&mut machine, life, (of_another(1), 0), |life| {
+            _ = life.store.commit(replica(1), Epoch(2));
+        });
         drop(machine.start(Durability::Synced).unwrap());
         machine.lose_power();
         let life = machine.start(Durability::Synced).unwrap();
@@ -306,14 +310,9 @@ fn a_closing_that_is_sent_again_is_acknowledged_only_if_it_is_on_the_disk() {
         life.store.open(replica(1), Epoch(1), false).unwrap();
         life.settle(&machine.disk);
         rests(&mut life, &machine, replica(1));
-        machine.trouble.syncs.set(3);
-        _ = life.store.close(replica(1), Epoch(1), 0);
-        life.turn_and_work(1);
-        life.store.append(of_another(1), Epoch(1), 0, &[1; 10]).unwrap();
-        life.turn_and_work(1);
-        drop(life);
-        machine.disk.restart();
-        machine.trouble.ends();
+        kill_after_failed_syncs(&mut machine, life, (of_another(1), 0), |life| {
+            _ = life.store.close(replica(1), Epoch(1), 0);
+        });
         let mut life = machine.start(Durability::Synced).unwrap();
         let closed = life.store.close(replica(1), Epoch(1), 0);
         drop(life);
@@ -337,14 +336,11 @@ fn a_replacement_is_not_freed_before_a_header_that_is_not_on_the_disk() {
         life.store.open(replica(1), Epoch(2), true).unwrap();
         life.store.commit(replica(1), Epoch(2)).unwrap();
         life.turn_and_work(1);
-        machine.trouble.syncs.set(3);
-        life.turn_and_work(1);
-        life.store.free(replica(1));
-        life.store.append(of_another(1), Epoch(1), 0, &[1; 10]).unwrap();
-        life.turn_and_work(1);
-        drop(life);
-        machine.disk.restart();
-        machine.trouble.ends();
+        // The round of the failed syncs frees the replaced replica.
+        kill_after_failed_syncs(&mut machine, life, (of_another(1), 0), |life| {
+            life.turn_and_work(1);
+            life.store.free(replica(1));
+        });
         drop(machine.start(Durability::Synced).unwrap());
         machine.lose_power();
         let mut life = machine.start(Durability::Synced).unwrap();
