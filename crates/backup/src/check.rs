@@ -7,7 +7,7 @@ use crate::layout::{
 };
 use crate::pool::Pool;
 use crate::reader::{SpareBuffers, read_data};
-use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
+use crate::start::{counted_rounds, of_another_user, read_headers, read_superblock};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::lasting::{Memories, WrongOwner};
@@ -111,7 +111,7 @@ pub fn check(
     let file = files.open_with(name, how)?;
     let superblock = read_superblock(files, file)?;
     let headers = read_headers(files, file, &superblock, true)?;
-    let counting = what_counts(files, file, &superblock, &headers)?;
+    let counting = counted_rounds(files, file, &superblock, &headers)?;
     let total = superblock.geometry.frames;
     let mut frames = Vec::with_capacity(headers.len());
     let spare = SpareBuffers::default();

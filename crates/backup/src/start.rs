@@ -24,7 +24,7 @@ use crate::pool::{self, BufferNumber, BufferedReplica, Pool};
 use crate::reader::Reader;
 use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
 use crate::unreadable_blocks::read_around;
-pub(crate) use doubtful::what_counts;
+pub(crate) use doubtful::counted_rounds;
 use doubtful::{DoubtfulReplica, FrameData, in_doubt, read_doubtful};
 use std::collections::BTreeMap;
 use std::io;
@@ -381,7 +381,7 @@ struct Start {
 impl Start {
     fn read(files: &mut dyn Files, file: FileId, superblock: Superblock) -> io::Result<Start> {
         let headers = read_headers(files, file, &superblock, true)?;
-        let counting = what_counts(files, file, &superblock, &headers)?;
+        let counting = counted_rounds(files, file, &superblock, &headers)?;
         let is_in_doubt =
             CountedRounds::of(headers.iter().flatten()).in_doubt() == Some(counting.complete);
         let doubtful = match is_in_doubt {

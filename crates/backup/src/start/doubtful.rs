@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 ///
 /// Unreadable data does not disprove the round: it may have been acknowledged, and the rest of its
 /// data holds. A reader of such a replica finds its data damaged, and uses another replica.
-pub(crate) fn what_counts(
+pub(crate) fn counted_rounds(
     files: &mut dyn Files,
     file: FileId,
     superblock: &Superblock,

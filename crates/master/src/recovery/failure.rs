@@ -1,10 +1,10 @@
-//! The reasons why a recovery gives up. The texts are for people: the coordinator shows them.
+//! The causes of failed recoveries. `thunderhead status` shows their texts.
 
 use std::fmt;
 use thunderhead_log::{Damage, Error, ReplayError};
 use thunderhead_wire::SegmentId;
 
-/// The reason why a recovery gives up.
+/// The cause of a failed recovery.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The backups of the rebuilt entries took no copies for so long.
