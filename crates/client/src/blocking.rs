@@ -5,7 +5,7 @@ use crate::core::{CallNumber, Core, Output, Results, Ticket, patience};
 use crate::enumeration::Enumeration;
 use crate::error::Error;
 use crate::map::TabletMap;
-use crate::operation::{Action, Answer, Number, Object, Operation, Value};
+use crate::operation::{Action, Answer, Number, Object, Operation, Value, check_key};
 use crate::question::{Question, Reply};
 use crate::session::Session;
 use std::collections::BTreeMap;
@@ -120,6 +120,7 @@ impl<M: MapSource> Blocking<M> {
         key: &[u8],
         take: impl FnOnce(Option<(Version, &[u8])>) -> T,
     ) -> Result<T, Error> {
+        check_key(key)?;
         let (now, deadline) = self.begins();
         let mut take = Some(take);
         let mut taken = None;

@@ -242,7 +242,9 @@ impl Core {
             .map(|operation| Part {
                 hash: operation.hash(),
                 sequence: None,
-                state: State::Ready,
+                state: operation
+                    .check()
+                    .map_or_else(|error| State::Done(Err(error)), |()| State::Ready),
                 retry: Retry::new(operation.opcode().repeat(), deadline),
                 sent: 0,
                 may_be_done: false,
@@ -251,8 +253,12 @@ impl Core {
                 operation,
             })
             .collect();
-        let open = parts.len();
-        self.ready.extend((0..open).map(|at| (ticket, at)));
+        let before = self.ready.len();
+        let is_ready = |part: &Part| matches!(part.state, State::Ready);
+        self.ready.extend(
+            (0..).zip(&parts).filter(|(_, part)| is_ready(part)).map(|(at, _)| (ticket, at)),
+        );
+        let open = self.ready.len() - before;
         self.batches.insert(ticket, Batch { parts, open, deadline, wakes: Vec::new() });
         self.due.insert((deadline, ticket));
         self.finish(ticket);

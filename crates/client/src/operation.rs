@@ -3,8 +3,8 @@
 use crate::error::Error;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::operations::{
-    EnumerateHead, FLOAT, FoundHead, Identity, ObjectHead, PageHead, PartHead, UpdateKind,
-    UpdatePart,
+    EnumerateHead, FLOAT, FoundHead, Identity, KEY_BYTES_MAX, ObjectHead, PageHead, PartHead,
+    UpdateKind, UpdatePart, VALUE_BYTES_MAX,
 };
 use thunderhead_wire::{
     Condition, KeyHash, Next, Status, TableId, TabletRange, ValueKind, Version,
@@ -148,7 +148,28 @@ impl Object {
 /// About how many bytes of objects fit into a page.
 const PAGE_BYTES: u32 = 64 << 10;
 
+/// Refuses a key that no cluster accepts. A read would find no object under it.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
+    match key.len() {
+        0 => Err(Error::Refused(Status::KeyEmpty)),
+        1..=KEY_BYTES_MAX => Ok(()),
+        _ => Err(Error::Refused(Status::KeyTooLong)),
+    }
+}
+
 impl Operation {
+    /// Refuses a key or a value that no cluster accepts.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &self.action {
+            Action::Page { .. } => Ok(()),
+            Action::Write(value) if value.len() > VALUE_BYTES_MAX => {
+                check_key(&self.key)?;
+                Err(Error::Refused(Status::ValueTooLong))
+            }
+            _ => check_key(&self.key),
+        }
+    }
+
     pub(crate) fn is_update(&self) -> bool {
         !matches!(self.action, Action::Read | Action::Page { .. })
     }

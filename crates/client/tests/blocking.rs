@@ -15,7 +15,8 @@ use thunderhead_rpc::{Caller, Node};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{Random, World, os};
-use thunderhead_wire::LeaseId;
+use thunderhead_wire::operations::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use thunderhead_wire::{LeaseId, Status};
 
 const TABLE: TableId = TableId(1);
 
@@ -125,6 +126,37 @@ fn everything_is_done_over_both_transports() {
             assert_eq!(nowhere, [Err(Error::NoSuchTable(TableId(9)))]);
         });
     }
+}
+
+#[test]
+fn a_key_or_a_value_of_a_wrong_length_is_refused_alone() {
+    let options = Options { shared_memory: false, ..Options::default() };
+    with_client(options, |client| {
+        let (long, large) = (vec![b'k'; KEY_BYTES_MAX + 1], vec![7; VALUE_BYTES_MAX + 1]);
+        let too_long = Error::Refused(Status::KeyTooLong);
+        assert_eq!(client.read(TABLE, b""), Err(Error::Refused(Status::KeyEmpty)));
+        assert_eq!(client.read(TABLE, &long), Err(too_long));
+        assert_eq!(client.delete(TABLE, &long, Condition::Always), Err(too_long));
+        let write = |key: &[u8], value: &[u8]| Operation {
+            table: TABLE,
+            key: key.to_vec(),
+            condition: Condition::Always,
+            action: Action::Write(value.to_vec()),
+        };
+        let read = |key: &[u8]| Operation { action: Action::Read, ..write(key, b"") };
+        let results = client.all(vec![write(b"a", b"1"), write(b"b", &large), write(&long, b"2")]);
+        assert!(matches!(results[0], Ok(Answer::Written(_))), "{results:?}");
+        assert_eq!(results[1..], [Err(Error::Refused(Status::ValueTooLong)), Err(too_long)]);
+        let results = client.all(vec![read(b""), read(b"a"), read(b"b")]);
+        assert_eq!(results[0], Err(Error::Refused(Status::KeyEmpty)));
+        assert!(matches!(&results[1], Ok(Answer::Found { value, .. }) if value == b"1"));
+        assert_eq!(results[2], Ok(Answer::Absent));
+        // The longest key is stored. The longest value of all is too long for this shard's segments.
+        client.write(TABLE, &long[1..], b"3", Condition::Always).unwrap();
+        assert!(client.read(TABLE, &long[1..]).unwrap().is_some_and(|(_, value)| value == b"3"));
+        let refused = client.write(TABLE, b"b", &large[1..], Condition::Always);
+        assert_eq!(refused, Err(Error::Refused(Status::ValueTooLong)));
+    });
 }
 
 #[test]

@@ -6,12 +6,12 @@
 /// The longest key, in bytes, in segments of half a MiB and more; in smaller segments an eighth of
 /// a segment: see [`Options::key_bytes_max`](crate::Options::key_bytes_max). An empty key is
 /// refused as well: it is almost always a mistake.
-pub const KEY_BYTES_MAX: usize = 64 * 1024;
+pub const KEY_BYTES_MAX: usize = thunderhead_wire::operations::KEY_BYTES_MAX;
 
 /// The longest value, in bytes, in segments of 8 MiB (the default) and more; in smaller segments an
 /// eighth of a segment, so that little is lost at its end when the next object does not fit: see
 /// [`Options::value_bytes_max`](crate::Options::value_bytes_max).
-pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+pub const VALUE_BYTES_MAX: usize = thunderhead_wire::operations::VALUE_BYTES_MAX;
 
 /// The longest entry header, from its flags to the length of its key: a reader may load this many
 /// bytes without looking for the seglet's end. See [`crate::format::entry`].

@@ -124,6 +124,14 @@ impl ObjectHead {
     }
 }
 
+/// The longest key, in bytes, in a cluster with segments of half a MiB or more. In smaller segments
+/// it is an eighth of a segment. A key has at least one byte.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// The longest value, in bytes, in a cluster with segments of 8 MiB or more. In smaller segments it
+/// is an eighth of a segment.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
 /// The identity of an update, so that it is done once however often it arrives.
 #[derive(
     Clone,

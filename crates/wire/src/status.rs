@@ -83,9 +83,9 @@ statuses! {
     /// The key has no bytes.
     KeyEmpty = 10, GiveUp, "the key is empty; give at least one byte";
     /// The key is too long.
-    KeyTooLong = 11, GiveUp, "the key is too long; at most 64 KB are allowed";
+    KeyTooLong = 11, GiveUp, "the key is too long; at most 64 KiB are allowed";
     /// The value is too long.
-    ValueTooLong = 12, GiveUp, "the value is too long; at most 1 MB is allowed";
+    ValueTooLong = 12, GiveUp, "the value is too long; at most 1 MiB is allowed";
     /// The object to be incremented is no number.
     NotANumber = 13, GiveUp, "the object is no number of this kind: it was written as bytes, or one of the two is a whole number and the other is not";
     /// The sum does not fit into a number of 64 bits.
