@@ -2,7 +2,10 @@
 //!
 //! Each language uses its own tools. Missing tools are installed from Debian. Packages of Python
 //! and Node come from their registries into directories that git ignores. All tests run against
-//! servers of the release build. The client for Java is tested together with YCSB (`ycsb.rs`).
+//! servers of the release build. Then the package of each language is installed in an empty
+//! directory (`installed.rs`). The client for Java is tested together with YCSB (`ycsb.rs`).
+
+pub(crate) mod installed;
 
 use crate::steps::{build_programs, execute, install, program, target};
 use anyhow::{Context, Result, bail, ensure};
@@ -180,7 +183,8 @@ fn go(place: &Place) -> Result<()> {
     let files = String::from_utf8_lossy(&formatting.stdout);
     ensure!(files.is_empty(), "run gofmt -w on these files:\n{files}");
     place.run(&go, &["vet", "./..."])?;
-    place.run(&go, &["test", "-race", "./..."])
+    place.run(&go, &["test", "-race", "./..."])?;
+    installed::go(&place.sources, &go)
 }
 
 /// Whether this machine has a Go that is new enough. Debian 12 has 1.19.
@@ -215,7 +219,8 @@ fn fetch_go() -> Result<PathBuf> {
 fn node(place: &Place) -> Result<()> {
     place.run("npm", &["ci", "--silent", "--no-audit", "--no-fund"])?;
     place.run("npm", &["run", "--silent", "build"])?;
-    place.run("npm", &["test", "--silent"])
+    place.run("npm", &["test", "--silent"])?;
+    installed::node(&place.sources)
 }
 
 fn python(place: &Place) -> Result<()> {
@@ -238,7 +243,8 @@ fn python(place: &Place) -> Result<()> {
     develop.env("VIRTUAL_ENV", environment);
     execute(develop)?;
     place.run(&python, &["-m", "pytest", "--quiet"])?;
-    place.run(&python, &["-m", "mypy"])
+    place.run(&python, &["-m", "mypy"])?;
+    installed::python(&place.sources, &python)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 mod report;
 mod stores;
 
+use crate::clients::installed;
 use crate::steps::{build_programs, install, program, run, run_program_with, target};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -73,6 +74,9 @@ struct Plan {
     all_fields: bool,
     durable: bool,
 }
+
+/// The client for Java, with its native library.
+const CLIENT_JAR: &str = "clients/java/target/thunderhead-client-0.1.0.jar";
 
 /// Bytes of a field.
 const FIELD_BYTES: u64 = 100;
@@ -249,6 +253,7 @@ fn build(with_tests: bool) -> Result<()> {
 /// second on a few records, of which each answer must be right.
 pub(crate) fn check() -> Result<()> {
     build(true)?;
+    installed::java(Path::new(CLIENT_JAR))?;
     let plan = Plan {
         memory_bytes: 32 << 20,
         shares: vec![25],
