@@ -339,6 +339,21 @@ fn a_killed_temporary_store_leaves_nothing() {
 }
 
 #[test]
+fn an_orderly_end_is_no_reason_for_a_warning() {
+    let mut process = command(&["dev", "--ephemeral", "--json"]);
+    let mut process = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = process.stderr.take().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let process = Process(process);
+    let id = process.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let mut said = String::new();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
+}
+
+#[test]
 fn a_coordinator_whose_file_is_missing_refuses_or_asks_whether_its_disk_is_mounted() {
     let (directory, at) = (directory("missing"), own_address(1));
     let (data, storage) = (directory.join("coordinator"), directory.join("server"));

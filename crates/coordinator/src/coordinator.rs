@@ -192,7 +192,13 @@ impl ServiceState {
                     self.leadership.replace(Some(leadership));
                 }
                 News::Lost(fence) => {
-                    tracing::warn!("this coordinator no longer leads: it did not renew its lease");
+                    if self.shared.is_resigned() {
+                        tracing::info!("this coordinator no longer leads: it ends");
+                    } else {
+                        tracing::warn!(
+                            "this coordinator no longer leads: it did not renew its lease"
+                        );
+                    }
                     if let Some(leadership) = self.leadership.take() {
                         leadership.end();
                     }
