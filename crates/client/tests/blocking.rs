@@ -151,7 +151,7 @@ fn a_key_or_a_value_of_a_wrong_length_is_refused_alone() {
         assert_eq!(results[0], Err(Error::Refused(Status::KeyEmpty)));
         assert!(matches!(&results[1], Ok(Answer::Found { value, .. }) if value == b"1"));
         assert_eq!(results[2], Ok(Answer::Absent));
-        // The longest key is stored. The longest value of all is too long for this shard's segments.
+        // The longest key is stored. The longest value is too long for segments of 1 MiB.
         client.write(TABLE, &long[1..], b"3", Condition::Always).unwrap();
         assert!(client.read(TABLE, &long[1..]).unwrap().is_some_and(|(_, value)| value == b"3"));
         let refused = client.write(TABLE, b"b", &large[1..], Condition::Always);

@@ -120,7 +120,7 @@ impl EmptyPlace {
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "the installed client fails:\n{text}");
         if !text.contains("countess") && !text.contains("analyst") {
-            bail!("the example does not print what it read:\n{text}");
+            bail!("the example does not print the object:\n{text}");
         }
         Ok(())
     }

@@ -348,7 +348,6 @@ impl Log {
     /// it: then try [`Log::pin_segment`].
     ///
     /// A head, and a survivor that is not yet part of the durable log, has the bytes that the
-    /// A head, and a survivor that is not yet part of the durable log, has the bytes that the
     /// [`Replicator`] was given, except for the dead bits. A segment that was durable before may
     /// have been compacted since: then the copy is shorter. It may count only once everything is
     /// durable that was appended before the segment was pinned, because compaction drops entries
