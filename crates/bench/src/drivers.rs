@@ -88,6 +88,9 @@ struct Report {
     longest_s: f64,
     /// The servers that were killed meanwhile.
     kills: u64,
+    /// Resident bytes of the driver when half of the increments were begun, and at the end.
+    half_bytes: u64,
+    end_bytes: u64,
     /// The violation, if there is one.
     violation: Option<String>,
 }
@@ -143,8 +146,17 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
         driver.end()?;
     }
-    let columns =
-        ["client", "increments done", "unknown", "sum", "history", "longest", "kills", "verdict"];
+    let columns = [
+        "client",
+        "increments done",
+        "unknown",
+        "sum",
+        "history",
+        "longest",
+        "kills",
+        "memory",
+        "verdict",
+    ];
     let mut shown = Table::new("Clients while servers are killed", &columns);
     for it in &reports {
         let verdict = it.violation.clone().unwrap_or_else(|| "kept".to_owned());
@@ -156,6 +168,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             it.answered.to_string(),
             format!("{:.2} s", it.longest_s),
             it.kills.to_string(),
+            format!("{} ► {} MiB", it.half_bytes >> 20, it.end_bytes >> 20),
             verdict,
         ]);
     }
@@ -218,6 +231,7 @@ fn drive(
     let counts = Counts::default();
     let began = Instant::now();
     let (mut kills, mut histories, mut longest) = (0, Vec::new(), Duration::ZERO);
+    let mut half_bytes = 0;
     std::thread::scope(|scope| -> Result<()> {
         let (open, counts, work) = (&open, &counts, &work);
         let mut threads = Vec::new();
@@ -240,8 +254,15 @@ fn drive(
                 Ok((user.history, user.longest))
             }));
         }
-        let has_ended = || threads.iter().all(|it| it.is_finished());
-        let killed = kill_by_turns(arguments, cluster, work, &has_ended);
+        let has_ended = || {
+            if half_bytes == 0
+                && work.increments_left.load(Ordering::Relaxed) <= arguments.increments / 2
+            {
+                half_bytes = driver.resident_bytes().unwrap_or(0);
+            }
+            threads.iter().all(|it| it.is_finished())
+        };
+        let killed = kill_by_turns(arguments, cluster, work, has_ended);
         // The clients also end if no server can be killed.
         work.has_kills.store(true, Ordering::Relaxed);
         for thread in threads {
@@ -253,6 +274,7 @@ fn drive(
         kills = killed?;
         Ok(())
     })?;
+    let end_bytes = driver.resident_bytes()?;
     let mut direct = cluster.client(deadline)?;
     let mut sum = 0u64;
     for counter in 0..COUNTERS {
@@ -280,6 +302,8 @@ fn drive(
         answered: histories.len() as u64 - unanswered,
         longest_s: longest.as_secs_f64(),
         kills,
+        half_bytes,
+        end_bytes,
         violation,
     })
 }
@@ -329,7 +353,7 @@ fn kill_by_turns(
     arguments: &Arguments,
     cluster: &mut Cluster,
     work: &Work,
-    has_ended: &dyn Fn() -> bool,
+    mut has_ended: impl FnMut() -> bool,
 ) -> Result<u64> {
     const LOOK: Duration = Duration::from_millis(20);
     let every = Duration::from_secs_f64(arguments.kill_every);

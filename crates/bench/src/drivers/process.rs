@@ -1,5 +1,6 @@
 //! A driver: a program in another language that performs requests with its client.
 
+use crate::peers::process::resident_bytes_of_family;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -103,6 +104,11 @@ impl Driver {
         driver.modes = modes.filter_map(|it| it.as_str().map(str::to_owned)).collect();
         ensure!(!driver.modes.is_empty(), "the driver for {language} names no modes");
         Ok(driver)
+    }
+
+    /// Returns the resident bytes of the driver's processes.
+    pub(super) fn resident_bytes(&self) -> Result<u64> {
+        resident_bytes_of_family(locked(&self.child).id())
     }
 
     /// Sends a request and waits for its reply.

@@ -175,6 +175,34 @@ pub fn resident_bytes(process: u32) -> Result<u64> {
     resident_in(&text).context("read a process's resident memory")
 }
 
+/// Returns the resident bytes of a process and of all processes that descend from it. A program may
+/// be started by another one, such as `go run`.
+///
+/// # Errors
+/// When the process has ended.
+pub fn resident_bytes_of_family(process: u32) -> Result<u64> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").context("list the processes")? {
+        let name = entry.context("list the processes")?.file_name();
+        let Some(child) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // It may have ended meanwhile.
+        let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        parents.extend(parent_in(&status).map(|parent| (parent, child)));
+    }
+    let mut family = vec![process];
+    let mut at = 0;
+    while let Some(parent) = family.get(at).copied() {
+        at += 1;
+        family.extend(parents.iter().filter(|(of, _)| *of == parent).map(|(_, child)| *child));
+    }
+    let descendants = family.iter().skip(1).filter_map(|it| resident_bytes(*it).ok()).sum::<u64>();
+    Ok(resident_bytes(process)? + descendants)
+}
+
+fn parent_in(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
 fn resident_in(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
@@ -209,6 +237,9 @@ mod tests {
         processes.ensure_whole().unwrap();
         let id = processes.process("sleeper").unwrap();
         assert!(resident_bytes(id).unwrap() > 0);
+        // It is a child of this process.
+        let family = resident_bytes_of_family(std::process::id()).unwrap();
+        assert!(family >= resident_bytes(id).unwrap(), "{family}");
         assert!(processes.process("other").is_err());
         drop(processes);
         assert!(resident_bytes(id).is_err());
@@ -233,5 +264,7 @@ mod tests {
     fn the_kernels_memory_statistics_are_parsed() {
         assert_eq!(resident_in("VmPeak: 9 kB\nVmRSS:\t  12 kB\n"), Some(12288));
         assert_eq!(resident_in("VmRSS: many kB"), None);
+        assert_eq!(parent_in("Name:\tsh\nPPid:\t 17\n"), Some(17));
+        assert_eq!(parent_in("Name:\tsh\n"), None);
     }
 }
