@@ -22,7 +22,7 @@ const GO_BUILT: &str = "xtask/go.txt";
 /// The options of the command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The languages; all when none is given: c (with C++), go, node, python.
+    /// The languages; all when none is given: c (with C++), go, node, python, rust.
     languages: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ struct Language {
     test: fn(&Place) -> Result<()>,
 }
 
-const LANGUAGES: [Language; 4] = [
+const LANGUAGES: [Language; 5] = [
     Language {
         name: "c",
         tools: &[
@@ -81,6 +81,8 @@ const LANGUAGES: [Language; 4] = [
         tools: &[tool("python3", "--version", "python3-venv")],
         test: python,
     },
+    // Its tests are those of the crate.
+    Language { name: "rust", tools: &[], test: |_| installed::rust() },
 ];
 
 /// The paths that the tests of a language need. All are absolute.

@@ -169,7 +169,7 @@ impl Step {
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
             Step::Instructions => "no operation takes more instructions than is written down",
-            Step::Clients => "the clients in C, C++, Go, Node and Python",
+            Step::Clients => "the clients in C, C++, Go, Node, Python and Rust",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
             Step::Evaluate => "the evaluation in small: it must complete",
         }

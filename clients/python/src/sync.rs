@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use thunderhead_client::control::TableInfo;
 use thunderhead_client::{
     Action, Client as Core, ClientPool, Enumeration, Error, KeyHash, Object, Obstacle, Operation,
-    Results, Status, TableId, Version,
+    Results, TableId, Version,
 };
 
 /// The most threads that work at the same time. Each has connections of its own to every server.
@@ -161,15 +161,8 @@ impl Client {
             let name = table_name(name)?;
             let span = control::span(py, span)?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
-            let id = self.shared.call(py, limit, |core| match core.table(name) {
-                Err(Error::Refused(Status::NoSuchTable)) if create => {
-                    match core.create_table(name, span) {
-                        // Another client was faster.
-                        Err(Error::Refused(Status::TableExists)) => core.table(name),
-                        created => created,
-                    }
-                }
-                found => found,
+            let id = self.shared.call(py, limit, |core| {
+                if create { core.ensure_table(name, span) } else { core.table(name) }
             })?;
             Ok(Table { shared: Arc::clone(&self.shared), id, name: name.to_owned() })
         })
@@ -323,7 +316,7 @@ impl Table {
             let limit = self::deadline(deadline, self.shared.deadline)?;
             let copy =
                 |found: Option<(Version, &[u8])>| found.map(|(v, bytes)| (v, bytes.to_vec()));
-            let found = self.shared.call(py, limit, |core| core.read_with(table, key, copy))?;
+            let found = self.shared.call(py, limit, |core| core.get_with(table, key, copy))?;
             results::value(py, found.as_ref().map(|(version, value)| (*version, value.as_slice())))
         })
     }
@@ -348,7 +341,7 @@ impl Table {
             let (table, key, value) = (self.id, key.as_slice(), value.as_slice());
             let condition = condition(py, if_version, if_absent, if_present)?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
-            let work = |core: &mut Core| core.write(table, key, value, condition);
+            let work = |core: &mut Core| core.put(table, key, value, condition);
             self.shared.call(py, limit, work).map(|version| version.0)
         })
     }
@@ -374,7 +367,7 @@ impl Table {
             let number = self::number("number", number)?;
             let condition = condition(py, if_version, if_absent, if_present)?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
-            let work = |core: &mut Core| core.write_number(table, key, number, condition);
+            let work = |core: &mut Core| core.put_number(table, key, number, condition);
             self.shared.call(py, limit, work).map(|version| version.0)
         })
     }

@@ -278,7 +278,7 @@ fn drive(
     let mut direct = cluster.client(deadline)?;
     let mut sum = 0u64;
     for counter in 0..COUNTERS {
-        let found = direct.read(counted, &counter.to_be_bytes()).context("read a counter")?;
+        let found = direct.get(counted, &counter.to_be_bytes()).context("read a counter")?;
         let value = found.map_or(Ok([0; 8]), |(_, value)| value.try_into());
         let value = value.map_err(|_| anyhow::anyhow!("a counter does not have 8 bytes"))?;
         sum += u64::from_le_bytes(value);

@@ -274,7 +274,7 @@ fn connect(coordinator: SocketAddr) -> Result<Client> {
 
 fn write(client: &mut Client, table: TableId, keys: impl Iterator<Item = u64>) -> Result<()> {
     let objects = keys.map(|key| (key.to_be_bytes(), vec![key as u8; VALUE_BYTES]));
-    for written in client.write_many(table, objects) {
+    for written in client.put_many(table, objects) {
         written.context("write")?;
     }
     Ok(())

@@ -111,7 +111,7 @@ impl BytePool {
     fn read(&self, read: &LoneRead<'_>, into: &mut Vec<u8>) {
         result::put_head(read.tag, 1, into);
         let done = self.with(read.deadline, |client| {
-            client.read_with(read.table, read.key, |found| match found {
+            client.get_with(read.table, read.key, |found| match found {
                 Some((version, value)) => result::put_value(version, value, into),
                 None => result::put_answer(&Ok(Answer::Absent), into),
             })

@@ -284,7 +284,7 @@ pub unsafe extern "C" fn th_get(
         // The buffer is taken out of the state, because the client is borrowed from it too.
         let mut value = std::mem::take(&mut state.value);
         value.clear();
-        let version = state.begin(deadline)?.read_with(TableId(table), key, |found| {
+        let version = state.begin(deadline)?.get_with(TableId(table), key, |found| {
             found.map(|(version, bytes)| {
                 value.extend_from_slice(bytes);
                 version.0

@@ -117,7 +117,7 @@ impl Store for Cluster {
     }
 
     fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error> {
-        self.0.read(table, key)
+        self.0.get(table, key)
     }
 
     fn write(
@@ -127,7 +127,7 @@ impl Store for Cluster {
         value: &[u8],
         condition: Condition,
     ) -> Result<Version, Error> {
-        self.0.write(table, key, value, condition)
+        self.0.put(table, key, value, condition)
     }
 
     fn delete(
@@ -146,7 +146,7 @@ impl Store for Cluster {
         number: Number,
         condition: Condition,
     ) -> Result<Version, Error> {
-        self.0.write_number(table, key, number, condition)
+        self.0.put_number(table, key, number, condition)
     }
 
     fn increment(

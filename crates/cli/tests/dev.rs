@@ -214,8 +214,8 @@ fn an_open_client_does_not_mistake_another_cluster_at_the_same_ports_for_its_own
     let mut client = Client::connect(&options).unwrap();
     let table = client.table("t").unwrap();
     let cluster = client.status().unwrap().cluster;
-    assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"ours");
-    client.write(table, b"written", b"1", Condition::Always).unwrap();
+    assert_eq!(client.get(table, b"key").unwrap().unwrap().1, b"ours");
+    client.put(table, b"written", b"1", Condition::Always).unwrap();
     dev.kill();
     // The same ports, and a table with the same id.
     let dev = Dev::start_at(&at, &data[1], &[]);
@@ -224,10 +224,10 @@ fn an_open_client_does_not_mistake_another_cluster_at_the_same_ports_for_its_own
     // A read goes on until its deadline. On a busy machine even the first greeting may take that
     // long.
     client.set_deadline(Some(Duration::from_secs(3)));
-    let read = client.read(table, b"key");
+    let read = client.get(table, b"key");
     let is_told = |it| matches!(it, Obstacle::OtherCluster | Obstacle::NoAnswer);
     assert!(matches!(read, Err(Error::TimedOut(it)) if is_told(it)), "{read:?}");
-    let written = client.write(table, b"key", b"ours", Condition::Always);
+    let written = client.put(table, b"key", b"ours", Condition::Always);
     assert!(matches!(written, Err(error) if !error.is_unknown()), "{written:?}");
     client.set_deadline(Some(PATIENCE));
     assert_eq!(client.table("t"), Err(Error::Refused(Status::WrongCluster)));
@@ -237,9 +237,9 @@ fn an_open_client_does_not_mistake_another_cluster_at_the_same_ports_for_its_own
     assert_eq!(dev.says(&["get", "t", "key"]), "theirs");
     dev.kill();
     let dev = Dev::start_at(&at, &data[0], &[]);
-    assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"ours");
-    assert_eq!(client.read(table, b"written").unwrap().unwrap().1, b"1");
-    client.write(table, b"key", b"ours again", Condition::Always).unwrap();
+    assert_eq!(client.get(table, b"key").unwrap().unwrap().1, b"ours");
+    assert_eq!(client.get(table, b"written").unwrap().unwrap().1, b"1");
+    client.put(table, b"key", b"ours again", Condition::Always).unwrap();
     assert_eq!(dev.end(), Some(0));
     data.iter().for_each(|it| drop(std::fs::remove_dir_all(it)));
 }

@@ -117,10 +117,10 @@ impl Load<'_> {
             let began = Instant::now();
             if at.is_multiple_of(2) {
                 let written =
-                    client.write(self.table, &key(at), &value(at, number), Condition::Always);
+                    client.put(self.table, &key(at), &value(at, number), Condition::Always);
                 assert!(written.is_ok(), "a write within {DEADLINE:?}: {written:?}");
             } else {
-                let read = client.read(self.table, &key(at));
+                let read = client.get(self.table, &key(at));
                 assert!(matches!(&read, Ok(Some(_))), "a read within {DEADLINE:?}: {read:?}");
             }
             let mut longest = self.longest.lock().unwrap();
@@ -136,7 +136,7 @@ fn fill(client: &mut Client, round: u64) -> TableId {
         Err(_) => client.create_table("t", 3).unwrap(),
     };
     for number in 0..KEYS {
-        client.write(table, &key(number), &value(number, round), Condition::Always).unwrap();
+        client.put(table, &key(number), &value(number, round), Condition::Always).unwrap();
     }
     table
 }
@@ -184,12 +184,12 @@ fn loses_and_regains(cluster: &mut Cluster, client: &mut Client, table: TableId,
     });
     let began = Instant::now();
     for number in 0..KEYS {
-        let read = client.read(table, &key(number)).unwrap();
+        let read = client.get(table, &key(number)).unwrap();
         assert!(read.is_some(), "key {number} is gone");
     }
     let read = began.elapsed();
     for number in (0..KEYS).step_by(10) {
-        client.write(table, &key(number), &value(number, 9), Condition::Always).unwrap();
+        client.put(table, &key(number), &value(number, 9), Condition::Always).unwrap();
     }
     let written = began.elapsed();
     println!(
@@ -246,14 +246,14 @@ fn writes_wait_and_reads_go_on_while_min_replicas_cannot_be_had() {
     let healthy: Vec<u64> = (0..KEYS).filter(is_healthy).collect();
     assert!(healthy.len() > KEYS as usize / 3, "{}", healthy.len());
     for number in &healthy {
-        let read = client.read(table, &key(*number)).unwrap();
+        let read = client.get(table, &key(*number)).unwrap();
         assert!(read.is_some(), "key {number} of a healthy master");
     }
     let mut hasty = cluster.client(Duration::from_secs(3)).unwrap();
     // The error names the obstacle of the last attempt, which may have been another one on a busy
     // machine.
     wait("a write is told that its server waits for its backups", || {
-        let refused = hasty.write(table, &key(healthy[0]), b"later", Condition::Always);
+        let refused = hasty.put(table, &key(healthy[0]), b"later", Condition::Always);
         let refused = refused.expect_err("one replica is too few here");
         println!("a write is told: {refused}");
         refused.to_string().contains("waits for its backups")
@@ -261,7 +261,7 @@ fn writes_wait_and_reads_go_on_while_min_replicas_cannot_be_had() {
     // Also from the master whose write waits: only a delete could have made a key absent.
     let absent = (KEYS..).filter(is_healthy).take(50);
     for number in absent {
-        assert!(client.read(table, &key(number)).unwrap().is_none(), "key {number} is absent");
+        assert!(client.get(table, &key(number)).unwrap().is_none(), "key {number} is absent");
     }
     status_says(&cluster, &["WRITES WAIT", "min_replicas"], &[]);
 
@@ -270,7 +270,7 @@ fn writes_wait_and_reads_go_on_while_min_replicas_cannot_be_had() {
     let (done, said) = thunderhead(&cluster, &["cluster", "set", "min_replicas", "1"]);
     assert!(done, "{said}");
     for number in 0..KEYS {
-        client.write(table, &key(number), &value(number, 1), Condition::Always).unwrap();
+        client.put(table, &key(number), &value(number, 1), Condition::Always).unwrap();
     }
     status_says(&cluster, &["AT RISK"], &["WRITES WAIT"]);
 }

@@ -181,7 +181,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
+    pub async fn get(&self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
         client::found(self.operate(table, key, Condition::Always, Action::Read).await)
     }
 
@@ -189,7 +189,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
-    pub async fn write(
+    pub async fn put(
         &self,
         table: TableId,
         key: &[u8],
@@ -214,12 +214,12 @@ impl AsyncClient {
     }
 
     /// Writes a number if a condition holds. Returns its new version. Increments of the same kind
-    /// can add to it; they refuse a value that [`AsyncClient::write`] wrote. Reads return its 8
+    /// can add to it; they refuse a value that [`AsyncClient::put`] wrote. Reads return its 8
     /// bytes, little-endian.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
-    pub async fn write_number(
+    pub async fn put_number(
         &self,
         table: TableId,
         key: &[u8],
@@ -256,7 +256,7 @@ impl AsyncClient {
     }
 
     /// Reads many objects at once. Returns the results in the order of the keys.
-    pub async fn read_many<K: AsRef<[u8]>>(
+    pub async fn get_many<K: AsRef<[u8]>>(
         &self,
         table: TableId,
         keys: impl IntoIterator<Item = K>,
@@ -267,7 +267,7 @@ impl AsyncClient {
 
     /// Writes many objects at once, each by itself and in no particular order. Returns the results
     /// in the order of the objects.
-    pub async fn write_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
+    pub async fn put_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
         &self,
         table: TableId,
         objects: impl IntoIterator<Item = (K, V)>,
@@ -307,6 +307,23 @@ impl AsyncClient {
     pub async fn create_table(&self, name: &str, server_span: u32) -> Result<TableId, Error> {
         let question = CreateTable { name: name.to_owned(), server_span };
         client::table(self.ask(Question::CreateTable(question)).await).map(|table| table.id)
+    }
+
+    /// Returns the id of a table, and creates the table if it does not exist: spread over
+    /// `server_span` shards.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ensure_table(&self, name: &str, server_span: u32) -> Result<TableId, Error> {
+        match self.table(name).await {
+            Err(Error::Refused(Status::NoSuchTable)) => {}
+            found => return found,
+        }
+        match self.create_table(name, server_span).await {
+            // Another client was faster.
+            Err(Error::Refused(Status::TableExists)) => self.table(name).await,
+            created => created,
+        }
     }
 
     /// Deletes a table with all its objects.

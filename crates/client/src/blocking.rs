@@ -105,8 +105,8 @@ impl<M: MapSource> Blocking<M> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
-        self.read_with(table, key, |found| found.map(|(version, value)| (version, value.to_vec())))
+    pub fn get(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
+        self.get_with(table, key, |found| found.map(|(version, value)| (version, value.to_vec())))
     }
 
     /// Reads an object and gives it to `take`: its version and its value, or `None` if it does not
@@ -114,7 +114,7 @@ impl<M: MapSource> Blocking<M> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read_with<T>(
+    pub fn get_with<T>(
         &mut self,
         table: TableId,
         key: &[u8],
@@ -185,7 +185,7 @@ impl<M: MapSource> Blocking<M> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn write(
+    pub fn put(
         &mut self,
         table: TableId,
         key: &[u8],
@@ -212,7 +212,7 @@ impl<M: MapSource> Blocking<M> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn write_number(
+    pub fn put_number(
         &mut self,
         table: TableId,
         key: &[u8],

@@ -238,6 +238,23 @@ impl Client {
         table(self.inner()?.ask(Question::CreateTable(question))).map(|table| table.id)
     }
 
+    /// Returns the id of a table, and creates the table if it does not exist: spread over
+    /// `server_span` shards.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn ensure_table(&mut self, name: &str, server_span: u32) -> Result<TableId, Error> {
+        match self.table(name) {
+            Err(Error::Refused(Status::NoSuchTable)) => {}
+            found => return found,
+        }
+        match self.create_table(name, server_span) {
+            // Another client was faster.
+            Err(Error::Refused(Status::TableExists)) => self.table(name),
+            created => created,
+        }
+    }
+
     /// Deletes a table with all its objects.
     ///
     /// # Errors
@@ -371,8 +388,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
-        self.inner()?.read(table, key)
+    pub fn get(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
+        self.inner()?.get(table, key)
     }
 
     /// Reads an object and gives it to `take`: its version and its value, or `None` if it does not
@@ -380,27 +397,27 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read_with<T>(
+    pub fn get_with<T>(
         &mut self,
         table: TableId,
         key: &[u8],
         take: impl FnOnce(Option<(Version, &[u8])>) -> T,
     ) -> Result<T, Error> {
-        self.inner()?.read_with(table, key, take)
+        self.inner()?.get_with(table, key, take)
     }
 
     /// Writes an object if a condition holds. Returns its new version.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
-    pub fn write(
+    pub fn put(
         &mut self,
         table: TableId,
         key: &[u8],
         value: &[u8],
         condition: Condition,
     ) -> Result<Version, Error> {
-        self.inner()?.write(table, key, value, condition)
+        self.inner()?.put(table, key, value, condition)
     }
 
     /// Deletes an object if a condition holds. Returns the version that it had, if it existed.
@@ -417,19 +434,19 @@ impl Client {
     }
 
     /// Writes a number if a condition holds. Returns its new version. Increments of the same kind
-    /// can add to it; they refuse a value that [`Client::write`] wrote. Reads return its 8 bytes,
+    /// can add to it; they refuse a value that [`Client::put`] wrote. Reads return its 8 bytes,
     /// little-endian.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
-    pub fn write_number(
+    pub fn put_number(
         &mut self,
         table: TableId,
         key: &[u8],
         number: Number,
         condition: Condition,
     ) -> Result<Version, Error> {
-        self.inner()?.write_number(table, key, number, condition)
+        self.inner()?.put_number(table, key, number, condition)
     }
 
     /// Adds to a number, whole or floating-point. Returns its new version and the sum. An object
@@ -448,7 +465,7 @@ impl Client {
     }
 
     /// Reads many objects at once. Returns the results in the order of the keys.
-    pub fn read_many<K: AsRef<[u8]>>(
+    pub fn get_many<K: AsRef<[u8]>>(
         &mut self,
         table: TableId,
         keys: impl IntoIterator<Item = K>,
@@ -458,7 +475,7 @@ impl Client {
 
     /// Writes many objects at once, each by itself and in no particular order. Returns the results
     /// in the order of the objects.
-    pub fn write_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
+    pub fn put_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
         &mut self,
         table: TableId,
         objects: impl IntoIterator<Item = (K, V)>,

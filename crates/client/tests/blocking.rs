@@ -77,10 +77,10 @@ fn client<M: MapSource>(options: Options, source: M) -> Blocking<M> {
 fn everything_is_done_over_both_transports() {
     for shared_memory in [false, true] {
         with_client(Options { shared_memory, ..Options::default() }, |client| {
-            assert_eq!(client.read(TABLE, b"k"), Ok(None));
-            let version = client.write(TABLE, b"k", b"v", Condition::Absent).unwrap();
-            assert_eq!(client.read(TABLE, b"k"), Ok(Some((version, b"v".to_vec()))));
-            let refused = client.write(TABLE, b"k", b"w", Condition::Absent);
+            assert_eq!(client.get(TABLE, b"k"), Ok(None));
+            let version = client.put(TABLE, b"k", b"v", Condition::Absent).unwrap();
+            assert_eq!(client.get(TABLE, b"k"), Ok(Some((version, b"v".to_vec()))));
+            let refused = client.put(TABLE, b"k", b"w", Condition::Absent);
             assert_eq!(refused, Err(Error::ConditionFailed { version }));
             assert_eq!(client.delete(TABLE, b"k", Condition::Always), Ok(Some(version)));
             assert_eq!(client.delete(TABLE, b"k", Condition::Always), Ok(None));
@@ -134,8 +134,8 @@ fn a_key_or_a_value_of_a_wrong_length_is_refused_alone() {
     with_client(options, |client| {
         let (long, large) = (vec![b'k'; KEY_BYTES_MAX + 1], vec![7; VALUE_BYTES_MAX + 1]);
         let too_long = Error::Refused(Status::KeyTooLong);
-        assert_eq!(client.read(TABLE, b""), Err(Error::Refused(Status::KeyEmpty)));
-        assert_eq!(client.read(TABLE, &long), Err(too_long));
+        assert_eq!(client.get(TABLE, b""), Err(Error::Refused(Status::KeyEmpty)));
+        assert_eq!(client.get(TABLE, &long), Err(too_long));
         assert_eq!(client.delete(TABLE, &long, Condition::Always), Err(too_long));
         let write = |key: &[u8], value: &[u8]| Operation {
             table: TABLE,
@@ -152,9 +152,9 @@ fn a_key_or_a_value_of_a_wrong_length_is_refused_alone() {
         assert!(matches!(&results[1], Ok(Answer::Found { value, .. }) if value == b"1"));
         assert_eq!(results[2], Ok(Answer::Absent));
         // The longest key is stored. The longest value is too long for segments of 1 MiB.
-        client.write(TABLE, &long[1..], b"3", Condition::Always).unwrap();
-        assert!(client.read(TABLE, &long[1..]).unwrap().is_some_and(|(_, value)| value == b"3"));
-        let refused = client.write(TABLE, b"b", &large[1..], Condition::Always);
+        client.put(TABLE, &long[1..], b"3", Condition::Always).unwrap();
+        assert!(client.get(TABLE, &long[1..]).unwrap().is_some_and(|(_, value)| value == b"3"));
+        let refused = client.put(TABLE, b"b", &large[1..], Condition::Always);
         assert_eq!(refused, Err(Error::Refused(Status::ValueTooLong)));
     });
 }
@@ -163,9 +163,9 @@ fn a_key_or_a_value_of_a_wrong_length_is_refused_alone() {
 fn an_error_names_its_reason_and_whether_the_update_may_be_done() {
     let options = Options { shared_memory: false, ..Options::default() };
     with_client(options, |client| {
-        let other = client.read(TableId(9), b"k");
+        let other = client.get(TableId(9), b"k");
         assert_eq!(other, Err(Error::NoSuchTable(TableId(9))));
-        let empty = client.write(TABLE, b"", b"v", Condition::Always).unwrap_err();
+        let empty = client.put(TABLE, b"", b"v", Condition::Always).unwrap_err();
         assert_eq!(empty.to_string(), "the key is empty; give at least one byte");
         assert!(!empty.is_unknown());
     });
@@ -175,7 +175,7 @@ fn an_error_names_its_reason_and_whether_the_update_may_be_done() {
     map.insert(TabletRange::whole(TABLE), gone);
     let mut client = client(options, map);
     client.deadline = Some(Duration::from_millis(50));
-    let error = client.write(TABLE, b"k", b"v", Condition::Always).unwrap_err();
+    let error = client.put(TABLE, b"k", b"v", Condition::Always).unwrap_err();
     assert_eq!(error, Error::TimedOut(Obstacle::NoAnswer), "it was never sent");
     // A process listens but never sends a greeting, so the request is not sent either.
     let silent = listener();
@@ -183,7 +183,7 @@ fn an_error_names_its_reason_and_whether_the_update_may_be_done() {
     map.insert(TabletRange::whole(TABLE), silent.local_addr().unwrap());
     let mut client = self::client(options, map);
     client.deadline = Some(Duration::from_millis(50));
-    let error = client.read(TABLE, b"k").unwrap_err();
+    let error = client.get(TABLE, b"k").unwrap_err();
     assert_eq!(error, Error::TimedOut(Obstacle::NoAnswer));
 }
 
@@ -200,7 +200,7 @@ impl MapSource for Nowhere {
 fn without_a_map_an_operation_ends_at_its_deadline() {
     let mut client = client(Options::default(), Nowhere);
     client.deadline = Some(Duration::from_millis(20));
-    let error = client.write(TABLE, b"k", b"v", Condition::Always).unwrap_err();
+    let error = client.put(TABLE, b"k", b"v", Condition::Always).unwrap_err();
     assert_eq!(error, Error::TimedOut(Obstacle::NoMap));
     assert!(!error.is_unknown());
 }
@@ -221,11 +221,11 @@ impl MapSource for Maps {
 fn a_read_finds_its_object_though_the_map_was_out_of_date() {
     let options = Options { shared_memory: false, ..Options::default() };
     with_client(options, |knows| {
-        let version = knows.write(TABLE, b"k", b"v", Condition::Always).unwrap();
+        let version = knows.put(TABLE, b"k", b"v", Condition::Always).unwrap();
         let right = knows.session().core().map().clone();
         let server = right.find(TABLE, KeyHash::of(b"k")).unwrap();
         let found = |wrong: TabletMap, table| {
-            client(options, Maps(vec![right.clone(), wrong])).read(table, b"k")
+            client(options, Maps(vec![right.clone(), wrong])).get(table, b"k")
         };
         // No process listens at this address.
         let mut wrong = TabletMap::default();

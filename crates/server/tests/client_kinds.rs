@@ -119,7 +119,9 @@ fn cancelled_work_completes_and_says_whether_it_may_have_been_done() {
     let cluster = Cluster::start("cancel");
     let options = Options { in_flight_max: 1, ..cluster.options() };
     let mut client = Client::connect(&options).unwrap();
-    let table = client.create_table("t", 1).unwrap();
+    let table = client.ensure_table("t", 1).unwrap();
+    assert_eq!(client.ensure_table("t", 1), Ok(table), "it exists");
+    assert_eq!(client.table("t"), Ok(table));
     let queue = CompletionQueue::connect(&options).unwrap();
     let count = 200;
     let writes = (0..count).map(|tag: u64| {
@@ -143,7 +145,7 @@ fn cancelled_work_completes_and_says_whether_it_may_have_been_done() {
     queue.cancel(u64::MAX);
     queue.close();
     let value = client
-        .read(table, b"n")
+        .get(table, b"n")
         .unwrap()
         .map_or(0, |(_, value)| i64::from_le_bytes(value.try_into().unwrap()));
     assert!((done..=done + unknown).contains(&value), "{done} done, {unknown} unknown: {value}");
@@ -171,7 +173,7 @@ fn threads_share_a_pool_and_none_waits_for_another_for_ever() {
             });
         }
     });
-    let read = pool.with(|client| client.read(table, b"n")).unwrap().unwrap();
+    let read = pool.with(|client| client.get(table, b"n")).unwrap().unwrap();
     assert_eq!(read.unwrap().1, 400i64.to_le_bytes());
     assert!((1..=2).contains(&connects.load(Ordering::Relaxed)));
     // A client whose user panicked is replaced.
@@ -180,7 +182,7 @@ fn threads_share_a_pool_and_none_waits_for_another_for_ever() {
     }));
     assert!(panicked.is_err());
     for _ in 0..3 {
-        pool.with(|client| client.read(table, b"n")).unwrap().unwrap();
+        pool.with(|client| client.get(table, b"n")).unwrap().unwrap();
     }
     pool.close();
     assert_eq!(pool.with(|_| ()), Err(Error::Closed));
@@ -200,25 +202,25 @@ fn an_interrupt_ends_a_wait_and_the_client_can_be_used_again() {
     let cluster = Cluster::start("interrupt");
     let mut client = Client::connect(&cluster.options()).unwrap();
     let table = client.create_table("t", 1).unwrap();
-    client.write(table, b"key", b"value", Condition::Always).unwrap();
+    client.put(table, b"key", b"value", Condition::Always).unwrap();
     // An interrupt at every look: operations either end first or are cancelled, and none of them
     // disturbs a later one.
     client.set_interrupt(Duration::ZERO, || true);
     for number in 0..200u64 {
-        match client.write(table, b"key", &number.to_le_bytes(), Condition::Always) {
+        match client.put(table, b"key", &number.to_le_bytes(), Condition::Always) {
             Ok(_) | Err(Error::Cancelled) => {}
             Err(error) => assert!(error.is_unknown(), "{error}"),
         }
-        match client.read(table, b"key") {
+        match client.get(table, b"key") {
             Ok(found) => assert!(found.is_some()),
             Err(error) => assert_eq!(error, Error::Cancelled),
         }
     }
     client.set_interrupt(Duration::from_secs(600), || true);
-    client.write(table, b"key", b"last", Condition::Always).unwrap();
-    let (version, value) = client.read(table, b"key").unwrap().unwrap();
+    client.put(table, b"key", b"last", Condition::Always).unwrap();
+    let (version, value) = client.get(table, b"key").unwrap().unwrap();
     let borrowed =
-        client.read_with(table, b"key", |found| found == Some((version, b"last".as_slice())));
+        client.get_with(table, b"key", |found| found == Some((version, b"last".as_slice())));
     assert_eq!((value.as_slice(), borrowed), (b"last".as_slice(), Ok(true)));
-    assert_eq!(client.read_with(table, b"none", |found| found.is_none()), Ok(true));
+    assert_eq!(client.get_with(table, b"none", |found| found.is_none()), Ok(true));
 }

@@ -45,12 +45,12 @@ fn a_server_of_two_shards_ends_in_order_and_has_all_data_after_a_restart() {
         }
         for table in &tables {
             for key in 0..100 * generation {
-                let (_, value) = client.read(*table, &key.to_be_bytes()).unwrap().unwrap();
+                let (_, value) = client.get(*table, &key.to_be_bytes()).unwrap().unwrap();
                 assert_eq!(value, (key * 7).to_be_bytes(), "generation {generation}");
             }
             for key in 100 * generation..100 * (generation + 1) {
                 let (key, value) = (key.to_be_bytes(), (key * 7).to_be_bytes());
-                client.write(*table, &key, &value, Condition::Absent).unwrap();
+                client.put(*table, &key, &value, Condition::Absent).unwrap();
             }
         }
         drop(client);
@@ -98,11 +98,11 @@ fn a_server_declared_crashed_begins_a_new_generation_that_ends_in_order() {
     let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     let table = client.create_table("t", 2).unwrap();
-    client.write(table, b"before", b"1", Condition::Absent).unwrap();
+    client.put(table, b"before", b"1", Condition::Absent).unwrap();
     let first = local.servers()[0].generation().clone();
     first.end(Ended::Deposed);
-    assert_eq!(client.read(table, b"before").unwrap().unwrap().1, b"1");
-    client.write(table, b"after", b"2", Condition::Absent).unwrap();
+    assert_eq!(client.get(table, b"before").unwrap().unwrap().1, b"1");
+    client.put(table, b"after", b"2", Condition::Absent).unwrap();
     let number = |generation: &GenerationState| generation.identity().unwrap().generation;
     assert_eq!((number(&first), number(&first.latest())), (Generation(1), Generation(2)));
     assert_eq!(local.ended(), None);
@@ -126,7 +126,7 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let local = LocalCluster::start(&options(&directory)).unwrap();
     let mut client = client(&local);
     let table = client.create_table("t", 1).unwrap();
-    client.write(table, b"key", b"1", Condition::Absent).unwrap();
+    client.put(table, b"key", b"1", Condition::Absent).unwrap();
     let status = client.status().unwrap();
     let tablet = status.map.tables[0].tablets[0];
     let (own, to) = (status.cluster, tablet.address.unwrap());
@@ -157,7 +157,7 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     // A connection from another cluster is closed at the greeting.
     let refused = caller(OwnCluster::Known(other)).call(to, Opcode::Ping, &[], timeout, |_| ());
     assert_eq!(refused, Err(CallError::Unreachable(Cause::WrongCluster)));
-    assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"1");
+    assert_eq!(client.get(table, b"key").unwrap().unwrap().1, b"1");
     drop(client);
     local.leave();
     assert_eq!(local.join(), Ended::Asked);
@@ -264,7 +264,7 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     let local = begin();
     let mut first = client(&local);
     let table = first.create_table("t", 2).unwrap();
-    first.write(table, b"key", b"kept", Condition::Absent).unwrap();
+    first.put(table, b"key", b"kept", Condition::Absent).unwrap();
     drop(first);
     end(local);
     // The directory is missing, as if its disk were not mounted.
@@ -278,7 +278,7 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&disk, &data).unwrap();
     let local = begin();
-    assert_eq!(client(&local).read(table, b"key").unwrap().unwrap().1, b"kept");
+    assert_eq!(client(&local).get(table, b"key").unwrap().unwrap().1, b"kept");
     end(local);
     // The storage is lost for good.
     std::fs::remove_dir_all(&data).unwrap();

@@ -7,9 +7,44 @@
 use crate::steps::{execute, program};
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+/// The crates that a program in Rust needs.
+const CRATES: [&str; 5] = [
+    "thunderhead-client",
+    "thunderhead-net",
+    "thunderhead-rpc",
+    "thunderhead-runtime",
+    "thunderhead-wire",
+];
+
+/// Packs the crates, and builds a program that depends on them.
+pub(super) fn rust() -> Result<()> {
+    let place = EmptyPlace::new("rust")?;
+    let packed = place.path("packed");
+    let mut pack = Command::new("cargo");
+    pack.args(["package", "--quiet", "--no-verify", "--allow-dirty", "--target-dir"]).arg(&packed);
+    pack.args(CRATES.iter().flat_map(|name| ["--package", name]));
+    execute(pack)?;
+    let mut manifest = String::from(
+        "[package]\nname = \"hello\"\nedition = \"2024\"\n\n[dependencies]\n\
+         thunderhead-client = \"0\"\n\n[patch.crates-io]\n",
+    );
+    for file in files_in(&packed.join("package"), "crate")? {
+        place.run("tar", [OsStr::new("-xzf"), file.as_os_str()])?;
+        let directory = file.file_stem().and_then(OsStr::to_str).context("a crate has a name")?;
+        let (name, _) = directory.rsplit_once('-').context("a crate has a version")?;
+        writeln!(manifest, "{name} = {{ path = \"{directory}\" }}")?;
+    }
+    std::fs::write(place.path("Cargo.toml"), manifest).context("write a manifest")?;
+    let example = place.take_example("rust/hello.rs")?;
+    std::fs::create_dir(place.path("src")).context("make a directory")?;
+    std::fs::rename(example, place.path("src/main.rs")).context("move the example")?;
+    place.says_hello("cargo", &[Path::new("run"), Path::new("--quiet")])
+}
 
 /// Packs the module and the module of its native part, and installs both with npm.
 pub(super) fn node(sources: &Path) -> Result<()> {

@@ -108,16 +108,16 @@ fn a_client_goes_on_after_it_moved_to_another_thread() {
         with_cluster(net, |options| {
             let mut client = Client::connect(options).unwrap();
             let table = client.create_table("t", 2).unwrap();
-            let version = client.write(table, b"k", b"here", Condition::Always).unwrap();
+            let version = client.put(table, b"k", b"here", Condition::Always).unwrap();
             let elsewhere = move || {
-                let before = client.read(table, b"k").unwrap();
-                client.write(table, b"k", b"there", Condition::Always).unwrap();
+                let before = client.get(table, b"k").unwrap();
+                client.put(table, b"k", b"there", Condition::Always).unwrap();
                 (client, before)
             };
             let (mut client, before) =
                 std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
             assert_eq!(before, Some((version, b"here".to_vec())));
-            assert_eq!(client.read(table, b"k").unwrap().unwrap().1, b"there");
+            assert_eq!(client.get(table, b"k").unwrap().unwrap().1, b"there");
         });
     }
 }
@@ -129,13 +129,13 @@ fn everything(client: &mut Client) {
     assert_eq!(client.table("users"), Ok(users));
     assert_eq!(client.create_table("users", 2), Err(Error::Refused(Status::TableExists)));
 
-    let version = client.write(users, b"ada", b"analyst", Condition::Absent).unwrap();
-    assert_eq!(client.read(users, b"ada"), Ok(Some((version, b"analyst".to_vec()))));
-    let newer = client.write(users, b"ada", b"countess", Condition::VersionIs(version)).unwrap();
-    let refused = client.write(users, b"ada", b"x", Condition::VersionIs(version));
+    let version = client.put(users, b"ada", b"analyst", Condition::Absent).unwrap();
+    assert_eq!(client.get(users, b"ada"), Ok(Some((version, b"analyst".to_vec()))));
+    let newer = client.put(users, b"ada", b"countess", Condition::VersionIs(version)).unwrap();
+    let refused = client.put(users, b"ada", b"x", Condition::VersionIs(version));
     assert_eq!(refused, Err(Error::ConditionFailed { version: newer }));
     assert_eq!(client.delete(users, b"ada", Condition::Always), Ok(Some(newer)));
-    assert_eq!(client.read(users, b"ada"), Ok(None));
+    assert_eq!(client.get(users, b"ada"), Ok(None));
     let sums = [Number::Integer(40), Number::Integer(2)]
         .map(|by| client.increment(users, b"n", by).unwrap().1);
     assert_eq!(sums, [Number::Integer(40), Number::Integer(42)]);
@@ -143,9 +143,9 @@ fn everything(client: &mut Client) {
     assert_eq!(half, Number::Float(0.5));
 
     let pair = |it: u32| (it.to_be_bytes(), vec![it as u8; 100]);
-    let written = client.write_many(users, (0..1000).map(pair));
+    let written = client.put_many(users, (0..1000).map(pair));
     assert!(written.iter().all(Result::is_ok));
-    let found = client.read_many(users, (0..1001).map(|it: u32| it.to_be_bytes()));
+    let found = client.get_many(users, (0..1001).map(|it: u32| it.to_be_bytes()));
     for (number, found) in (0..1000).zip(&found) {
         let Ok(Some((_, value))) = found else { panic!("{found:?}") };
         assert_eq!(*value, pair(number).1);
@@ -163,7 +163,7 @@ fn everything(client: &mut Client) {
     assert_eq!((status.leases, status.map.tables.len()), (1, 1));
     client.drop_table("users").unwrap();
     assert_eq!(client.drop_table("users"), Err(missing));
-    assert_eq!(client.read(TableId(9), b"k"), Err(Error::NoSuchTable(TableId(9))));
+    assert_eq!(client.get(TableId(9), b"k"), Err(Error::NoSuchTable(TableId(9))));
     client.set_deadline(Some(Duration::from_millis(50)));
     let nobody = client.backup_status(silent().local_addr().unwrap());
     assert_eq!(nobody, Err(Error::TimedOut(Obstacle::NoAnswer)));
@@ -189,24 +189,24 @@ fn a_client_that_closes_or_is_dropped_ends_its_lease() {
             panic!("{} leases remain", watching.status().unwrap().leases);
         };
         let mut closed = Client::connect(options).unwrap();
-        closed.write(table, b"k", b"v", Condition::Always).unwrap();
+        closed.put(table, b"k", b"v", Condition::Always).unwrap();
         leases(1);
         closed.close();
         leases(0);
         let mut dropped = Client::connect(options).unwrap();
-        dropped.write(table, b"k", b"v", Condition::Always).unwrap();
+        dropped.put(table, b"k", b"v", Condition::Always).unwrap();
         leases(1);
         drop(dropped);
         leases(0);
         runtime().block_on(async {
             for closes in [true, false] {
                 let client = AsyncClient::connect(options).await.unwrap();
-                client.write(table, b"k", b"v", Condition::Always).await.unwrap();
+                client.put(table, b"k", b"v", Condition::Always).await.unwrap();
                 leases(1);
                 if closes {
                     let other = client.clone();
                     client.close().await;
-                    assert_eq!(other.read(table, b"k").await, Err(Error::Closed));
+                    assert_eq!(other.get(table, b"k").await, Err(Error::Closed));
                     other.close().await;
                 } else {
                     drop(client);
@@ -241,10 +241,10 @@ async fn share(options: &Options, tasks: u64) {
             let client = client.clone();
             tokio::spawn(async move {
                 let own = (1000 + number).to_be_bytes();
-                let version = client.write(table, &own, &own, Condition::Absent).await.unwrap();
+                let version = client.put(table, &own, &own, Condition::Absent).await.unwrap();
                 let shared = (number % 10).to_be_bytes();
                 client.increment(table, &shared, Number::Integer(1)).await.unwrap();
-                let found = client.read(table, &own).await.unwrap();
+                let found = client.get(table, &own).await.unwrap();
                 assert_eq!(found, Some((version, own.to_vec())));
             })
         })
@@ -252,7 +252,7 @@ async fn share(options: &Options, tasks: u64) {
     for task in begun {
         task.await.unwrap();
     }
-    let sums = client.read_many(table, (0..10u64).map(u64::to_be_bytes)).await;
+    let sums = client.get_many(table, (0..10u64).map(u64::to_be_bytes)).await;
     for sum in sums {
         let (_, value) = sum.unwrap().unwrap();
         assert_eq!(i64::from_le_bytes(value.try_into().unwrap()) as u64, tasks / 10);
@@ -286,7 +286,7 @@ fn dropping_a_future_cancels_its_wait_and_no_other() {
                 task.abort();
                 // The operation is done at most once, and no task hangs.
                 client.increment(table, &key, Number::Integer(1)).await.unwrap();
-                let (_, value) = client.read(table, &key).await.unwrap().unwrap();
+                let (_, value) = client.get(table, &key).await.unwrap().unwrap();
                 let sum = i64::from_le_bytes(value.try_into().unwrap());
                 assert!([1, 2].contains(&sum), "{sum}");
             }
@@ -325,13 +325,13 @@ fn operations_keep_their_deadlines_when_the_cluster_stops() {
     with_cluster(tcp(), |options| {
         let mut client = Client::connect(options).unwrap();
         let table = client.create_table("t", 1).unwrap();
-        client.write(table, b"k", b"v", Condition::Always).unwrap();
+        client.put(table, b"k", b"v", Condition::Always).unwrap();
         let client_2 = runtime().block_on(AsyncClient::connect(options)).unwrap();
         left = Some((client, client_2, table));
     });
     let (mut client, client_2, table) = left.unwrap();
     client.set_deadline(Some(Duration::from_millis(80)));
-    let error = client.write(table, b"k", b"w", Condition::Always).unwrap_err();
+    let error = client.put(table, b"k", b"w", Condition::Always).unwrap_err();
     // The connection may break while the request is in flight.
     assert!(matches!(error, Error::TimedOut(Obstacle::NoAnswer) | Error::Unknown(_)), "{error}");
     let error = client.create_table("u", 1).unwrap_err();
@@ -345,9 +345,7 @@ fn operations_keep_their_deadlines_when_the_cluster_stops() {
             .map(|number| {
                 let client = client_2.clone();
                 let key = number.to_be_bytes();
-                tokio::spawn(
-                    async move { client.write(table, &key, b"v", Condition::Always).await },
-                )
+                tokio::spawn(async move { client.put(table, &key, b"v", Condition::Always).await })
             })
             .collect();
         for task in tasks {

@@ -124,7 +124,7 @@ impl Objects {
     pub fn load(&self, cluster: View, screen: &dyn Screen) -> Result<()> {
         self.in_parts(cluster, screen, "loading", |client, first, last| {
             let writes: Vec<_> = (first..last).map(|number| self.next_write(number)).collect();
-            for (number, result) in (first..last).zip(client.write_many(self.table, writes)) {
+            for (number, result) in (first..last).zip(client.put_many(self.table, writes)) {
                 result.with_context(|| format!("write object {number}"))?;
                 self.acknowledged(number);
             }
@@ -140,7 +140,7 @@ impl Objects {
         let found = Mutex::new(Found::default());
         self.in_parts(cluster, screen, "checking", |client, first, last| {
             let keys: Vec<_> = (first..last).map(key).collect();
-            let values = client.read_many(self.table, &keys);
+            let values = client.get_many(self.table, &keys);
             let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             for (number, value) in (first..last).zip(values) {
                 let value = value.with_context(|| format!("read object {number}"))?;

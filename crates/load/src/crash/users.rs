@@ -73,7 +73,7 @@ pub fn write(
             break;
         }
         let writes: Vec<_> = numbers.iter().map(|number| objects.next_write(*number)).collect();
-        let results = client.write_many(objects.table, writes);
+        let results = client.put_many(objects.table, writes);
         let now = Instant::now();
         let mut some = false;
         for (number, result) in numbers.iter().zip(results) {
@@ -130,7 +130,7 @@ pub fn probe(cluster: View, objects: &Objects, numbers: &[u64], stop: &AtomicBoo
     let mut probed = Probed::default();
     let Ok(mut client) = cluster.client(Deadline::OF_PROBE) else { return probed };
     for number in numbers {
-        while client.read(objects.table, &key(*number)).is_err() {
+        while client.get(objects.table, &key(*number)).is_err() {
             if stop.load(Ordering::Relaxed) {
                 return probed;
             }
@@ -186,7 +186,7 @@ pub fn read(
     while !stop.load(Ordering::Relaxed) {
         let Some(number) = numbers.next() else { break };
         let began = Instant::now();
-        let result = client.read(objects.table, &key(*number));
+        let result = client.get(objects.table, &key(*number));
         let took = began.elapsed().as_nanos() as u64;
         match (result, crashed()) {
             (Err(_), _) => latencies.failed += 1,

@@ -114,7 +114,7 @@ fn library(scale: &Scale, rows: &mut Rows) -> Result<()> {
             })?;
             let ours = round_trips(scale.rounds, channel, || {
                 let number = random.below(objects);
-                let found = client.read(TABLE, &key(number))?;
+                let found = client.get(TABLE, &key(number))?;
                 ensure!(found.is_some_and(|(_, value)| is_right(&value, number)), "a wrong value");
                 Ok(())
             })?;
