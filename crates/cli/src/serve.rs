@@ -341,6 +341,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         populate: config.populate,
         seglet_bytes: None,
         message_bytes: None,
+        records_per_client_max: None,
         cleaners: config.cleaners as usize,
         backup: config.backup.then(|| BackupOptions {
             disk_bytes: config.backup_bytes,

@@ -168,6 +168,22 @@ impl Client {
             is_ahead: false,
         }
     }
+
+    /// Whether an update may be done although the client has as many records as it may have.
+    ///
+    /// The client acknowledges answers only up to its oldest update without an answer. So if the
+    /// oldest one were refused, no record would ever be forgotten, and the client would wait until
+    /// its deadline. That happens if the oldest one is sent again after a crash, and meanwhile
+    /// others are done that were sent later. Therefore the oldest one is always let in. The other
+    /// gaps behind the newest record are let in too, up to twice the limit, so that the client need
+    /// not fill them one by one.
+    #[cold]
+    fn lets_in(&self, sequence: u64, records: usize, limits: Options) -> bool {
+        let is_gap = self.recorded.last().is_some_and(|last| sequence < last);
+        let has_room = self.recorded.len() < limits.records_per_client_max.saturating_mul(2)
+            && records < limits.records_max;
+        sequence == self.first || (is_gap && has_room)
+    }
 }
 
 impl Clients {
@@ -252,8 +268,9 @@ impl Clients {
                 return DuplicateCheck::Refused(refused);
             }
         }
-        let is_full = client.recorded.len() >= limits.records_per_client_max
-            || *records >= limits.records_max;
+        let is_full = (client.recorded.len() >= limits.records_per_client_max
+            || *records >= limits.records_max)
+            && !client.lets_in(identity.sequence(), *records, limits);
         // Where it is full the record that this one makes may free those before.
         if is_full && first <= client.recorded_first {
             if ahead.is_empty() {

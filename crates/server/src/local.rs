@@ -155,6 +155,7 @@ impl LocalCluster {
             memory_bytes: options.memory_bytes,
             seglet_bytes: None,
             message_bytes: None,
+            records_per_client_max: None,
             populate: options.populate,
             newest_format: Format::NEWEST,
             cleaners: options.cleaners,

@@ -26,6 +26,8 @@ pub struct Options {
     /// The longest message to a backup; `None`: the default. Tests, whose segments are small, use a
     /// small limit, so that a replica takes more than one message.
     pub message_bytes: Option<u32>,
+    /// Outcomes that a shard remembers for one client; `None`: the default.
+    pub records_per_client_max: Option<usize>,
     /// Whether the server touches all of its memory before it serves, so that no write waits until
     /// the kernel has found and cleared a page. A GB takes some tenths of a second.
     pub populate: bool,

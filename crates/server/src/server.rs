@@ -423,9 +423,12 @@ impl Server {
         let log = Log::beginning_at(first, &memory, id, options, replicator)
             .map_err(|error| error.to_string())?;
         let coordinators = &self.options.coordinators;
-        let mut shard =
-            Shard::in_cluster(log, master, coordinators.clone(), ShardOptions::default())
-                .replicated(replication, identity.server);
+        let of_shard = ShardOptions::default();
+        let records_per_client_max =
+            self.options.records_per_client_max.unwrap_or(of_shard.records_per_client_max);
+        let of_shard = ShardOptions { records_per_client_max, ..of_shard };
+        let mut shard = Shard::in_cluster(log, master, coordinators.clone(), of_shard)
+            .replicated(replication, identity.server);
         shard
             .start_cleaners(context.world().workers.as_mut(), self.options.cleaners)
             .map_err(|error| format!("the cleaners: {error}"))?;

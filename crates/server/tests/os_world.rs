@@ -227,6 +227,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let of_server = ServerOptions {
         coordinators: [other.coordinator()].into(),
         message_bytes: None,
+        records_per_client_max: None,
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         advertise: None,
         memory_bytes: of_machine.memory_bytes,

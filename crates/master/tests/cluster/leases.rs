@@ -7,6 +7,7 @@ use thunderhead_log::TabletRange;
 use thunderhead_master::Options as ShardOptions;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_testkit::User;
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{LeaseId, Status};
 use zerocopy::IntoBytes;
@@ -63,6 +64,21 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
     }
 }
 
+/// Whether the shard is too busy for an update, also if it is sent several times.
+async fn is_busy(user: &User, identity: Identity) -> bool {
+    let body = update(identity, OTHER, b"k", b"v");
+    let mut last = user.call(Opcode::Write, body.clone()).await;
+    for _ in 0..5 {
+        user.tasks.sleep(Duration::from_millis(5)).await;
+        last = user.call(Opcode::Write, body.clone()).await;
+    }
+    match last {
+        Ok(_) => false,
+        Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }) => true,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
 #[test]
 fn the_memory_of_clients_is_bounded() {
     let options = ShardOptions {
@@ -75,13 +91,7 @@ fn the_memory_of_clients_is_bounded() {
     cluster.drive(Duration::from_secs(300), |user| async move {
         user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
         let busy = async |lease, sequence, first| {
-            let body = update(Identity::new(lease, sequence, first), OTHER, b"k", b"v");
-            let mut last = user.call(Opcode::Write, body.clone()).await;
-            for _ in 0..5 {
-                user.tasks.sleep(Duration::from_millis(5)).await;
-                last = user.call(Opcode::Write, body.clone()).await;
-            }
-            matches!(last, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
+            is_busy(&user, Identity::new(lease, sequence, first)).await
         };
         for sequence in 1..5 {
             assert!(!busy(LeaseId(1), sequence, 1).await && !busy(LeaseId(2), sequence, 1).await);
@@ -93,6 +103,38 @@ fn the_memory_of_clients_is_bounded() {
         assert!(busy(LeaseId(4), 1, 1).await, "too many clients");
         assert!(!busy(LeaseId(1), 5, 5).await, "it has its answers, so there is room");
         assert_eq!(user.status().await.records, 7);
+    });
+}
+
+#[test]
+fn the_oldest_update_of_a_client_is_done_however_many_later_ones_are_recorded() {
+    let options = ShardOptions { records_max: 10, records_per_client_max: 4, ..shard_options() };
+    let mut cluster = ShardCluster::new(4, Link::default(), options, 4 << 20);
+    cluster.drive(Duration::from_secs(300), |user| async move {
+        user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
+        let busy = async |lease, sequence, first| {
+            is_busy(&user, Identity::new(lease, sequence, first)).await
+        };
+        // Attempts of the updates 1 to 6 are lost, and later updates are done.
+        for sequence in 7..11 {
+            assert!(!busy(LeaseId(1), sequence, 1).await);
+        }
+        assert!(busy(LeaseId(1), 11, 1).await);
+        // The gaps are filled, in any order, up to twice the limit.
+        for sequence in [6, 3, 5, 2] {
+            assert!(!busy(LeaseId(1), sequence, 1).await);
+        }
+        assert!(busy(LeaseId(1), 4, 1).await);
+        // The limit of all clients holds for gaps too, and not for the oldest update.
+        assert!(!busy(LeaseId(2), 8, 1).await);
+        assert!(!busy(LeaseId(2), 9, 1).await);
+        assert!(busy(LeaseId(2), 5, 1).await);
+        for lease in [LeaseId(1), LeaseId(2)] {
+            assert!(!busy(lease, 1, 1).await);
+        }
+        // The client has the answers up to the next gap, which is now its oldest update.
+        assert!(!busy(LeaseId(1), 4, 4).await);
+        assert!(!busy(LeaseId(1), 11, 11).await);
     });
 }
 

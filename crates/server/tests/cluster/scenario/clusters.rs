@@ -271,6 +271,7 @@ impl TwoClusters {
                 coordinators: known.into_iter().map(|(at, _)| at).collect::<Vec<_>>().into(),
                 listen: vec![at],
                 message_bytes: None,
+                records_per_client_max: None,
                 advertise: None,
                 memory_bytes: 20 * SEGMENT_BYTES as usize,
                 seglet_bytes: Some(4096),

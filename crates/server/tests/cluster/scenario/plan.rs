@@ -99,6 +99,8 @@ pub(crate) struct Plan {
     pub(crate) buffers: u32,
     /// The longest message to a backup.
     pub(crate) message_bytes: u32,
+    /// The outcomes that a shard remembers for one client; `None`: the default.
+    pub(crate) records_per_client_max: Option<usize>,
     pub(crate) link: Link,
     pub(crate) disk: DiskModel,
     pub(crate) scheduling: Scheduling,
@@ -207,6 +209,11 @@ impl Plan {
             message_bytes: match random.chance(0.3) {
                 true => MESSAGE_BYTES,
                 false => random.magnitude(1 << 10..32 << 10) as u32,
+            },
+            // Users have so few updates in flight that only a small limit matters.
+            records_per_client_max: match random.chance(0.3) {
+                true => Some(random.within(1..8) as usize),
+                false => None,
             },
             link: swarm::drawn_link(random),
             disk,

@@ -159,7 +159,8 @@ impl World {
         let generation = Rc::new(RefCell::new(GenerationState::new()));
         let memory_bytes = plan.memory_bytes * plan.shards;
         let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
-        let message_bytes = plan.message_bytes;
+        let (message_bytes, records_per_client_max) =
+            (plan.message_bytes, plan.records_per_client_max);
         let newest_format = Rc::new(Cell::new(Format::NEWEST));
         let mut hosts = Vec::new();
         for shard in 0..shards {
@@ -174,6 +175,7 @@ impl World {
                     memory_bytes,
                     seglet_bytes: Some(SEGLET_BYTES),
                     message_bytes: Some(message_bytes),
+                    records_per_client_max,
                     newest_format: newest.get(),
                     populate: false,
                     cleaners: 1,
