@@ -8,7 +8,7 @@
 //! it again while the program counts.
 //!
 //! ```text
-//! cargo run --example counter thunderhead://localhost 10000
+//! cargo run -p thunderhead-examples --bin counter thunderhead://localhost 10000
 //! ```
 
 use std::time::Duration;

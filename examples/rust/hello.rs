@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! thunderhead dev &
-//! cargo run --example hello thunderhead://localhost
+//! cargo run -p thunderhead-examples --bin hello thunderhead://localhost
 //! ```
 
 use thunderhead_client::{Client, Condition, Error, Options};

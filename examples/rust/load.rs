@@ -5,7 +5,7 @@
 //! objects.
 //!
 //! ```text
-//! cargo run --example load thunderhead://localhost 100000
+//! cargo run -p thunderhead-examples --bin load thunderhead://localhost 100000
 //! ```
 
 use std::io::Write;

@@ -5,7 +5,7 @@
 //! takes the task.
 //!
 //! ```text
-//! cargo run --example work_queue thunderhead://localhost
+//! cargo run -p thunderhead-examples --bin work_queue thunderhead://localhost
 //! ```
 
 use thunderhead_client::{Client, Condition, Error, Object, Options, TableId, Version};

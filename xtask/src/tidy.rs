@@ -120,6 +120,10 @@ fn is_reachable(path: &Path, files: &[PathBuf], root: &Path) -> bool {
     if is_root || ["tests", "examples", "benches", "fuzz_targets"].contains(&folder_name) {
         return true;
     }
+    let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap_or_default();
+    if manifest.contains(&format!("path = \"{stem}.rs\"")) {
+        return true;
+    }
     if stem == "mod" {
         // A module that several tests or examples share is declared by a file beside its folder.
         let declaration = format!("mod {folder_name};");

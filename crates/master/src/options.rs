@@ -11,8 +11,8 @@ pub struct Options {
     /// Outcomes that are remembered for all clients together. Some fifty bytes each beside the log,
     /// and as much in it.
     pub records_max: usize,
-    /// Outcomes that are remembered for one client: so many of its updates can be on their way. Up to
-    /// twice as many, if updates are missing among them.
+    /// Outcomes that are remembered for one client: so many of its updates can be on their way. If
+    /// updates are missing among them, twice as many.
     pub records_per_client_max: usize,
     /// How often all leases are asked about.
     pub check_leases_every: Duration,

@@ -71,6 +71,7 @@ const EDGES: &[Edges] = &[
     Edges { name: "java", production: &["bindings", "client", "runtime"], tests: &[] },
     Edges { name: "node", production: &["bindings", "client", "runtime"], tests: &[] },
     Edges { name: "capi", production: &["client"], tests: &[] },
+    Edges { name: "examples", production: &["client"], tests: &[] },
     Edges { name: "python", production: &["client"], tests: &[] },
     Edges {
         name: "load",
