@@ -30,6 +30,7 @@ pub mod operations;
 pub mod peers;
 pub mod polling;
 pub mod product;
+mod program;
 pub mod recovery;
 pub mod requirements;
 pub mod rpc;
