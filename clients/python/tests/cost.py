@@ -42,19 +42,23 @@ class Cost:
         """Does a round of operations."""
         raise NotImplementedError
 
+    async def close(self) -> None:
+        raise NotImplementedError
+
 
 class Synchronous(Cost):
     """The synchronous client of Thunderhead."""
 
-    def __init__(self, table: thunderhead.Table, value: bytes) -> None:
-        self._table = table
+    def __init__(self, db: thunderhead.Client, table: str, value: bytes) -> None:
+        self._db = db
+        self._table = db.table(table)
         self._value = value
         self._objects = [(key, value) for key in KEYS]
 
     @classmethod
     async def start(cls, request: Request) -> Cost:
         db = thunderhead.connect(request["url"])
-        cost = cls(db.table(request["table"]), b"v" * request["value_bytes"])
+        cost = cls(db, request["table"], b"v" * request["value_bytes"])
         cost._put_many(1)
         return cost
 
@@ -76,6 +80,9 @@ class Synchronous(Cost):
             case _:
                 raise Missing(f"calls that wait have no {work}")
 
+    async def close(self) -> None:
+        self._db.close()
+
     def _put_many(self, calls: int) -> None:
         for _ in range(calls):
             self._table.put_many(self._objects)
@@ -84,7 +91,8 @@ class Synchronous(Cost):
 class Asynchronous(Cost):
     """The asyncio client of Thunderhead."""
 
-    def __init__(self, table: aio.Table, value: bytes) -> None:
+    def __init__(self, db: aio.Client, table: aio.Table, value: bytes) -> None:
+        self._db = db
         self._table = table
         self._value = value
         self._objects = [(key, value) for key in KEYS]
@@ -92,7 +100,8 @@ class Asynchronous(Cost):
     @classmethod
     async def start(cls, request: Request) -> Cost:
         db = await aio.connect(request["url"])
-        cost = cls(await db.table(request["table"]), b"v" * request["value_bytes"])
+        table = await db.table(request["table"])
+        cost = cls(db, table, b"v" * request["value_bytes"])
         await cost._put_many(1)
         return cost
 
@@ -107,6 +116,9 @@ class Asynchronous(Cost):
                     await self._table.get_many(KEYS)
             case "put_many":
                 await self._put_many(count // width)
+
+    async def close(self) -> None:
+        await self._db.close()
 
     async def _gets(self, key: str, count: int) -> None:
         get = self._table.get
@@ -174,6 +186,9 @@ class RedisSynchronous(Cost):
             case _:
                 raise Missing(f"calls that wait have no {work}")
 
+    async def close(self) -> None:
+        self._db.close()
+
 
 class RedisAsynchronous(Cost):
     """The asyncio client of redis-py. Its way to many operations in flight is a pipeline."""
@@ -216,6 +231,9 @@ class RedisAsynchronous(Cost):
                             pipeline.set(key, self._value)
                     await pipeline.execute()
 
+    async def close(self) -> None:
+        await self._db.aclose()
+
 
 CLIENTS: dict[tuple[str, str], type[Cost]] = {
     ("thunderhead", "sync"): Synchronous,
@@ -255,6 +273,8 @@ def main() -> None:
         for line in sys.stdin:
             request = json.loads(line)
             write({"id": request["id"], **runner.run(reply_to(request))})
+        for cost in _started.values():
+            runner.run(cost.close())
 
 
 if __name__ == "__main__":
