@@ -24,8 +24,6 @@ mod names;
 mod queue;
 mod results;
 mod sync;
-#[cfg(feature = "bench")]
-mod yardstick;
 
 use pyo3::prelude::*;
 

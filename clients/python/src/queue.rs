@@ -636,20 +636,6 @@ impl Queue {
         })
     }
 
-    /// Reads in Rust, `width` objects at a time, and returns the seconds that one took.
-    #[cfg(feature = "bench")]
-    fn _in_rust(
-        &self,
-        py: Python<'_>,
-        table: u64,
-        key: &str,
-        width: usize,
-        count: u32,
-    ) -> PyResult<f64> {
-        let read = || crate::yardstick::reads(&self.core, TableId(table), key, width, count);
-        py.detach(read).map_err(|error| errors::raised(py, error))
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.event_loop)?;
         visit.call(&self.create_future)?;

@@ -467,23 +467,6 @@ impl Table {
         })
     }
 
-    /// Does operations in Rust and returns the seconds that one took.
-    #[cfg(feature = "bench")]
-    fn _in_rust(
-        &self,
-        py: Python<'_>,
-        kind: &str,
-        key: &str,
-        keys: Vec<String>,
-        value: &[u8],
-        count: u32,
-    ) -> PyResult<f64> {
-        let (table, key) = (self.id, key.as_bytes());
-        self.shared.call(py, self.shared.deadline, |core| {
-            crate::yardstick::operations(core, kind, table, key, &keys, value, count)
-        })
-    }
-
     fn __repr__(&self) -> String {
         format!("<thunderhead.Table {:?}>", self.name)
     }

@@ -8,11 +8,12 @@
 //!   increments that were done, plus some of those whose outcome is unknown.
 //! - A history of operations on few keys, for the judge of [`history`](crate::history).
 
-mod process;
+mod client;
 
 use crate::history::{Performer, User};
+use crate::program::Program;
 use anyhow::{Context as _, Result, ensure};
-use process::{Driver, DriverClient};
+use client::DriverClient;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -127,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let mut client = cluster.client(deadline)?;
     let mut reports = Vec::new();
     for command in &arguments.drivers {
-        let driver = Arc::new(Driver::start(command)?);
+        let driver = Arc::new(Program::start(command)?);
         for mode in driver.modes.clone() {
             let mut tables = Vec::new();
             for name in [COUNTED, JUDGED] {
@@ -214,7 +215,7 @@ struct Counts {
 fn drive(
     arguments: &Arguments,
     cluster: &mut Cluster,
-    driver: &Arc<Driver>,
+    driver: &Arc<Program>,
     (mode, counted, judged): (&str, TableId, TableId),
 ) -> Result<Report> {
     let deadline = Duration::from_secs_f64(arguments.deadline);

@@ -19,9 +19,11 @@
 //! | [`drivers`] | clients in other languages, judged while servers are killed |
 //! | [`history`] | clients of a running cluster, and a judge of their history |
 //! | [`peers`] | Redis, Valkey, memcached and etcd |
+//! | [`clients`] | clients in other languages, over their core and beside Redis's clients |
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
+pub mod clients;
 pub mod drivers;
 pub mod history;
 pub mod instructions;
@@ -30,6 +32,7 @@ pub mod operations;
 pub mod peers;
 pub mod polling;
 pub mod product;
+mod program;
 pub mod recovery;
 pub mod requirements;
 pub mod rpc;
@@ -79,6 +82,10 @@ enum Command {
     ///
     /// Status 1: a client lost an update, did one twice, or reported a wrong outcome.
     Drivers(drivers::Arguments),
+    /// Clients in other languages: their price over the core, and beside Redis's clients.
+    ///
+    /// Status 1 with --require: a client misses a goal, or is slower than the Redis client.
+    Clients(clients::Arguments),
     /// Clients of a running cluster, and a judge of their history.
     ///
     /// Status 1: no store that performs one operation at a time could have produced it. Faults are
@@ -124,6 +131,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
     arguments.without.into_iter().for_each(Optimization::turn_off);
     match arguments.command {
         Command::Drivers(arguments) => drivers::run(&arguments),
+        Command::Clients(arguments) => clients::run(&arguments),
         Command::History(arguments) => history::run(&arguments),
         Command::Instructions(arguments) => instructions::run(&arguments).map(|()| true),
         Command::Log(arguments) => log::run(arguments).map(|()| true),
