@@ -49,7 +49,7 @@ pub struct Arguments {
     /// How asynchronous clients wait. A thread that spins takes the core from the program's own.
     #[arg(long, default_value = "never", value_parser = WAYS)]
     async_polling: String,
-    /// Let clients use any core. Otherwise they share one that the servers do not use.
+    /// Let clients use any core. Otherwise all clients share one, and the servers do not use it.
     #[arg(long)]
     any_core: bool,
     /// End with status 1 if a goal is missed, or a client is slower than the Redis client.
@@ -250,7 +250,7 @@ impl Runner<'_> {
         if !self.cores.contains_key(&subject) {
             let channel = subject.channel();
             let setting = |mode| {
-                // The runtime of Go sleeps while it waits, whatever the URL says.
+                // Go sleeps while it waits. The setting of the URL does not change that.
                 let is_asleep = channel == Channel::Tcp;
                 polling(if is_asleep { "never" } else { self.arguments.polling_of(mode) })
             };
