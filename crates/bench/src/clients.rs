@@ -49,7 +49,7 @@ pub struct Arguments {
     /// How asynchronous clients wait. A thread that spins takes the core from the program's own.
     #[arg(long, default_value = "never", value_parser = WAYS)]
     async_polling: String,
-    /// Let clients use any core. Otherwise all clients share one, and the servers do not use it.
+    /// Let clients use all cores. Otherwise they share one, and the servers share another.
     #[arg(long)]
     any_core: bool,
     /// End with status 1 if a goal is missed, or a client is slower than the Redis client.
@@ -250,7 +250,7 @@ impl Runner<'_> {
         if !self.cores.contains_key(&subject) {
             let channel = subject.channel();
             let setting = |mode| {
-                // Go sleeps while it waits. The setting of the URL does not change that.
+                // The runtime of Go always sleeps while it waits.
                 let is_asleep = channel == Channel::Tcp;
                 polling(if is_asleep { "never" } else { self.arguments.polling_of(mode) })
             };

@@ -1,5 +1,5 @@
 //! `thunderhead-bench clients` with a program whose replies are written in advance. It starts the
-//! product, which `cargo test --workspace` builds too. To run this test alone, first build it:
+//! product, which `cargo test --workspace` builds too. Alone, this test needs
 //! `cargo build --package thunderhead`.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
 

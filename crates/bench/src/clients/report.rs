@@ -143,6 +143,13 @@ pub struct Row {
     pub is_faster: Option<bool>,
 }
 
+impl Row {
+    /// Returns the mode of the core with which the client is compared.
+    fn core_mode(&self) -> Mode {
+        Measurement::core_of(self.language, self.mode, self.task).mode
+    }
+}
+
 /// Returns the results of all clients.
 #[must_use]
 pub fn rows(languages: &[(Language, Vec<Mode>)], rounds: &Rounds) -> Vec<Row> {
@@ -238,34 +245,45 @@ pub fn table_of(title: &str, rows: &[Row]) -> Table {
     table
 }
 
-/// Returns a panel for each task: the core, the client, and the usual Redis client of each
-/// language.
+/// Returns a panel for each task of calls that wait, and one for each of asynchronous calls: the
+/// core, the client, and the usual Redis client of each language.
 #[must_use]
 pub fn draw(rows: &[Row]) -> Vec<Panel> {
-    let panel = |task: Task| {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.task == task).collect();
-        let names = rows.iter().map(|row| row.language.title(row.mode).to_owned()).collect();
-        let series = |name: &str, times: fn(&Row) -> Option<Times>| {
-            let points = rows.iter().enumerate();
-            let points = points
-                .filter_map(|(at, row)| Some((at as f64, times(row)?.median_ns / 1e3)))
-                .collect();
-            Series { name: name.to_owned(), points }
-        };
-        Panel {
-            title: task.title(),
-            x_label: "client".to_owned(),
-            y_label: "µs".to_owned(),
-            marks: Marks::Bars(names),
-            series: vec![
-                series("the core", |row| row.core),
-                series("the client", |row| row.client),
-                series("the Redis client", |row| row.redis),
-            ],
+    let mut panels = Vec::new();
+    for task in Task::ALL {
+        for mode in [Mode::Sync, Mode::Async] {
+            let is_here = |row: &&Row| row.task == task && row.core_mode() == mode;
+            let rows: Vec<&Row> = rows.iter().filter(is_here).collect();
+            if !rows.is_empty() {
+                panels.push(panel(task, mode, &rows));
+            }
         }
+    }
+    panels
+}
+
+fn panel(task: Task, mode: Mode, rows: &[&Row]) -> Panel {
+    let series = |name: &str, times: fn(&Row) -> Option<Times>| {
+        let points = rows.iter().enumerate();
+        let points =
+            points.filter_map(|(at, row)| Some((at as f64, times(row)?.median_ns / 1e3))).collect();
+        Series { name: name.to_owned(), points }
     };
-    let is_drawn = |task: &Task| rows.iter().any(|row| row.task == *task);
-    Task::ALL.into_iter().filter(is_drawn).map(panel).collect()
+    let title = match mode {
+        Mode::Async if !task.work.is_in_flight() => format!("{}, asynchronous", task.title()),
+        _ => task.title(),
+    };
+    Panel {
+        title,
+        x_label: "client".to_owned(),
+        y_label: "µs".to_owned(),
+        marks: Marks::Bars(rows.iter().map(|row| row.language.label().to_owned()).collect()),
+        series: vec![
+            series("the core", |row| row.core),
+            series("the client", |row| row.client),
+            series("the Redis client", |row| row.redis),
+        ],
+    }
 }
 
 #[cfg(test)]
@@ -362,8 +380,11 @@ mod tests {
         assert_eq!(table.rows[0], [first.as_slice(), &["-", "-"]].concat());
         assert_eq!(table.rows[2][5..7], ["-", "-"]);
         let panels = draw(&rows);
-        assert_eq!(panels.len(), Task::ALL.len());
-        assert_eq!(panels[0].series[2].points, [(1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (4.0, 2.0)]);
+        let titles: Vec<&str> = panels.iter().map(|panel| panel.title.as_str()).collect();
+        assert_eq!(titles.len(), 12);
+        assert_eq!(titles[..2], ["get", "get, asynchronous"]);
+        assert_eq!(titles[10], "get, 100 in flight, each");
+        assert_eq!(panels[0].series[2].points, [(1.0, 2.0), (2.0, 2.0), (3.0, 2.0)]);
     }
 
     #[test]

@@ -51,20 +51,30 @@ impl Language {
         }
     }
 
+    /// Returns its name for people.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Language::C => "C",
+            Language::Cpp => "C++",
+            Language::Go => "Go",
+            Language::Java => "Java",
+            Language::Node => "Node",
+            Language::Python => "Python",
+        }
+    }
+
     /// Returns its name for people, with the mode if the language has both.
     #[must_use]
     pub fn title(self, mode: Mode) -> &'static str {
         match (self, mode) {
-            (Language::C, Mode::Sync) => "C",
             (Language::C, Mode::Async) => "C queue",
-            (Language::Cpp, Mode::Sync) => "C++",
             (Language::Cpp, Mode::Async) => "C++ queue",
-            (Language::Go, _) => "Go",
             (Language::Java, Mode::Sync) => "Java sync",
             (Language::Java, Mode::Async) => "Java async",
-            (Language::Node, _) => "Node",
             (Language::Python, Mode::Sync) => "Python sync",
             (Language::Python, Mode::Async) => "Python asyncio",
+            (Language::C | Language::Cpp | Language::Go | Language::Node, _) => self.label(),
         }
     }
 
