@@ -5,14 +5,14 @@
 //! for each lease.
 
 use std::collections::{BTreeMap, BTreeSet};
-use thunderhead_wire::LeaseId;
 use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, Sequence};
 
 /// The lease of an update and its sequence in that lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UpdateId {
     pub(crate) lease: LeaseId,
-    pub(crate) sequence: u64,
+    pub(crate) sequence: Sequence,
 }
 
 /// Assigns sequences.
@@ -20,15 +20,15 @@ pub(crate) struct UpdateId {
 pub(crate) struct Identities {
     /// The lease for new updates.
     lease: Option<LeaseId>,
-    next: u64,
+    next: Sequence,
     /// The sequences of updates that have not ended, by lease.
-    open: BTreeMap<LeaseId, BTreeSet<u64>>,
+    open: BTreeMap<LeaseId, BTreeSet<Sequence>>,
 }
 
 impl Identities {
     /// Uses this unused lease for new updates. `None`: new updates wait for a lease.
     pub(crate) fn use_lease(&mut self, lease: Option<LeaseId>) {
-        (self.lease, self.next) = (lease, 1);
+        (self.lease, self.next) = (lease, Sequence::FIRST);
     }
 
     /// Returns the lease for new updates.
@@ -39,7 +39,7 @@ impl Identities {
     /// Returns the id of a new update, if there is a lease.
     pub(crate) fn take(&mut self) -> Option<UpdateId> {
         let (lease, sequence) = (self.lease?, self.next);
-        self.next += 1;
+        self.next = sequence.next();
         self.open.entry(lease).or_default().insert(sequence);
         Some(UpdateId { lease, sequence })
     }
@@ -74,9 +74,9 @@ mod tests {
         let [a, b, c] = std::array::from_fn(|_| identities.take().unwrap());
         assert_eq!(
             [a, b, c].map(|it| (it.lease, it.sequence)),
-            [(LeaseId(7), 1), (LeaseId(7), 2), (LeaseId(7), 3)]
+            [1, 2, 3].map(|number| (LeaseId(7), Sequence(number)))
         );
-        let first = |it: &Identities, of| it.identity(of).first_unacknowledged();
+        let first = |it: &Identities, of| it.identity(of).first_unacknowledged().0;
         identities.ended(b);
         assert_eq!(first(&identities, c), 1);
         identities.ended(a);
@@ -84,7 +84,7 @@ mod tests {
         // A new lease starts counting again. The former one is kept while it has open updates.
         identities.use_lease(Some(LeaseId(9)));
         let d = identities.take().unwrap();
-        assert_eq!((d.lease, d.sequence, first(&identities, d)), (LeaseId(9), 1, 1));
+        assert_eq!((d.lease, d.sequence.0, first(&identities, d)), (LeaseId(9), 1, 1));
         assert_eq!(first(&identities, c), 3);
         identities.ended(c);
         identities.ended(d);

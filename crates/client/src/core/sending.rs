@@ -6,6 +6,7 @@ use crate::error::Obstacle;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
+use thunderhead_wire::Sequence;
 use thunderhead_wire::operations::Identity;
 use zerocopy::IntoBytes;
 
@@ -110,7 +111,8 @@ impl Core {
                     body.extend_from_slice(identity.as_bytes());
                 }
                 for part in these.iter().filter_map(|part| self.part(*part)) {
-                    let sequence = part.update_id.map_or(0, |update_id| update_id.sequence);
+                    let sequence =
+                        part.update_id.map_or(Sequence::NONE, |update_id| update_id.sequence);
                     part.operation.put(sequence, &mut body);
                 }
                 let is_update = route.lease.is_some();

@@ -7,7 +7,6 @@ use thunderhead_log::TabletRange;
 use thunderhead_master::Options as ShardOptions;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{LeaseId, Status};
 use zerocopy::IntoBytes;
 
@@ -25,15 +24,15 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
                 // No coordinator answers.
                 coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
-                let body = update(Identity::new(LeaseId(5), 1, 1), OTHER, b"k", b"v");
+                let body = update(identity(LeaseId(5), 1, 1), OTHER, b"k", b"v");
                 let version = user.call(Opcode::Write, body.clone()).await.unwrap();
                 assert_eq!(user.call(Opcode::Write, body).await.unwrap(), version);
-                let once = user.write(Identity::new(LeaseId(66), 1, 1), OTHER, b"k", b"v").await;
+                let once = user.write(identity(LeaseId(66), 1, 1), OTHER, b"k", b"v").await;
                 assert!(once.is_ok(), "that it is over is not known yet: {once:?}");
                 coordinators.borrow_mut().mute(Opcode::CheckLeases, false);
                 user.tasks.sleep(Duration::from_secs(5)).await;
                 for sequence in 2..20 {
-                    let identity = Identity::new(LeaseId(5), sequence, 1);
+                    let identity = identity(LeaseId(5), sequence, 1);
                     user.write(identity, OTHER, b"k", b"w").await.unwrap();
                 }
                 assert!(
@@ -41,11 +40,11 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                     "known leases are not asked about again"
                 );
                 for sequence in [1, 2] {
-                    let over = Identity::new(LeaseId(66), sequence, 1);
+                    let over = identity(LeaseId(66), sequence, 1);
                     let over = user.write(over, OTHER, b"k", b"v").await;
                     assert_eq!(over, Err(Status::LeaseEnded));
                 }
-                let part = Identity::new(LeaseId(66), 0, 1).as_bytes().to_vec();
+                let part = identity(LeaseId(66), 0, 1).as_bytes().to_vec();
                 assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
                 assert_eq!(user.status().await.records, 19);
                 // The lease ends; the shard learns that within little more than a minute.
@@ -53,7 +52,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 user.tasks.sleep(Duration::from_secs(65)).await;
                 assert_eq!(user.status().await.records, 0, "its records are forgotten");
                 for sequence in [1, 19, 20] {
-                    let late = Identity::new(LeaseId(5), sequence, 1);
+                    let late = identity(LeaseId(5), sequence, 1);
                     let late = user.write(late, OTHER, b"k", b"late").await;
                     assert_eq!(late, Err(Status::LeaseEnded));
                 }
@@ -75,7 +74,7 @@ fn the_memory_of_clients_is_bounded() {
     cluster.drive(Duration::from_secs(300), |user| async move {
         user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
         let busy = async |lease, sequence, first| {
-            let body = update(Identity::new(lease, sequence, first), OTHER, b"k", b"v");
+            let body = update(identity(lease, sequence, first), OTHER, b"k", b"v");
             let mut last = user.call(Opcode::Write, body.clone()).await;
             for _ in 0..5 {
                 user.tasks.sleep(Duration::from_millis(5)).await;
