@@ -26,7 +26,7 @@ use thunderhead_log::{
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::{CallError, Caller, Node, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
-use thunderhead_wire::{LeaseId, Status};
+use thunderhead_wire::{LeaseId, Sequence, Status};
 
 /// The number of objects from which all workloads draw.
 const OBJECTS: u64 = 10_000;
@@ -120,7 +120,7 @@ struct Pair {
     caller: Caller,
     address: SocketAddr,
     bodies: Bodies,
-    sequence: u64,
+    sequence: Sequence,
     numbers: Vec<u64>,
 }
 
@@ -150,7 +150,7 @@ impl Pair {
         let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
         let (caller, bodies) = (caller(channel)?, Bodies::new(VALUE_BYTES, PARTS as usize));
         let numbers = Vec::new();
-        let (asked, sequence) = (operation, 1);
+        let (asked, sequence) = (operation, Sequence::FIRST);
         let mut pair = Pair { operation, asked, node, caller, address, bodies, sequence, numbers };
         for first in (0..OBJECTS).step_by(PARTS as usize) {
             pair.numbers.clear();
@@ -213,7 +213,7 @@ impl Pair {
     fn begin(&mut self, operation: Operation) -> Result<(), CallError> {
         let Pair { caller, address, bodies, sequence, numbers, .. } = self;
         let identity = Identity::new(LEASE, *sequence, *sequence);
-        let number = numbers.first().copied().unwrap_or(0);
+        let (number, stamp) = (numbers.first().copied().unwrap_or(0), sequence.0);
         let echo;
         let (opcode, body) = match operation {
             Operation::Echo => {
@@ -223,20 +223,14 @@ impl Pair {
             Operation::Read | Operation::ReadTcp => bodies.read(number),
             // These run without a shard.
             Operation::Replay | Operation::TakeBack | Operation::Clean => bodies.read(number),
-            Operation::Write => bodies.write(Identity::NONE, number, *sequence),
-            Operation::WriteOnce | Operation::WriteOnceTcp => {
-                bodies.write(identity, number, *sequence)
-            }
+            Operation::Write => bodies.write(Identity::NONE, number, stamp),
+            Operation::WriteOnce | Operation::WriteOnceTcp => bodies.write(identity, number, stamp),
             Operation::Increment => bodies.increment(identity, NUMBERS + number),
             Operation::MultiRead => bodies.many(Kind::MultiRead, identity, numbers, 0),
-            Operation::MultiWrite => {
-                bodies.many(Kind::MultiWrite, Identity::NONE, numbers, *sequence)
-            }
-            Operation::MultiWriteOnce => {
-                bodies.many(Kind::MultiWrite, identity, numbers, *sequence)
-            }
+            Operation::MultiWrite => bodies.many(Kind::MultiWrite, Identity::NONE, numbers, stamp),
+            Operation::MultiWriteOnce => bodies.many(Kind::MultiWrite, identity, numbers, stamp),
         };
-        *sequence += numbers.len() as u64;
+        *sequence = sequence.plus(numbers.len() as u64);
         caller.begin(*address, opcode, &[body], Some(PATIENCE)).map(|_| ())
     }
 }

@@ -22,7 +22,7 @@ mod sending;
 mod tests;
 
 use crate::error::{Error, Obstacle};
-use crate::identities::{Identities, Sequence};
+use crate::identities::{Identities, UpdateId};
 use crate::map::TabletMap;
 use crate::operation::{Answer, Operation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -136,8 +136,8 @@ struct Batch {
 struct Part {
     operation: Operation,
     hash: KeyHash,
-    /// The identity of an update. `None` until it is sent for the first time.
-    sequence: Option<Sequence>,
+    /// The lease and sequence of an update. `None` until it is sent for the first time.
+    update_id: Option<UpdateId>,
     state: State,
     retry: Retry,
     /// How many attempts were sent, not counting attempts that never left.
@@ -241,7 +241,7 @@ impl Core {
             .into_iter()
             .map(|operation| Part {
                 hash: operation.hash(),
-                sequence: None,
+                update_id: None,
                 state: operation
                     .check()
                     .map_or_else(|error| State::Done(Err(error)), |()| State::Ready),
@@ -381,9 +381,9 @@ impl Core {
         for batch in self.batches.values_mut() {
             for part in &mut batch.parts {
                 if part.sent == 0
-                    && let Some(sequence) = part.sequence.take()
+                    && let Some(update_id) = part.update_id.take()
                 {
-                    self.identities.ended(sequence);
+                    self.identities.ended(update_id);
                 }
             }
         }
@@ -574,10 +574,10 @@ impl Core {
         let (now, is_fixed) = (self.now, self.is_fixed);
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
         let Some(part) = batch.parts.get_mut(at) else { return };
-        let lease = part.sequence.map(|sequence| sequence.lease);
+        let lease = part.update_id.map(|update_id| update_id.lease);
         if !is_fixed && part.sent == 1 && !part.may_be_done && lease.is_some() {
-            if let Some(sequence) = part.sequence.take() {
-                self.identities.ended(sequence);
+            if let Some(update_id) = part.update_id.take() {
+                self.identities.ended(update_id);
             }
             (part.sent, part.state) = (0, State::Waiting(now));
         } else {
@@ -600,12 +600,12 @@ impl Core {
         if matches!(error, CallError::Unreachable(_) | CallError::Congested | CallError::TooLong) {
             // This attempt never left.
             part.sent = part.sent.saturating_sub(1);
-            let sequence = part.sequence.filter(|it| Some(it.lease) != self.identities.lease());
+            let update_id = part.update_id.filter(|it| Some(it.lease) != self.identities.lease());
             if part.sent == 0
-                && let Some(sequence) = sequence
+                && let Some(update_id) = update_id
             {
-                self.identities.ended(sequence);
-                part.sequence = None;
+                self.identities.ended(update_id);
+                part.update_id = None;
             }
         }
         match error {
@@ -702,8 +702,8 @@ impl Core {
             self.due.remove(&(*at, ticket));
         }
         for (at, part) in batch.parts.iter().enumerate() {
-            if let Some(sequence) = part.sequence {
-                self.identities.ended(sequence);
+            if let Some(update_id) = part.update_id {
+                self.identities.ended(update_id);
             }
             self.unleased.remove(&(ticket, at));
             self.lost.remove(&(ticket, at));
@@ -756,8 +756,8 @@ fn end(
     if !matches!(part.state, State::Done(_)) {
         part.state = State::Done(result);
         *open -= 1;
-        if let Some(sequence) = part.sequence {
-            identities.ended(sequence);
+        if let Some(update_id) = part.update_id {
+            identities.ended(update_id);
         }
     }
 }

@@ -5,14 +5,14 @@
 //! for each lease.
 
 use std::collections::{BTreeMap, BTreeSet};
-use thunderhead_wire::LeaseId;
 use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, Sequence};
 
-/// The lease of an update and its number under that lease.
+/// The lease of an update and its sequence in that lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sequence {
+pub(crate) struct UpdateId {
     pub(crate) lease: LeaseId,
-    pub(crate) number: u64,
+    pub(crate) sequence: Sequence,
 }
 
 /// Assigns sequences.
@@ -20,15 +20,15 @@ pub(crate) struct Sequence {
 pub(crate) struct Identities {
     /// The lease for new updates.
     lease: Option<LeaseId>,
-    next: u64,
+    next: Sequence,
     /// The sequences of updates that have not ended, by lease.
-    open: BTreeMap<LeaseId, BTreeSet<u64>>,
+    open: BTreeMap<LeaseId, BTreeSet<Sequence>>,
 }
 
 impl Identities {
     /// Uses this unused lease for new updates. `None`: new updates wait for a lease.
     pub(crate) fn use_lease(&mut self, lease: Option<LeaseId>) {
-        (self.lease, self.next) = (lease, 1);
+        (self.lease, self.next) = (lease, Sequence::FIRST);
     }
 
     /// Returns the lease for new updates.
@@ -36,29 +36,29 @@ impl Identities {
         self.lease
     }
 
-    /// Returns the sequence of a new update, if there is a lease.
-    pub(crate) fn take(&mut self) -> Option<Sequence> {
-        let (lease, number) = (self.lease?, self.next);
-        self.next += 1;
-        self.open.entry(lease).or_default().insert(number);
-        Some(Sequence { lease, number })
+    /// Returns the id of a new update, if there is a lease.
+    pub(crate) fn take(&mut self) -> Option<UpdateId> {
+        let (lease, sequence) = (self.lease?, self.next);
+        self.next = sequence.next();
+        self.open.entry(lease).or_default().insert(sequence);
+        Some(UpdateId { lease, sequence })
     }
 
     /// Notes that the update has ended: the client will not send it again.
-    pub(crate) fn ended(&mut self, sequence: Sequence) {
-        if let Some(open) = self.open.get_mut(&sequence.lease) {
-            open.remove(&sequence.number);
+    pub(crate) fn ended(&mut self, update: UpdateId) {
+        if let Some(open) = self.open.get_mut(&update.lease) {
+            open.remove(&update.sequence);
             if open.is_empty() {
-                self.open.remove(&sequence.lease);
+                self.open.remove(&update.lease);
             }
         }
     }
 
     /// Returns the identity that an update carries.
-    pub(crate) fn identity(&self, sequence: Sequence) -> Identity {
-        let Sequence { lease, number } = sequence;
+    pub(crate) fn identity(&self, update: UpdateId) -> Identity {
+        let UpdateId { lease, sequence } = update;
         let first = self.open.get(&lease).and_then(BTreeSet::first).copied();
-        Identity::new(lease, number, first.unwrap_or(number))
+        Identity::new(lease, sequence, first.unwrap_or(sequence))
     }
 }
 
@@ -73,10 +73,10 @@ mod tests {
         identities.use_lease(Some(LeaseId(7)));
         let [a, b, c] = std::array::from_fn(|_| identities.take().unwrap());
         assert_eq!(
-            [a, b, c].map(|it| (it.lease, it.number)),
-            [(LeaseId(7), 1), (LeaseId(7), 2), (LeaseId(7), 3)]
+            [a, b, c].map(|it| (it.lease, it.sequence)),
+            [1, 2, 3].map(|number| (LeaseId(7), Sequence(number)))
         );
-        let first = |it: &Identities, of| it.identity(of).first_unacknowledged();
+        let first = |it: &Identities, of| it.identity(of).first_unacknowledged().0;
         identities.ended(b);
         assert_eq!(first(&identities, c), 1);
         identities.ended(a);
@@ -84,7 +84,7 @@ mod tests {
         // A new lease starts counting again. The former one is kept while it has open updates.
         identities.use_lease(Some(LeaseId(9)));
         let d = identities.take().unwrap();
-        assert_eq!((d.lease, d.number, first(&identities, d)), (LeaseId(9), 1, 1));
+        assert_eq!((d.lease, d.sequence.0, first(&identities, d)), (LeaseId(9), 1, 1));
         assert_eq!(first(&identities, c), 3);
         identities.ended(c);
         identities.ended(d);

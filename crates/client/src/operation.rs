@@ -7,7 +7,7 @@ use thunderhead_wire::operations::{
     UpdateKind, UpdatePart, VALUE_BYTES_MAX,
 };
 use thunderhead_wire::{
-    Condition, KeyHash, Next, Status, TableId, TabletRange, ValueKind, Version,
+    Condition, KeyHash, Next, Sequence, Status, TableId, TabletRange, ValueKind, Version,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -234,7 +234,7 @@ impl Operation {
     }
 
     /// Appends it to a message of several operations.
-    pub(crate) fn put(&self, sequence: u64, into: &mut Vec<u8>) {
+    pub(crate) fn put(&self, sequence: Sequence, into: &mut Vec<u8>) {
         let head = &self.head();
         let (kind, argument) = match &self.action {
             Action::Read | Action::Page { .. } => {

@@ -1,7 +1,7 @@
 //! Failures, split by whose fault they are: the caller's ([`Error`]), or damage in bytes that came
 //! from outside ([`Damage`]). A broken invariant of the log itself is neither: it panics.
 
-use thunderhead_wire::{LeaseId, LogId, SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{LeaseId, LogId, SegmentId, Sequence, TableId, TabletRange, Version};
 
 /// The reason why an operation was refused. A refused operation changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +58,7 @@ pub enum Error {
         /// The client's lease.
         lease: LeaseId,
         /// The update's number.
-        sequence: u64,
+        sequence: Sequence,
     },
     /// No version is that high: the given version, or the version that a write would have made.
     #[error("version {version} is impossible: the highest is {}", Version::HIGHEST)]

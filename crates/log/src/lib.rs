@@ -114,6 +114,6 @@ pub use restore::{
     Report,
 };
 pub use thunderhead_wire::{
-    Condition, KeyHash, LeaseId, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind,
-    Version,
+    Condition, KeyHash, LeaseId, LogId, LogPosition, SegmentId, Sequence, TableId, TabletRange,
+    ValueKind, Version,
 };

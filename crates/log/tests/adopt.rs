@@ -13,7 +13,7 @@ use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Digest, Error, KeyHash,
     LeaseId, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, Replay, ReplayError,
-    Replica, SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones, Version,
+    Replica, SegmentId, SegmentKind, Sequence, Step, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -25,7 +25,7 @@ const MANY: u64 = 1000;
 type Replicas = BTreeMap<SegmentId, Replica>;
 type Tablets = Vec<(TabletRange, SegmentId)>;
 type Objects = BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>;
-type Records = BTreeMap<(LeaseId, u64), Vec<u8>>;
+type Records = BTreeMap<(LeaseId, Sequence), Vec<u8>>;
 
 fn options(tombstones: Tombstones) -> Options {
     common::options(8 << 10, tombstones, 1.0)
@@ -59,11 +59,12 @@ fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
 }
 
 fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: LeaseId) {
-    for (sequence, operation) in (1..).zip(operations) {
+    for (number, operation) in (1u64..).zip(operations) {
+        let sequence = Sequence(number);
         // Operations without room are skipped.
         match operation {
             Operation::Write(table, key, length) => {
-                let value = vec![sequence as u8; *length as usize];
+                let value = vec![number as u8; *length as usize];
                 let write = |log: &mut Log| log.write(TABLES[*table], &[*key], &value);
                 let _ = log.of_kind(kind_of(&value), write);
             }
@@ -77,11 +78,11 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: Le
                 });
             }
             Operation::Many(table, key, count, length) => {
-                let (lease, first) = (LeaseId(lease.0 + MANY), sequence * 64);
+                let (lease, first) = (LeaseId(lease.0 + MANY), Sequence(number * 64));
                 let each = Log::grouped_bytes(1, (*length).into());
                 for number in 0..*count {
                     let (sequence, key) =
-                        (first + u64::from(number), key.wrapping_add(number) % 60);
+                        (first.plus(number.into()), key.wrapping_add(number) % 60);
                     if !log.group_takes(sequence, each) {
                         log.begin_group(lease, sequence, usize::from(count - number) * each);
                     }
@@ -98,9 +99,10 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: Le
             Operation::Delete(table, key) => {
                 let _ = log.delete(TABLES[*table], &[*key], Condition::Always);
             }
-            Operation::Forget(sequence) => {
-                log.forget_completion(lease, u64::from(*sequence));
-                log.forget_some(LeaseId(lease.0 + MANY), u64::from(*sequence) * 32, u64::MAX);
+            Operation::Forget(number) => {
+                let number = u64::from(*number);
+                log.forget_completion(lease, Sequence(number));
+                log.forget_some(LeaseId(lease.0 + MANY), Sequence(number * 32), u64::MAX);
             }
             Operation::Clean(steps) => {
                 for _ in 0..*steps {
@@ -403,10 +405,10 @@ fn records_that_a_client_has_acknowledged_are_not_taken_in() {
     let (replicas, tablets) = former(&updates.collect::<Vec<_>>(), Tombstones::Folded);
     let segments = complete(&replicas);
     let expected = replayed(&segments, &tablets);
-    let (one, many) = (100, 70 * 64 + 5);
+    let (one, many) = (Sequence(100), Sequence(70 * 64 + 5));
     let (mut log, _) = successor(1000, Tombstones::Folded);
     let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
-    for (lease, first) in [(3, one), (3, 2), (3 + MANY, many)] {
+    for (lease, first) in [(3, one), (3, Sequence(2)), (3 + MANY, many)] {
         rebuild.acknowledged(LeaseId(lease), first);
     }
     let mut arrived = Records::new();
@@ -422,7 +424,7 @@ fn records_that_a_client_has_acknowledged_are_not_taken_in() {
         arrived.extend(came.iter().map(|(lease, number, result)| ((lease, number), result.into())));
     }
     rebuild.finish(&mut log).unwrap();
-    let is_needed = |(lease, sequence): &(LeaseId, u64)| match lease.0 {
+    let is_needed = |(lease, sequence): &(LeaseId, Sequence)| match lease.0 {
         3 => *sequence >= one,
         _ => *sequence >= many,
     };
@@ -624,7 +626,7 @@ fn a_head_opened_during_adoption_lists_no_unnamed_ids_of_generations_it_does_not
     }
     let head = log.appended().segment;
     let record = |sequence| Completion { lease: LeaseId(8), sequence, result: &[1; 900] };
-    for sequence in 1.. {
+    for sequence in (1..).map(Sequence) {
         log.complete(TABLES[0], KeyHash(1), record(sequence)).unwrap();
         if log.appended().segment != head {
             break;

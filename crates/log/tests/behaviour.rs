@@ -5,7 +5,7 @@ use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Damage, Error, HashedKey, KEY_BYTES_MAX, KeyHash,
     LeaseId, Log, LogId, Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError,
-    Replicator, SegmentId, Step, TableId, TabletRange, Tombstones, ValueKind, Version,
+    Replicator, SegmentId, Sequence, Step, TableId, TabletRange, Tombstones, ValueKind, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -408,10 +408,10 @@ fn two_tablets_of_one_table_each_hold_half_of_it() {
 fn a_completion_record_and_its_object_are_replayed_together_or_not_at_all() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
-    let completion = Completion { lease: LeaseId(7), sequence: 1, result: b"done" };
+    let completion = Completion { lease: LeaseId(7), sequence: Sequence(1), result: b"done" };
     log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
     log.turn();
-    assert_eq!(log.completion(LeaseId(7), 1).unwrap().to_vec(), b"done");
+    assert_eq!(log.completion(LeaseId(7), Sequence(1)).unwrap().to_vec(), b"done");
     let whole = recorded(&recorder).pop().unwrap();
     let (mut with, mut without) = (0, 0);
     for length in 0..=whole.len() {
@@ -419,7 +419,7 @@ fn a_completion_record_and_its_object_are_replayed_together_or_not_at_all() {
             continue;
         }
         let (rebuilt, _) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
-        let record = rebuilt.completion(LeaseId(7), 1).is_some();
+        let record = rebuilt.completion(LeaseId(7), Sequence(1)).is_some();
         assert_eq!(record, rebuilt.read(TABLE, b"k").unwrap().is_some(), "{length}");
         *(if record { &mut with } else { &mut without }) += 1;
     }
@@ -433,14 +433,15 @@ fn a_completion_record_and_its_delete_are_replayed_together_or_not_at_all() {
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
     let version = log.write(TABLE, b"k", b"v").unwrap().version;
     let written = log.appended().offset as usize;
-    let completion = |sequence| Completion { lease: LeaseId(7), sequence, result: b"gone" };
+    let completion =
+        |number| Completion { lease: LeaseId(7), sequence: Sequence(number), result: b"gone" };
     let refused = log.delete_completed(TABLE, b"k", Condition::Absent, completion(1));
     assert_eq!(refused, Err(Error::Condition { current: version }));
-    assert!(log.completion(LeaseId(7), 1).is_none(), "a refused delete leaves no record");
+    assert!(log.completion(LeaseId(7), Sequence(1)).is_none(), "a refused delete leaves no record");
     let deleted = log.delete_completed(TABLE, b"k", Condition::Always, completion(1));
     assert_eq!(deleted, Ok(Some(version)));
     let again = log.delete_completed(TABLE, b"k", Condition::Always, completion(1));
-    assert_eq!(again, Err(Error::AlreadyCompleted { lease: LeaseId(7), sequence: 1 }));
+    assert_eq!(again, Err(Error::AlreadyCompleted { lease: LeaseId(7), sequence: Sequence(1) }));
     // There is nothing to delete any more; that is an outcome too.
     let deleted = log.delete_completed(TABLE, b"k", Condition::Always, completion(2));
     assert_eq!(deleted, Ok(None));
@@ -449,9 +450,9 @@ fn a_completion_record_and_its_delete_are_replayed_together_or_not_at_all() {
     let (mut with, mut without) = (0, 0);
     for length in written..=whole.len() {
         let (rebuilt, _) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
-        let record = rebuilt.completion(LeaseId(7), 1).is_some();
+        let record = rebuilt.completion(LeaseId(7), Sequence(1)).is_some();
         assert_eq!(record, rebuilt.read(TABLE, b"k").unwrap().is_none(), "{length}");
-        assert!(record || rebuilt.completion(LeaseId(7), 2).is_none(), "{length}");
+        assert!(record || rebuilt.completion(LeaseId(7), Sequence(2)).is_none(), "{length}");
         *(if record { &mut with } else { &mut without }) += 1;
     }
     assert!(with > 0 && without > 20, "{with} {without}");
@@ -461,7 +462,7 @@ fn a_completion_record_and_its_delete_are_replayed_together_or_not_at_all() {
 fn completion_records_outlive_cleaning_until_they_are_forgotten() {
     let mut log = log_in(256 << 10, small(), Box::new(NoReplication::default()));
     let mut cleaner = log.cleaner().unwrap();
-    for sequence in 0..100 {
+    for sequence in (0..100).map(Sequence) {
         let result = sequence.to_string();
         let completion = Completion { lease: LeaseId(1), sequence, result: result.as_bytes() };
         log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
@@ -479,14 +480,14 @@ fn completion_records_outlive_cleaning_until_they_are_forgotten() {
         });
     }
     seen.sort_unstable();
-    assert!(seen.into_iter().eq(0..100));
-    for sequence in 0..100 {
+    assert!(seen.into_iter().eq((0..100).map(Sequence)));
+    for sequence in (0..100).map(Sequence) {
         let result = log.completion(LeaseId(1), sequence).unwrap().to_vec();
         assert_eq!(result, sequence.to_string().into_bytes());
         assert!(log.forget_completion(LeaseId(1), sequence));
         assert!(!log.forget_completion(LeaseId(1), sequence));
     }
-    assert!(log.completion(LeaseId(1), 5).is_none());
+    assert!(log.completion(LeaseId(1), Sequence(5)).is_none());
 }
 
 /// Few keys, written again and again: old versions are dead, and are swept without being copied.
@@ -771,7 +772,7 @@ fn reads_find_no_key_that_cannot_exist() {
 fn an_unfinished_replay_is_abandoned_by_dropping_its_tablets() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
-    let completion = Completion { lease: LeaseId(1), sequence: 1, result: b"done" };
+    let completion = Completion { lease: LeaseId(1), sequence: Sequence(1), result: b"done" };
     log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
     log.turn();
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();

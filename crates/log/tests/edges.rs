@@ -4,7 +4,7 @@
 use thunderhead_log::{
     CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Cursor, Damage, Error, KeyHash,
     LeaseId, Log, LogId, Memory, NoReplication, Options, Put, Rebuild, Recorder, Replay,
-    ReplayError, Replicator, SegmentId, TableId, TabletRange, Tombstones, Version,
+    ReplayError, Replicator, SegmentId, Sequence, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -77,12 +77,14 @@ fn callers_that_only_try_again_make_progress() {
         let mut cleaner = log.cleaner().unwrap();
         for round in 0..40_000u64 {
             let key = (round % 300).to_be_bytes();
-            let completion = Completion { lease: LeaseId(1), sequence: round, result: &[1; 400] };
+            let sequence = Sequence(round);
+            let completion = Completion { lease: LeaseId(1), sequence, result: &[1; 400] };
             stubbornly(&mut log, &mut cleaner, |log| {
                 log.write_completed(TABLE, &key, &[2; 300], Condition::Always, completion)
             })
             .unwrap();
-            assert!(round < 300 || log.forget_completion(LeaseId(1), round - 300));
+            let is_old = round >= 300;
+            assert!(!is_old || log.forget_completion(LeaseId(1), Sequence(round - 300)));
         }
     }
 }
@@ -265,13 +267,13 @@ fn no_write_makes_a_version_that_a_replay_would_refuse() {
         assert_eq!(log.write(TABLE, key, b"w"), refused);
         let condition = Condition::VersionBelow(Version(u64::MAX));
         assert_eq!(log.write_if(TABLE, key, b"w", condition), refused);
-        let completion = Completion { lease: LeaseId(1), sequence: 1, result: b"" };
+        let completion = Completion { lease: LeaseId(1), sequence: Sequence(1), result: b"" };
         let completed = log.write_completed(TABLE, key, b"w", Condition::Always, completion);
         assert_eq!(completed, refused);
         let put = Put { table: TABLE, key, value: b"w", condition: Condition::Always };
         log.write_batch(&[put], |_, written| assert_eq!(written, refused));
     }
-    assert!(log.completion(LeaseId(1), 1).is_none());
+    assert!(log.completion(LeaseId(1), Sequence(1)).is_none());
     log.turn();
     let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
     let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
@@ -344,22 +346,24 @@ fn a_replay_that_cannot_begin_leaves_no_tablet_behind() {
 #[test]
 fn an_update_is_completed_once() {
     let mut log = log_with_table(1, nothing());
-    let completion = Completion { lease: LeaseId(4), sequence: 2, result: b"first" };
+    let (lease, sequence) = (LeaseId(4), Sequence(2));
+    let completion = Completion { lease, sequence, result: b"first" };
     log.write_completed(TABLE, b"k", b"1", Condition::Always, completion).unwrap();
     let again = Completion { result: b"second", ..completion };
     let refused = log.write_completed(TABLE, b"k", b"2", Condition::Always, again);
-    assert_eq!(refused, Err(Error::AlreadyCompleted { lease: LeaseId(4), sequence: 2 }));
+    assert_eq!(refused, Err(Error::AlreadyCompleted { lease, sequence }));
     assert_eq!(log.read(TABLE, b"k").unwrap().unwrap().value().to_vec(), b"1");
-    assert_eq!(log.completion(LeaseId(4), 2).unwrap().to_vec(), b"first");
-    assert!(log.forget_completion(LeaseId(4), 2) && !log.forget_completion(LeaseId(4), 2));
+    assert_eq!(log.completion(lease, sequence).unwrap().to_vec(), b"first");
+    assert!(log.forget_completion(lease, sequence) && !log.forget_completion(lease, sequence));
 }
 
 #[test]
 fn completion_records_of_dropped_tablets_are_forgotten() {
     let mut log = log_with_table(1, nothing());
     log.create_tablet(TabletRange::whole(TableId(2))).unwrap();
-    for sequence in 0..300u64 {
-        let table = if sequence % 3 == 0 { TABLE } else { TableId(2) };
+    for number in 0..300 {
+        let table = if number % 3 == 0 { TABLE } else { TableId(2) };
+        let sequence = Sequence(number);
         let completion = Completion { lease: LeaseId(4), sequence, result: b"done" };
         log.write_completed(table, b"k", b"v", Condition::Always, completion).unwrap();
     }
@@ -373,8 +377,8 @@ fn completion_records_of_dropped_tablets_are_forgotten() {
     assert_eq!(sweep(&mut log), 0);
     log.drop_tablet(TabletRange::whole(TableId(2)));
     assert_eq!(sweep(&mut log), 200);
-    assert!(log.completion(LeaseId(4), 1).is_none());
-    assert!(log.completion(LeaseId(4), 0).is_some());
+    assert!(log.completion(LeaseId(4), Sequence(1)).is_none());
+    assert!(log.completion(LeaseId(4), Sequence(0)).is_some());
 }
 
 #[test]

@@ -11,7 +11,8 @@ use thunderhead_log::filter::{Cut, Filter, Partitions};
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Damage, KeyHash, LeaseId, Log, LogId, Memory,
-    NoReplication, Options, Recorder, Replay, SegmentId, TableId, TabletRange, Tombstones, Version,
+    NoReplication, Options, Recorder, Replay, SegmentId, Sequence, TableId, TabletRange,
+    Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -61,7 +62,7 @@ fn recorded(
     let mut cleaner: Cleaner = log.cleaner().unwrap();
     // Operations without room are skipped.
     for (number, operation) in (1..).zip(operations) {
-        let sequence = number * 64;
+        let sequence = Sequence(number * 64);
         match operation {
             Operation::Write(table, key, length) => {
                 let value = vec![*key; *length as usize];
@@ -79,17 +80,18 @@ fn recorded(
             }
             Operation::Group(updates) => {
                 log.begin_group(LeaseId(3), sequence, 4000);
-                for (sequence, (table, key, length)) in (sequence..).zip(updates) {
+                for (number, (table, key, length)) in (sequence.0..).zip(updates) {
+                    let sequence = Sequence(number);
                     let bytes = Log::grouped_bytes(1, length.unwrap_or(0).into());
                     if !log.group_takes(sequence, bytes) {
                         log.begin_group(LeaseId(3), sequence, 4000);
                     }
-                    let result = [*key, sequence as u8];
+                    let result = [*key, number as u8];
                     let completion = Completion { lease: LeaseId(3), sequence, result: &result };
                     let (table, always) = (TABLES[*table], Condition::Always);
                     match length {
                         Some(length) => {
-                            let value = vec![sequence as u8; *length as usize];
+                            let value = vec![number as u8; *length as usize];
                             let kind = kind_of(&value);
                             let _ = log.of_kind(kind, |log| {
                                 log.write_completed(table, &[*key], &value, always, completion)
@@ -150,7 +152,7 @@ fn dealt(tablets: &Tablets, cuts: &BTreeSet<u64>, deal: &[u8], partitions: usize
 #[derive(Debug, PartialEq)]
 struct Contents {
     objects: BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>,
-    completions: BTreeMap<u64, Vec<u8>>,
+    completions: BTreeMap<Sequence, Vec<u8>>,
     safe: Version,
 }
 

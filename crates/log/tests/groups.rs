@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Damage, Error, KeyHash, LeaseId, Log, LogId, Memory,
-    NoReplication, Options, Recorder, Replay, Replicator, SegmentId, SegmentKind, TableId,
-    TabletRange, Tombstones,
+    NoReplication, Options, Recorder, Replay, Replicator, SegmentId, SegmentKind, Sequence,
+    TableId, TabletRange, Tombstones,
 };
 
 const TABLE: TableId = TableId(1);
@@ -31,10 +31,15 @@ fn plain(replicator: Box<dyn Replicator>) -> Log {
 }
 
 /// An update of a group: a sequence, a key, and a value to write, or none to delete.
-type Update = (u64, u8, Option<u16>);
+type Update = (Sequence, u8, Option<u16>);
 
-fn value_of(sequence: u64, length: u16) -> Vec<u8> {
-    (0..length).map(|at| ((u64::from(at) * 3).wrapping_add(sequence)) as u8).collect()
+/// The update with this number.
+fn numbered((sequence, key, value): (u64, u8, Option<u16>)) -> Update {
+    (Sequence(sequence), key, value)
+}
+
+fn value_of(sequence: Sequence, length: u16) -> Vec<u8> {
+    (0..length).map(|at| ((u64::from(at) * 3).wrapping_add(sequence.0)) as u8).collect()
 }
 
 /// The outcome of an update: it tells whether the update deleted, and the rest is known.
@@ -89,7 +94,7 @@ fn objects(log: &Log) -> Objects {
     found
 }
 
-type Outcomes = BTreeMap<(LeaseId, u64), Vec<u8>>;
+type Outcomes = BTreeMap<(LeaseId, Sequence), Vec<u8>>;
 
 fn outcomes(log: &mut Log) -> Outcomes {
     let (mut found, mut cursor) = (Outcomes::new(), Some(Cursor::default()));
@@ -122,7 +127,8 @@ fn a_group_cut_anywhere_is_replayed_whole_or_not_at_all() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let recorder = Recorder::new();
         let mut log = log_of(1 << 20, options(tombstones, 0.1), Box::new(recorder.clone()));
-        let old: Vec<Update> = (0..4).map(|key| (u64::from(key) + 1, key, Some(20))).collect();
+        let old: Vec<Update> =
+            (0..4).map(|key| (Sequence(u64::from(key) + 1), key, Some(20))).collect();
         update(&mut log, LeaseId(6), &old);
         let before = (objects(&log), outcomes(&mut log));
         let written = log.appended().offset as usize;
@@ -133,7 +139,8 @@ fn a_group_cut_anywhere_is_replayed_whole_or_not_at_all() {
             (5, 7, Some(700)),
             (9, 0, Some(10)), // The same key again.
             (60, 2, Some(0)),
-        ];
+        ]
+        .map(numbered);
         assert_eq!(update(&mut log, LeaseId(7), &updates), updates);
         log.turn();
         let after = (objects(&log), outcomes(&mut log));
@@ -163,7 +170,8 @@ fn an_object_of_a_group_is_durable_when_the_group_is() {
     let mut log = plain(Box::new(recorder.clone()));
     log.write(TABLE, b"before", b"1").unwrap();
     log.turn();
-    let updates: Vec<Update> = (0..8).map(|key| (u64::from(key) + 1, key, Some(100))).collect();
+    let updates: Vec<Update> =
+        (0..8).map(|key| (Sequence(u64::from(key) + 1), key, Some(100))).collect();
     let before = log.appended();
     recorder.hold(true);
     update(&mut log, LeaseId(1), &updates);
@@ -202,25 +210,26 @@ fn an_object_of_a_group_is_durable_when_the_group_is() {
 fn outcomes_are_forgotten_in_parts_and_in_any_order() {
     let mut log = plain(Box::new(NoReplication::default()));
     let live = log.usage().live_bytes;
-    let updates: Vec<Update> = (0..40).map(|at| (at + 10, 1, Some(0))).collect();
+    let updates: Vec<Update> = (10..50).map(|it| (Sequence(it), 1, Some(0))).collect();
     assert_eq!(update(&mut log, LeaseId(5), &updates).len(), 40);
     log.turn();
     let one = log.usage().live_bytes - live;
-    assert_eq!(log.forget_completions(LeaseId(5), &[9, 10, 11, 49, 50]), 3);
-    assert_eq!(
-        log.forget_completions(LeaseId(4), &[12]) + log.forget_completions(LeaseId(6), &[12]),
-        0
-    );
-    assert!(log.forget_completion(LeaseId(5), 30) && !log.forget_completion(LeaseId(5), 30));
-    let left: BTreeSet<u64> = (12..49).filter(|it| *it != 30).collect();
+    assert_eq!(log.forget_completions(LeaseId(5), &[9, 10, 11, 49, 50].map(Sequence)), 3);
+    for other in [LeaseId(4), LeaseId(6)] {
+        assert_eq!(log.forget_completions(other, &[Sequence(12)]), 0);
+    }
+    let one_of_them = Sequence(30);
+    assert!(log.forget_completion(LeaseId(5), one_of_them));
+    assert!(!log.forget_completion(LeaseId(5), one_of_them));
+    let left: BTreeSet<Sequence> = (12..49).map(Sequence).filter(|it| *it != one_of_them).collect();
     assert!(outcomes(&mut log).keys().map(|(_, sequence)| *sequence).eq(left.iter().copied()));
     assert_eq!(log.usage().live_bytes, live + one, "the entry lives while any outcome is wanted");
     // A forgotten update may be done again; its outcome is recorded by itself, as its group is
     // still there.
-    let again = Completion { lease: LeaseId(5), sequence: 30, result: b"again" };
+    let again = Completion { lease: LeaseId(5), sequence: one_of_them, result: b"again" };
     log.complete(TABLE, KeyHash::of(b"k"), again).unwrap();
-    assert_eq!(log.completion(LeaseId(5), 30).unwrap().to_vec(), b"again");
-    let all: Vec<u64> = (0..100).rev().collect();
+    assert_eq!(log.completion(LeaseId(5), one_of_them).unwrap().to_vec(), b"again");
+    let all: Vec<Sequence> = (0..100).map(Sequence).rev().collect();
     assert_eq!(log.forget_completions(LeaseId(5), &all), left.len() + 1);
     assert_eq!(outcomes(&mut log), Outcomes::new());
     log.delete(TABLE, &[1], Condition::Always).unwrap();
@@ -230,18 +239,20 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
 #[test]
 fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
     let mut log = plain(Box::new(NoReplication::default()));
-    let even: Vec<Update> = (0..20).map(|at| (2 * at + 10, 1, Some(5))).collect();
+    let even: Vec<Update> = (0..20).map(|at| (Sequence(2 * at + 10), 1, Some(5))).collect();
     update(&mut log, LeaseId(1), &even);
-    assert!(!log.begin_group(LeaseId(1), 11, 500) && !log.begin_group(LeaseId(1), 48, 500));
-    let odd: Vec<Update> = (0..20).map(|at| (2 * at + 9, 2, Some(5))).collect();
+    assert!(!log.begin_group(LeaseId(1), Sequence(11), 500));
+    assert!(!log.begin_group(LeaseId(1), Sequence(48), 500));
+    let odd: Vec<Update> = (0..20).map(|at| (Sequence(2 * at + 9), 2, Some(5))).collect();
     assert_eq!(update(&mut log, LeaseId(1), &odd), odd);
     let expected: Outcomes =
         even.iter().chain(&odd).map(|it| ((LeaseId(1), it.0), result_of(*it))).collect();
     assert_eq!(outcomes(&mut log), expected);
-    assert!(log.begin_group(LeaseId(1), 49, 500) && log.begin_group(LeaseId(2), 11, 500));
+    assert!(log.begin_group(LeaseId(1), Sequence(49), 500));
+    assert!(log.begin_group(LeaseId(2), Sequence(11), 500));
     log.end_group();
     // At the end of the sequence numbers, each of them once.
-    let last: Vec<Update> = (0..4).map(|at| (u64::MAX - 3 + at, 3, Some(5))).collect();
+    let last: Vec<Update> = (0..4).map(|at| (Sequence(u64::MAX - 3 + at), 3, Some(5))).collect();
     assert_eq!(update(&mut log, LeaseId(3), &last), last);
     assert!(update(&mut log, LeaseId(3), &last).is_empty());
     assert_eq!(outcomes(&mut log).len(), expected.len() + 4);
@@ -251,9 +262,10 @@ fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
 fn outcomes_of_dropped_tablets_are_forgotten_and_others_of_their_group_are_kept() {
     let mut log = plain(Box::new(NoReplication::default()));
     log.create_tablet(TabletRange::whole(OTHER)).unwrap();
-    assert!(log.begin_group(LeaseId(1), 1, 4000));
-    for sequence in 1..=10 {
-        let table = if sequence % 3 == 0 { OTHER } else { TABLE };
+    assert!(log.begin_group(LeaseId(1), Sequence::FIRST, 4000));
+    for number in 1..=10 {
+        let table = if number % 3 == 0 { OTHER } else { TABLE };
+        let sequence = Sequence(number);
         let completion = Completion { lease: LeaseId(1), sequence, result: b"done" };
         log.write_completed(table, b"k", b"v", Condition::Always, completion).unwrap();
     }
@@ -266,7 +278,7 @@ fn outcomes_of_dropped_tablets_are_forgotten_and_others_of_their_group_are_kept(
             gone.push(sequence);
         });
     }
-    assert_eq!(gone, [3, 6, 9]);
+    assert_eq!(gone, [3, 6, 9].map(Sequence));
     assert_eq!(outcomes(&mut log).len(), 7);
     let mut cursor = Some(Cursor::default());
     let mut found = 0;
@@ -285,7 +297,7 @@ fn a_record_without_its_linked_entries_is_damage() {
     let recorder = Recorder::new();
     let mut log = plain(Box::new(recorder.clone()));
     let start = log.appended().offset as usize;
-    update(&mut log, LeaseId(1), &[(1, 1, Some(50)), (2, 2, Some(50))]);
+    update(&mut log, LeaseId(1), &[(1, 1, Some(50)), (2, 2, Some(50))].map(numbered));
     log.turn();
     let whole = recorder.replicas(usize::MAX).into_values().next_back().unwrap().bytes;
     let entries: Vec<_> = SegmentReader::new(&whole).unwrap().map(Result::unwrap).collect();
@@ -372,7 +384,7 @@ fn run(
     let mut cleaner: Cleaner = log.cleaner().unwrap();
     let mut now = Moment::default();
     let mut moments = Vec::new();
-    let mut next: BTreeMap<LeaseId, u64> = BTreeMap::new();
+    let mut next: BTreeMap<LeaseId, Sequence> = BTreeMap::new();
     let mut sent: Vec<(LeaseId, Vec<Update>)> = Vec::new();
     for step in steps {
         let mut message = None;
@@ -380,7 +392,7 @@ fn run(
             Step::Update { lease, updates } => {
                 let next = next.entry(*lease).or_default();
                 let mut number = |gap: u8| {
-                    *next += u64::from(gap);
+                    *next = next.plus(gap.into());
                     *next
                 };
                 let updates: Vec<Update> =
@@ -403,9 +415,10 @@ fn run(
                 }
             }
             Step::Forget { lease, back, only } => {
-                let until = next.get(lease).copied().unwrap_or_default().saturating_sub(*back);
-                let is_gone = |it: u64| if *only { it == until } else { it < until };
-                let gone: Vec<u64> = now
+                let next = next.get(lease).copied().unwrap_or_default();
+                let until = Sequence(next.0.saturating_sub(*back));
+                let is_gone = |it: Sequence| if *only { it == until } else { it < until };
+                let gone: Vec<Sequence> = now
                     .wanted
                     .keys()
                     .filter(|(it, sequence)| it == lease && is_gone(*sequence))
@@ -473,16 +486,18 @@ fn an_update_too_large_for_a_group_is_recorded_by_itself() {
     let mut log = Log::new(&memory, LogId(3), Options::default(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
     let (large, small) = (vec![7; 100_000], vec![1; 10]);
-    for (sequence, value) in (1..=60).map(|it| (it, if it % 3 == 0 { &small } else { &large })) {
+    for number in 1..=60 {
+        let sequence = Sequence(number);
+        let value = if number % 3 == 0 { &small } else { &large };
         if !log.group_takes(sequence, Log::grouped_bytes(1, value.len())) {
             log.begin_group(LeaseId(5), sequence, 20 * Log::grouped_bytes(1, large.len()));
         }
         let completion = Completion { lease: LeaseId(5), sequence, result: b"done" };
-        let key = [sequence as u8];
+        let key = [number as u8];
         log.write_completed(TABLE, &key, value, Condition::Always, completion).unwrap();
     }
     log.end_group();
-    for sequence in 1..=60 {
+    for sequence in (1..=60).map(Sequence) {
         assert_eq!(log.completion(LeaseId(5), sequence).unwrap().to_vec(), b"done");
     }
 }

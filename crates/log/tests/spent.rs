@@ -8,8 +8,8 @@ use common::options;
 use std::collections::BTreeMap;
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Error, LeaseId, Log, LogId, Memory, NoReplication,
-    Recorder, Replay, Replica, Replicator, SegmentId, Step, TableId, TabletRange, Tombstones,
-    Usage,
+    Recorder, Replay, Replica, Replicator, SegmentId, Sequence, Step, TableId, TabletRange,
+    Tombstones, Usage,
 };
 
 const TABLE: TableId = TableId(1);
@@ -88,15 +88,20 @@ fn forgotten_completion_records_do_not_keep_a_segment() {
         let usage = overwrite(Tombstones::Folded, |log, round| {
             let (key, value) = (key_of(round), value_of(round));
             if is_grouped && round % 4 == 0 {
-                log.begin_group(LeaseId(5), round, 4 * Log::grouped_bytes(key.len(), 700));
+                log.begin_group(
+                    LeaseId(5),
+                    Sequence(round),
+                    4 * Log::grouped_bytes(key.len(), 700),
+                );
             }
-            let completion = Completion { lease: LeaseId(5), sequence: round, result: b"done" };
+            let sequence = Sequence(round);
+            let completion = Completion { lease: LeaseId(5), sequence, result: b"done" };
             log.write_completed(TABLE, &key, &value, Condition::Always, completion).unwrap();
             if round % 4 == 3 {
                 log.end_group();
             }
             if round >= 40 {
-                assert!(log.forget_completion(LeaseId(5), round - 40));
+                assert!(log.forget_completion(LeaseId(5), Sequence(round - 40)));
             }
         });
         all_left_unread(&usage);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Error, HashedKey, KeyHash, LeaseId, Log, LogId, Memory,
-    NoReplication, Options, Step, TableId, TabletRange, Version,
+    NoReplication, Options, Sequence, Step, TableId, TabletRange, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -18,19 +18,19 @@ fn log_in(bytes: usize) -> Log {
     log
 }
 
-fn completion(sequence: u64) -> Completion<'static> {
+fn completion(sequence: Sequence) -> Completion<'static> {
     Completion { lease: LEASE, sequence, result: b"done" }
 }
 
 /// Updates an object, of which nothing else is known.
-fn try_update(log: &mut Log, sequence: u64) -> Result<(), Error> {
+fn try_update(log: &mut Log, sequence: Sequence) -> Result<(), Error> {
     let told = |version: Version| version.0.to_le_bytes();
     let name = (LEASE, sequence);
     log.write_recorded(TABLE, HashedKey::of(b"key"), b"value", Condition::Always, name, told)
         .map(drop)
 }
 
-fn update(log: &mut Log, sequence: u64) {
+fn update(log: &mut Log, sequence: Sequence) {
     try_update(log, sequence).unwrap();
 }
 
@@ -52,7 +52,7 @@ fn busily(
     panic!("the cleaner is stuck: {:?}", log.usage());
 }
 
-fn outcome(log: &Log, sequence: u64) -> Option<Vec<u8>> {
+fn outcome(log: &Log, sequence: Sequence) -> Option<Vec<u8>> {
     log.completion(LEASE, sequence).map(|it| it.to_vec())
 }
 
@@ -68,10 +68,10 @@ fn walked(log: &mut Log) -> Records {
 }
 
 /// By lease and sequence.
-type Records = BTreeMap<(LeaseId, u64), Vec<u8>>;
+type Records = BTreeMap<(LeaseId, Sequence), Vec<u8>>;
 
 /// The sequences of all records, which belong to one client.
-fn all(log: &mut Log) -> Vec<u64> {
+fn all(log: &mut Log) -> Vec<Sequence> {
     let of_one = |(lease, sequence)| {
         assert_eq!(lease, LEASE);
         sequence
@@ -83,30 +83,33 @@ fn all(log: &mut Log) -> Vec<u64> {
 fn an_unindexed_record_is_found_scanned_and_forgotten_like_all_others() {
     let mut log = log_in(1 << 20);
     // Other records come before it, so that the index has more than one bucket.
-    for sequence in 1..=40 {
+    for number in 1..=40u64 {
+        let sequence = Sequence(number);
         update(&mut log, sequence);
-        assert_eq!(outcome(&log, sequence), Some(sequence.to_le_bytes().to_vec()));
-        assert_eq!(outcome(&log, sequence + 1), None);
+        assert_eq!(outcome(&log, sequence), Some(number.to_le_bytes().to_vec()));
+        assert_eq!(outcome(&log, sequence.next()), None);
     }
-    assert_eq!(all(&mut log), (1..=40).collect::<Vec<_>>());
+    assert_eq!(all(&mut log), (1..=40).map(Sequence).collect::<Vec<_>>());
 
-    update(&mut log, 41);
-    assert!(log.forget_completion(LEASE, 41) && !log.forget_completion(LEASE, 41));
-    update(&mut log, 42);
-    assert_eq!(log.forget_completions(LEASE, &[40, 42]), 2);
-    update(&mut log, 43);
-    assert_eq!(log.forget_some(LEASE, 38, 1 | 1 << 5), 2);
-    assert_eq!(all(&mut log), [(1..=37).collect::<Vec<_>>(), vec![39]].concat());
+    let [s38, s39, s40, s41, s42, s43, s44, s45, s46] =
+        std::array::from_fn(|at| Sequence(38).plus(at as u64));
+    update(&mut log, s41);
+    assert!(log.forget_completion(LEASE, s41) && !log.forget_completion(LEASE, s41));
+    update(&mut log, s42);
+    assert_eq!(log.forget_completions(LEASE, &[s40, s42]), 2);
+    update(&mut log, s43);
+    assert_eq!(log.forget_some(LEASE, s38, 1 | 1 << 5), 2);
+    assert_eq!(all(&mut log), [(1..=37).map(Sequence).collect::<Vec<_>>(), vec![s39]].concat());
 
-    update(&mut log, 44);
-    let again = log.write_completed(TABLE, b"key", b"x", Condition::Always, completion(44));
-    assert_eq!(again, Err(Error::AlreadyCompleted { lease: LEASE, sequence: 44 }));
-    log.delete_completed(TABLE, b"key", Condition::Always, completion(45)).unwrap();
-    let again = log.complete(TABLE, KeyHash::of(b"key"), completion(45));
-    assert_eq!(again.unwrap_err(), Error::AlreadyCompleted { lease: LEASE, sequence: 45 });
-    log.complete(TABLE, KeyHash::of(b"key"), completion(46)).unwrap();
-    assert_eq!(outcome(&log, 46), Some(b"done".to_vec()));
-    assert_eq!(all(&mut log).last(), Some(&46));
+    update(&mut log, s44);
+    let again = log.write_completed(TABLE, b"key", b"x", Condition::Always, completion(s44));
+    assert_eq!(again, Err(Error::AlreadyCompleted { lease: LEASE, sequence: s44 }));
+    log.delete_completed(TABLE, b"key", Condition::Always, completion(s45)).unwrap();
+    let again = log.complete(TABLE, KeyHash::of(b"key"), completion(s45));
+    assert_eq!(again.unwrap_err(), Error::AlreadyCompleted { lease: LEASE, sequence: s45 });
+    log.complete(TABLE, KeyHash::of(b"key"), completion(s46)).unwrap();
+    assert_eq!(outcome(&log, s46), Some(b"done".to_vec()));
+    assert_eq!(all(&mut log).last(), Some(&s46));
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn a_delete_with_a_record_finds_room_while_memory_is_short() {
         // No cleaner runs: only the memory that writes leave is free.
         let mut done = 0;
         for key in 0..keys / 2 {
-            let completion = completion(u64::from(key) + 1);
+            let completion = completion(Sequence(u64::from(key) + 1));
             let key = key.to_be_bytes();
             let deleted = log.delete_completed(TABLE, &key, Condition::Always, completion);
             done += u32::from(deleted.is_ok());
@@ -132,7 +135,7 @@ fn a_delete_with_a_record_finds_room_while_memory_is_short() {
 #[test]
 fn an_unindexed_record_goes_with_its_tablet() {
     let mut log = log_in(1 << 20);
-    update(&mut log, 1);
+    update(&mut log, Sequence::FIRST);
     log.drop_tablet(TabletRange::whole(TABLE));
     let (mut forgotten, mut cursor) = (Vec::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
@@ -140,22 +143,24 @@ fn an_unindexed_record_goes_with_its_tablet() {
             forgotten.push((lease, sequence));
         });
     }
-    assert_eq!((forgotten, outcome(&log, 1)), (vec![(LEASE, 1)], None));
+    let first = Sequence::FIRST;
+    assert_eq!((forgotten, outcome(&log, first)), (vec![(LEASE, first)], None));
 }
 
 #[test]
 fn a_group_behind_an_unindexed_record_does_not_hide_it() {
     let mut log = log_in(1 << 20);
     for round in 0..200 {
-        let first = round * 10;
+        let four: [Sequence; 4] = std::array::from_fn(|at| Sequence(round * 10 + at as u64));
+        let [first, grouped @ ..] = four;
         update(&mut log, first);
-        assert!(log.begin_group(LEASE, first + 1, 4096));
-        for sequence in first + 1..first + 4 {
+        assert!(log.begin_group(LEASE, grouped[0], 4096));
+        for sequence in grouped {
             update(&mut log, sequence);
             assert!(outcome(&log, first).is_some());
         }
         log.end_group();
-        assert!((first..first + 4).all(|it| outcome(&log, it).is_some()));
+        assert!(four.into_iter().all(|it| outcome(&log, it).is_some()));
     }
     assert_eq!(all(&mut log).len(), 800);
 }
@@ -165,7 +170,8 @@ fn a_closing_head_indexes_its_records_before_a_cleaner_takes_it() {
     let mut log = log_in(192 << 10);
     let mut cleaner = log.cleaner().unwrap();
     let mut key = 0u32;
-    for sequence in 0..300 {
+    for number in 0..300 {
+        let sequence = Sequence(number);
         busily(&mut log, &mut cleaner, |log| try_update(log, sequence));
         for _ in 0..40 {
             key = (key + 1) % 120;
@@ -173,7 +179,7 @@ fn a_closing_head_indexes_its_records_before_a_cleaner_takes_it() {
             busily(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 900]).map(drop));
         }
         assert!(outcome(&log, sequence).is_some(), "{sequence}");
-        assert!(sequence < 8 || log.forget_completion(LEASE, sequence - 8));
+        assert!(number < 8 || log.forget_completion(LEASE, Sequence(number - 8)));
     }
     assert!(log.usage().entries_moved > 0);
 }
@@ -188,7 +194,7 @@ proptest! {
         let mut log = log_in(256 << 10);
         let mut cleaner = log.cleaner().unwrap();
         let mut model = Records::new();
-        let mut next = [1u64; 4];
+        let mut next = [Sequence::FIRST; 4];
         for (number, (what, client, some, bits)) in steps.into_iter().enumerate() {
             let (lease, sequence) = (LeaseId(client), next[client as usize]);
             let key = (some % 90).to_be_bytes();
@@ -209,7 +215,7 @@ proptest! {
                     }
                 }
                 7 if log.begin_group(lease, sequence, 8192) => {
-                    for sequence in sequence..sequence + bits % 4 {
+                    for sequence in (0..bits % 4).map(|at| sequence.plus(at)) {
                         if log.complete(TABLE, KeyHash::of(&key), refused(sequence)).is_ok() {
                             made.push(sequence);
                         }
@@ -218,17 +224,19 @@ proptest! {
                 }
                 8..11 => {
                     // Most records are forgotten soon, and some much later.
-                    let base = sequence.saturating_sub(u64::from(some % [40, 300][usize::from(what == 8)]));
+                    let back = some % [40, 300][usize::from(what == 8)];
+                    let base = Sequence(sequence.0.saturating_sub(back.into()));
                     let bits = bits & bits.rotate_left(9);
                     let before = model.len();
                     model.retain(|(of, it), _| {
-                        *of != lease || *it < base || *it - base >= 64 || bits >> (*it - base) & 1 == 0
+                        let at = it.distance_from(base);
+                        *of != lease || at >= 64 || bits >> at & 1 == 0
                     });
                     let (entries, gone) = (log.forget_some(lease, base, bits), before - model.len());
                     prop_assert!(entries <= gone && (entries > 0) == (gone > 0));
                 }
                 11 => {
-                    let sequence = sequence.saturating_sub(u64::from(some % 40));
+                    let sequence = Sequence(sequence.0.saturating_sub(u64::from(some % 40)));
                     let was_there = model.remove(&(lease, sequence)).is_some();
                     prop_assert_eq!(log.forget_completion(lease, sequence), was_there);
                 }
@@ -236,9 +244,9 @@ proptest! {
             }
             for sequence in made {
                 model.insert((lease, sequence), result.to_vec());
-                next[client as usize] = sequence + 1;
+                next[client as usize] = sequence.next();
             }
-            let sequence = next[client as usize].saturating_sub(bits % 64);
+            let sequence = Sequence(next[client as usize].0.saturating_sub(bits % 64));
             let found = log.completion(lease, sequence).map(|it| it.to_vec());
             prop_assert_eq!(found.as_ref(), model.get(&(lease, sequence)));
             if some % 200 == 0 {

@@ -70,7 +70,7 @@ use thunderhead_log::{Cursor, HashedKey, Log};
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::OwnedSince;
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{LeaseId, Status, TableId, TabletRange};
+use thunderhead_wire::{LeaseId, Sequence, Status, TableId, TabletRange};
 
 /// Microseconds that a client waits before it tries again, while the shard asks about its lease.
 const LEASE_US: u32 = 500;
@@ -116,13 +116,13 @@ pub(crate) struct Clients {
     /// Leases up to this one may have been dropped from those.
     ended_until: LeaseId,
     /// [`Client::recorded_first`] before the last update that was found to be new.
-    before: u64,
+    before: Sequence,
     /// Leases of clients that acknowledged more answers since the shard last sorted out which of
     /// their records are no longer needed.
     ahead: Vec<LeaseId>,
     /// Records that are no longer needed: a lease, a sequence, and a mask of the 64 sequences from
     /// there on. And clients whose leases are over.
-    unneeded: Vec<(LeaseId, u64, u64)>,
+    unneeded: Vec<(LeaseId, Sequence, u64)>,
     ending: Vec<LeaseId>,
     /// Records that are kept.
     records: usize,
@@ -130,11 +130,11 @@ pub(crate) struct Clients {
 
 struct Client {
     /// The client has the answers to all updates before this one.
-    first: u64,
+    first: Sequence,
     /// The first unacknowledged update according to the records. Records of earlier updates are
     /// not needed. The shard does not take these updates for new even if only the records
     /// remain.
-    recorded_first: u64,
+    recorded_first: Sequence,
     /// Updates of which the log has a record.
     recorded: Sequences,
     /// The map version at which the lease was open; 0 if the coordinator was not asked, or if the
@@ -160,8 +160,8 @@ pub(crate) enum DuplicateCheck {
 impl Client {
     fn new(open_at: u64) -> Client {
         Client {
-            first: 0,
-            recorded_first: 0,
+            first: Sequence::NONE,
+            recorded_first: Sequence::NONE,
             recorded: Sequences::default(),
             open_at,
             is_over: false,
@@ -178,7 +178,7 @@ impl Client {
     /// gaps behind the newest record are let in too, up to twice the limit, so that the client need
     /// not fill them one by one.
     #[cold]
-    fn lets_in(&self, sequence: u64, records: usize, limits: Options) -> bool {
+    fn lets_in(&self, sequence: Sequence, records: usize, limits: Options) -> bool {
         let is_gap = self.recorded.last().is_some_and(|last| sequence < last);
         let has_room = self.recorded.len() < limits.records_per_client_max.saturating_mul(2)
             && records < limits.records_max;
@@ -201,7 +201,7 @@ impl Clients {
     }
 
     /// Adds a record that came from another log. Returns the client's first unacknowledged update.
-    pub(crate) fn came(&mut self, lease: LeaseId, sequence: u64, record: &[u8]) -> u64 {
+    pub(crate) fn came(&mut self, lease: LeaseId, sequence: Sequence, record: &[u8]) -> Sequence {
         let Clients { clients, ended, ending, .. } = self;
         let client = clients.entry(lease).or_insert_with(|| {
             let is_over = ended.0.contains(&lease);
@@ -370,7 +370,7 @@ impl Clients {
     }
 
     /// Notes that the log has forgotten a record, whose tablet is gone.
-    pub(crate) fn lost(&mut self, lease: LeaseId, sequence: u64) {
+    pub(crate) fn lost(&mut self, lease: LeaseId, sequence: Sequence) {
         if let Some(client) = self.clients.get_mut(&lease) {
             self.records -= usize::from(client.recorded.remove(sequence));
         }
@@ -408,7 +408,7 @@ impl Clients {
             self.clients.range(behind).map(|(lease, _)| *lease).take(most).collect();
         for lease in &leases {
             // It acknowledged no update, so none can be a straggler.
-            let idle = |it: &Client| it.first <= 1 && it.recorded.is_empty();
+            let idle = |it: &Client| it.first <= Sequence::FIRST && it.recorded.is_empty();
             if self.clients.get(lease).is_some_and(idle) {
                 self.clients.remove(lease);
             }

@@ -102,13 +102,14 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thunderhead_wire::Sequence;
 
     #[test]
     fn a_round_over_all_leases_ends_though_some_are_wanted_all_the_time() {
         let (mut leases, mut clients) = (Leases::default(), Clients::default());
         let count = 10 * LEASES_MAX as u64;
         for lease in 1..=count {
-            clients.came(LeaseId(lease), 2, &[]);
+            clients.came(LeaseId(lease), Sequence(2), &[]);
         }
         leases.begin_round();
         let mut rounds = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 use thunderhead_log::Error;
 use thunderhead_wire::operations::PartHead;
-use thunderhead_wire::{Status, Version};
+use thunderhead_wire::{Sequence, Status, Version};
 use zerocopy::IntoBytes;
 
 /// Microseconds that a client waits before it tries again when memory is full: clients have to
@@ -75,14 +75,14 @@ impl Outcome {
     ///  | bytes of first 4 bits, of version 4 bits | status u16, HAS_SUM | first | version | [sum 8] |
     /// ```
     #[inline]
-    pub(crate) fn to_record(self, first_unacknowledged: u64) -> Record {
+    pub(crate) fn to_record(self, first_unacknowledged: Sequence) -> Record {
         let bytes_of = |number: u64| (u64::BITS - number.leading_zeros()).div_ceil(8) as usize;
-        let (first, version) = (bytes_of(first_unacknowledged), bytes_of(self.version.0));
+        let (first, version) = (bytes_of(first_unacknowledged.0), bytes_of(self.version.0));
         let has_sum = if self.sum.is_some() { HAS_SUM } else { 0 };
         let head = (first | version << 4) as u128 | u128::from(self.status.code() | has_sum) << 8;
         let behind = 24 + 8 * first;
         let low =
-            head | u128::from(first_unacknowledged) << 24 | u128::from(self.version.0) << behind;
+            head | u128::from(first_unacknowledged.0) << 24 | u128::from(self.version.0) << behind;
         let high = if behind > 64 { self.version.0 >> (128 - behind) } else { 0 };
         let mut record = Record { bytes: [0; RECORD_BYTES_MAX], length: 3 + first + version };
         record.bytes[..16].copy_from_slice(&low.to_le_bytes());
@@ -95,7 +95,7 @@ impl Outcome {
     }
 
     /// Reads a record: the first unacknowledged update and the outcome.
-    pub(crate) fn of_record(bytes: &[u8]) -> Option<(u64, Outcome)> {
+    pub(crate) fn of_record(bytes: &[u8]) -> Option<(Sequence, Outcome)> {
         let (&[lengths, low, high], rest) = bytes.split_first_chunk::<3>()?;
         let (first, rest) = rest.split_at_checked(usize::from(lengths & 15))?;
         let (version, rest) = rest.split_at_checked(usize::from(lengths >> 4))?;
@@ -107,7 +107,7 @@ impl Outcome {
         };
         let status = Status::of_code(status & !HAS_SUM)?;
         let version = Version(number(version)?);
-        Some((number(first)?, Outcome { status, version, sum, hint: 0 }))
+        Some((Sequence(number(first)?), Outcome { status, version, sum, hint: 0 }))
     }
 }
 
@@ -151,14 +151,14 @@ mod tests {
             Outcome { sum: Some([9; 8]), ..Outcome::done(Version(8)) },
         ];
         for outcome in outcomes {
-            let record = outcome.to_record(5);
+            let record = outcome.to_record(Sequence(5));
             let bytes = record.as_ref();
-            assert_eq!(Outcome::of_record(bytes), Some((5, outcome)));
+            assert_eq!(Outcome::of_record(bytes), Some((Sequence(5), outcome)));
             assert!(outcome.depends_on_object());
             for length in 0..bytes.len() {
                 assert_eq!(Outcome::of_record(&bytes[..length]), None, "{length}");
             }
-            for first in [0, 255, 256, u64::MAX] {
+            for first in [0, 255, 256, u64::MAX].map(Sequence) {
                 let record = outcome.to_record(first);
                 assert_eq!(Outcome::of_record(record.as_ref()), Some((first, outcome)));
             }
@@ -171,7 +171,8 @@ mod tests {
         for (first, version) in numbers.clone().flat_map(|it| numbers.clone().map(move |v| (it, v)))
         {
             for sum in [None, Some([7; 8])] {
-                let record = Outcome { sum, ..Outcome::done(Version(version)) }.to_record(first);
+                let record =
+                    Outcome { sum, ..Outcome::done(Version(version)) }.to_record(Sequence(first));
                 let short = |number: u64| {
                     let bytes = number.to_le_bytes();
                     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);

@@ -4,6 +4,7 @@
 //! larger than its content, even if a client makes up numbers.
 
 use std::collections::BTreeMap;
+use thunderhead_wire::Sequence;
 
 /// Numbers in a word.
 const WORD: u64 = u64::BITS as u64;
@@ -40,7 +41,7 @@ impl Sequences {
     }
 
     #[inline]
-    pub(crate) fn contains(&self, number: u64) -> bool {
+    pub(crate) fn contains(&self, Sequence(number): Sequence) -> bool {
         let at = number / WORD;
         let bits = if at == self.open.0 { Some(&self.open.1) } else { self.words.get(&at) };
         bits.is_some_and(|word| word >> (number % WORD) & 1 != 0)
@@ -48,7 +49,7 @@ impl Sequences {
 
     /// True where it was not in it.
     #[inline]
-    pub(crate) fn insert(&mut self, number: u64) -> bool {
+    pub(crate) fn insert(&mut self, Sequence(number): Sequence) -> bool {
         let (at, bit) = (number / WORD, 1 << (number % WORD));
         if at != self.open.0 {
             self.close();
@@ -69,7 +70,7 @@ impl Sequences {
     }
 
     /// True where it was in it.
-    pub(crate) fn remove(&mut self, number: u64) -> bool {
+    pub(crate) fn remove(&mut self, Sequence(number): Sequence) -> bool {
         self.close();
         let (at, bit) = (number / WORD, 1 << (number % WORD));
         let Some(word) = self.words.get_mut(&at).filter(|word| **word & bit != 0) else {
@@ -84,30 +85,31 @@ impl Sequences {
     }
 
     /// The highest one.
-    pub(crate) fn last(&self) -> Option<u64> {
-        let highest = |at: u64, bits: u64| Some(at * WORD + u64::from(bits.checked_ilog2()?));
+    pub(crate) fn last(&self) -> Option<Sequence> {
+        let highest =
+            |at: u64, bits: u64| Some(Sequence(at * WORD + u64::from(bits.checked_ilog2()?)));
         let closed = self.words.last_key_value().and_then(|(at, bits)| highest(*at, *bits));
         closed.max(if self.open.0 == NONE { None } else { highest(self.open.0, self.open.1) })
     }
 
     /// Takes the lowest one out.
-    pub(crate) fn pop_first(&mut self) -> Option<u64> {
+    pub(crate) fn pop_first(&mut self) -> Option<Sequence> {
         self.close();
         let (at, word) = self.words.first_key_value()?;
-        let number = at * WORD + u64::from(word.trailing_zeros());
-        self.remove(number);
-        Some(number)
+        let sequence = Sequence(at * WORD + u64::from(word.trailing_zeros()));
+        self.remove(sequence);
+        Some(sequence)
     }
 
     /// Takes all below a number out, the lowest first: so many as are in a word at a time, as the
     /// number of its first bit, and its bits.
-    pub(crate) fn take_below(&mut self, end: u64, mut taken: impl FnMut(u64, u64)) {
+    pub(crate) fn take_below(&mut self, end: Sequence, mut taken: impl FnMut(Sequence, u64)) {
         while let Some(mut first) = self.words.first_entry() {
             if *first.key() > self.open.0 {
                 self.close();
                 continue;
             }
-            let base = *first.key() * WORD;
+            let base = Sequence(*first.key() * WORD);
             let bits = first.get() & below(base, end);
             if bits == 0 {
                 return;
@@ -124,7 +126,7 @@ impl Sequences {
         if self.open.0 == NONE {
             return;
         }
-        let base = self.open.0 * WORD;
+        let base = Sequence(self.open.0 * WORD);
         let bits = self.open.1 & below(base, end);
         if bits != 0 {
             self.count -= bits.count_ones() as usize;
@@ -136,8 +138,8 @@ impl Sequences {
 
 /// Those bits of the word that begins at a number which are below another number.
 #[inline]
-fn below(base: u64, end: u64) -> u64 {
-    match end.saturating_sub(base) {
+fn below(base: Sequence, end: Sequence) -> u64 {
+    match end.0.saturating_sub(base.0) {
         more @ 0..WORD => (1 << more) - 1,
         _ => u64::MAX,
     }
@@ -157,29 +159,29 @@ mod tests {
             let span = 1 << (round % 10 + 1);
             let mut from = if round % 7 == 0 { u64::MAX - 40_000 } else { 0 };
             for _ in 0..400 {
-                let number = from + random.below(span);
+                let sequence = Sequence(from + random.below(span));
                 match random.below(6) {
-                    0 => assert_eq!(ours.remove(number), model.remove(&number)),
+                    0 => assert_eq!(ours.remove(sequence), model.remove(&sequence)),
                     1 => assert_eq!(ours.pop_first(), model.pop_first()),
                     2 => {
                         from += random.below(90);
                         let mut taken = Vec::new();
-                        ours.take_below(from, |base, bits| {
+                        ours.take_below(Sequence(from), |base, bits| {
                             taken.extend(
-                                (0..64).filter(|at| bits >> at & 1 != 0).map(|at| base + at),
+                                (0..64).filter(|at| bits >> at & 1 != 0).map(|at| base.plus(at)),
                             );
                         });
-                        let kept = model.split_off(&from);
+                        let kept = model.split_off(&Sequence(from));
                         let expected = std::mem::replace(&mut model, kept);
                         assert_eq!(taken, expected.into_iter().collect::<Vec<_>>());
                     }
-                    _ => assert_eq!(ours.insert(number), model.insert(number)),
+                    _ => assert_eq!(ours.insert(sequence), model.insert(sequence)),
                 }
-                assert_eq!(ours.contains(number), model.contains(&number));
+                assert_eq!(ours.contains(sequence), model.contains(&sequence));
                 assert_eq!(ours.last(), model.last().copied());
                 assert_eq!((ours.len(), ours.is_empty()), (model.len(), model.is_empty()));
             }
-            ours.take_below(u64::MAX, |_, _| {});
+            ours.take_below(Sequence(u64::MAX), |_, _| {});
             ours.close();
             assert!(ours.len() <= 1 && ours.words.len() <= 1);
         }

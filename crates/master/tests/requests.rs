@@ -20,7 +20,9 @@ use thunderhead_wire::operations::{
     EnumerateHead, FLOAT, FoundHead, Identity, ObjectHead, PageHead, PartHead, UpdateKind,
     UpdatePart,
 };
-use thunderhead_wire::{Condition, KeyHash, LeaseId, MasterId, ServerId, Status, Version};
+use thunderhead_wire::{
+    Condition, KeyHash, LeaseId, MasterId, Sequence, ServerId, Status, Version,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 const TABLE: TableId = TableId(7);
@@ -104,6 +106,10 @@ impl Pair {
 
 fn read_body(key: &[u8], condition: Condition) -> Vec<u8> {
     [ObjectHead::new(TABLE, key.len(), condition, 0).as_bytes(), key].concat()
+}
+
+fn identity(lease: LeaseId, sequence: u64, first: u64) -> Identity {
+    Identity::new(lease, Sequence(sequence), Sequence(first))
 }
 
 fn update_body(
@@ -204,7 +210,7 @@ fn numbers_are_added_to_and_what_is_none_is_refused() {
         assert_eq!(status(&written), Status::Malformed, "a number has 8 bytes");
     }
     // Each update under an identity has one outcome.
-    let body = update_body(Identity::new(LeaseId(9), 1, 1), b"f", Condition::Always, 0, &[1; 8]);
+    let body = update_body(identity(LeaseId(9), 1, 1), b"f", Condition::Always, 0, &[1; 8]);
     assert_eq!(status(&pair.call(Opcode::Increment, &body)), Status::NotANumber);
     pair.update(Opcode::Delete, b"f", b"").unwrap();
     assert_eq!(status(&pair.call(Opcode::Increment, &body)), Status::NotANumber, "as before");
@@ -214,7 +220,7 @@ fn numbers_are_added_to_and_what_is_none_is_refused() {
 fn an_update_with_an_identity_is_done_once() {
     let mut pair = Pair::small();
     let body = |sequence, first, condition: Condition, by: u64| {
-        let identity = Identity::new(LeaseId(3), sequence, first);
+        let identity = identity(LeaseId(3), sequence, first);
         update_body(identity, b"n", condition, 0, &by.to_le_bytes())
     };
     let one = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
@@ -225,7 +231,7 @@ fn an_update_with_an_identity_is_done_once() {
     assert_eq!(status(&refused), Status::ConditionFailed);
     pair.update(Opcode::Delete, b"n", b"").unwrap();
     assert_eq!(pair.call(Opcode::Increment, &body(2, 1, Condition::Absent, 5)), refused);
-    let delete = update_body(Identity::new(LeaseId(3), 3, 1), b"n", Condition::Always, 0, b"");
+    let delete = update_body(identity(LeaseId(3), 3, 1), b"n", Condition::Always, 0, b"");
     assert_eq!(version(&pair.call(Opcode::Delete, &delete)), 0);
     pair.update(Opcode::Write, b"n", b"v").unwrap();
     assert_eq!(version(&pair.call(Opcode::Delete, &delete)), 0, "it was done before");
@@ -401,12 +407,12 @@ fn overdue_answers_are_refused_a_few_a_turn() {
 #[test]
 fn many_are_read_and_updated_in_one_message() {
     let mut pair = Pair::small();
-    let mut body = Identity::new(LeaseId(9), 0, 1).as_bytes().to_vec();
+    let mut body = identity(LeaseId(9), 0, 1).as_bytes().to_vec();
     let mut sequence = 0;
     let mut put = |kind, key: &[u8], condition, argument: &[u8]| {
         let head = &ObjectHead::new(TABLE, key.len(), condition, 0);
         sequence += 1;
-        UpdatePart { head, kind, key, argument }.put(sequence, &mut body);
+        UpdatePart { head, kind, key, argument }.put(Sequence(sequence), &mut body);
     };
     for number in 0..70u64 {
         put(UpdateKind::Write, &number.to_be_bytes(), Condition::Always, &[number as u8; 100]);
@@ -446,13 +452,13 @@ fn many_are_read_and_updated_in_one_message() {
 #[test]
 fn an_update_of_a_table_that_is_not_here_keeps_no_other_of_its_message_back() {
     let mut pair = Pair::small();
-    let mut body = Identity::new(LeaseId(9), 0, 1).as_bytes().to_vec();
+    let mut body = identity(LeaseId(9), 0, 1).as_bytes().to_vec();
     for number in 0..100u64 {
         let table = if number % 5 == 3 { TableId(TABLE.0 + 1) } else { TABLE };
         let key = number.to_be_bytes();
         let head = &ObjectHead::new(table, key.len(), Condition::Always, 0);
         let part = UpdatePart { head, kind: UpdateKind::Write, key: &key, argument: &key };
-        part.put(number + 1, &mut body);
+        part.put(Sequence(number + 1), &mut body);
     }
     let answer = pair.call(Opcode::UpdateMany, &body).unwrap();
     let mut rest = answer.as_slice();
@@ -472,12 +478,12 @@ fn many(
     first: u64,
     parts: &[(u64, UpdateKind, Condition)],
 ) -> Vec<(u16, u64, Vec<u8>)> {
-    let mut body = Identity::new(LeaseId(9), 0, first).as_bytes().to_vec();
+    let mut body = identity(LeaseId(9), 0, first).as_bytes().to_vec();
     for (sequence, kind, condition) in parts {
         let (key, by) = ((*sequence % 49).to_be_bytes(), sequence.to_le_bytes());
         let argument = if *kind == UpdateKind::Delete { &[][..] } else { &by };
         let head = &ObjectHead::new(TABLE, key.len(), *condition, 0);
-        UpdatePart { head, kind: *kind, key: &key, argument }.put(*sequence, &mut body);
+        UpdatePart { head, kind: *kind, key: &key, argument }.put(Sequence(*sequence), &mut body);
     }
     let answer = pair.call(Opcode::UpdateMany, &body).unwrap();
     let (mut rest, mut parts) = (answer.as_slice(), Vec::new());
@@ -530,7 +536,7 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
     for (at, (sequence, ..)) in sent.iter().enumerate().filter(|(_, it)| it.1 == UpdateKind::Write)
     {
         let (key, by) = ((*sequence % 49).to_be_bytes(), sequence.to_le_bytes());
-        let body = update_body(Identity::new(LeaseId(9), *sequence, 1), &key, sent[at].2, 0, &by);
+        let body = update_body(identity(LeaseId(9), *sequence, 1), &key, sent[at].2, 0, &by);
         let ended = pair.call(Opcode::Write, &body);
         assert_eq!(answers[at].0, ended.as_ref().map_or_else(|_| status(&ended).code(), |_| 0));
     }
@@ -671,7 +677,7 @@ fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
     assert!(pair.read(&0u64.to_be_bytes()).is_ok());
     for number in 0..50u64 {
         // With an identity, the record needs room, too.
-        let identity = Identity::new(LeaseId(1), number + 1, number + 1);
+        let identity = identity(LeaseId(1), number + 1, number + 1);
         let body = update_body(identity, &number.to_be_bytes(), Condition::Always, 0, b"");
         while status(&pair.call(Opcode::Delete, &body)) != Status::Ok {
             cleaner.step();
@@ -691,7 +697,7 @@ fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
 fn an_update_that_finds_no_room_may_come_again_and_takes_nobodys_record() {
     let mut pair = Pair::new(1 << 20, Box::new(NoReplication::default()));
     let write = |pair: &mut Pair, (sequence, first): (u64, u64), key: &[u8], bytes: usize| {
-        let identity = Identity::new(LeaseId(3), sequence, first);
+        let identity = identity(LeaseId(3), sequence, first);
         pair.call(Opcode::Write, &update_body(identity, key, Condition::Always, 0, &vec![1; bytes]))
     };
     for sequence in 1..=4 {

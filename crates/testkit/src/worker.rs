@@ -15,7 +15,7 @@ use thunderhead_simulator::linearizability::{
     Action, Condition as Judged, Operation, Outcome, Version as Seen,
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, LeaseId, Status, TableId, Version};
+use thunderhead_wire::{Condition, LeaseId, Sequence, Status, TableId, Version};
 use zerocopy::IntoBytes;
 
 /// The record of all workers of a simulation.
@@ -99,7 +99,8 @@ pub struct Worker {
     history: History,
     workload: Workload,
     lease: LeaseId,
-    sequence: u64,
+    /// The sequence of its last update.
+    sequence: Sequence,
     seen: Version,
 }
 
@@ -123,7 +124,7 @@ impl Worker {
             history: history.clone(),
             workload,
             lease,
-            sequence: 0,
+            sequence: Sequence::NONE,
             seen: Version::NONE,
         }
     }
@@ -185,7 +186,7 @@ impl Worker {
         let head = ObjectHead::new(self.workload.table, name.len(), condition, 0);
         let mut body = Vec::new();
         if opcode != Opcode::Read {
-            self.sequence += 1;
+            self.sequence = self.sequence.next();
             let identity = match self.workload.has_identities {
                 true => Identity::new(self.lease, self.sequence, self.sequence),
                 false => Identity::NONE,

@@ -122,9 +122,45 @@ number! {
     RecoveryId
 }
 
+number! {
+    /// The number of an update among those of its client's lease. The client counts them from 1; 0
+    /// means no sequence.
+    Sequence
+}
+
 impl LeaseId {
     /// No lease: a retry may repeat the update.
     pub const NONE: LeaseId = LeaseId(0);
+}
+
+impl Sequence {
+    /// No sequence: sequences start at 1.
+    pub const NONE: Sequence = Sequence(0);
+
+    /// The sequence of the first update under a lease.
+    pub const FIRST: Sequence = Sequence(1);
+
+    /// The sequence after this one.
+    #[inline]
+    #[must_use]
+    pub fn next(self) -> Sequence {
+        self.plus(1)
+    }
+
+    /// The sequence that comes `count` places after this one.
+    #[inline]
+    #[must_use]
+    pub fn plus(self, count: u64) -> Sequence {
+        Sequence(self.0 + count)
+    }
+
+    /// The distance from `first` to this sequence. If `first` is higher, the distance wraps around:
+    /// then no group of updates is as long.
+    #[inline]
+    #[must_use]
+    pub fn distance_from(self, first: Sequence) -> u64 {
+        self.0.wrapping_sub(first.0)
+    }
 }
 
 impl SegmentId {
@@ -234,12 +270,21 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_generations_leases_and_recoveries_are_those_of_their_numbers() {
+    fn the_texts_of_types_for_plain_numbers_are_those_of_the_numbers() {
         assert_eq!(format!("{0} {0:?} {0:>3}", Generation(7)), "7 7   7");
         assert_eq!(format!("{0} {0:?} {0:>3}", LeaseId(7)), "7 7   7");
         assert_eq!(format!("{0} {0:?} {0:>3}", RecoveryId(7)), "7 7   7");
-        let bytes = serde_json::to_string(&(Generation(7), LeaseId(8), RecoveryId(9)));
-        assert_eq!(bytes.unwrap(), "[7,8,9]");
+        assert_eq!(format!("{0} {0:?} {0:>3}", Sequence(7)), "7 7   7");
+        let ids = (Generation(7), LeaseId(8), RecoveryId(9), Sequence(10));
+        assert_eq!(serde_json::to_string(&ids).unwrap(), "[7,8,9,10]");
+    }
+
+    #[test]
+    fn a_distance_from_a_higher_sequence_exceeds_every_count_of_updates() {
+        let [low, high] = [Sequence::FIRST, Sequence::FIRST.plus(63)];
+        assert_eq!((low.next(), high), (Sequence(2), Sequence(64)));
+        assert_eq!((high.distance_from(low), low.distance_from(low)), (63, 0));
+        assert!(low.distance_from(high) > 1 << 63);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use condition::Condition;
 pub use format::Format;
 pub use ids::{
     ClusterId, Epoch, Generation, KeyHash, LeaseId, LogId, LogPosition, MasterId, RecoveryId,
-    SegmentId, ServerId, TableId, TabletRange, Version,
+    SegmentId, Sequence, ServerId, TableId, TabletRange, Version,
 };
 pub use status::{Next, Status};
 pub use value::ValueKind;

@@ -16,7 +16,7 @@
 //! among themselves; the newest version of each key counts. `begin` is answered before any other
 //! message is sent, and all others are answered before `end` is sent.
 
-use crate::{KeyHash, LeaseId, MasterId, ValueKind, Version};
+use crate::{KeyHash, LeaseId, MasterId, Sequence, ValueKind, Version};
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub enum Entry<'a> {
         /// Its client's lease.
         lease: LeaseId,
         /// The client's number for it.
-        sequence: u64,
+        sequence: Sequence,
         /// The hash of the key that it updated.
         key_hash: KeyHash,
         /// The outcome.
@@ -144,7 +144,7 @@ impl<'a> Entry<'a> {
             }
             Entry::Completion { lease, sequence, key_hash, result } => {
                 into.push(2);
-                for number in [lease.0, *sequence, key_hash.0] {
+                for number in [lease.0, sequence.0, key_hash.0] {
                     into.extend_from_slice(&number.to_le_bytes());
                 }
                 into.extend_from_slice(&length(result));
@@ -163,7 +163,8 @@ impl<'a> Entry<'a> {
             let (key_hash, rest) = number(rest)?;
             let (length, rest) = length(rest)?;
             let (result, rest) = rest.split_at_checked(length)?;
-            let (lease, key_hash) = (LeaseId(lease), KeyHash(key_hash));
+            let (lease, sequence) = (LeaseId(lease), Sequence(sequence));
+            let key_hash = KeyHash(key_hash);
             return Some((Entry::Completion { lease, sequence, key_hash, result }, rest));
         }
         let (version, rest) = number(rest)?;
@@ -211,7 +212,7 @@ mod tests {
             Entry::Tombstone { version: Version(9), key: b"gone" },
             Entry::Completion {
                 lease: LeaseId(1),
-                sequence: 2,
+                sequence: Sequence(2),
                 key_hash: KeyHash(3),
                 result: b"done",
             },

@@ -32,7 +32,7 @@
 //! version of the map by which the client chose the shard. A shard refuses a map that is older than
 //! its ownership of the tablet.
 
-use crate::{Condition, KeyHash, LeaseId, TableId, TabletRange, ValueKind, Version};
+use crate::{Condition, KeyHash, LeaseId, Sequence, TableId, TabletRange, ValueKind, Version};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -169,11 +169,11 @@ impl Identity {
     /// The identity of an update. The client has all answers to the updates of the lease before
     /// `first_unacknowledged`. The client has no map yet: see [`Identity::with_map`].
     #[must_use]
-    pub fn new(lease: LeaseId, sequence: u64, first_unacknowledged: u64) -> Identity {
+    pub fn new(lease: LeaseId, sequence: Sequence, first_unacknowledged: Sequence) -> Identity {
         Identity {
             lease: lease.0.into(),
-            sequence: sequence.into(),
-            first_unacknowledged: first_unacknowledged.into(),
+            sequence: sequence.0.into(),
+            first_unacknowledged: first_unacknowledged.0.into(),
             map_version: U64::ZERO,
         }
     }
@@ -194,15 +194,15 @@ impl Identity {
     /// The number of the update.
     #[inline]
     #[must_use]
-    pub fn sequence(&self) -> u64 {
-        self.sequence.get()
+    pub fn sequence(&self) -> Sequence {
+        Sequence(self.sequence.get())
     }
 
     /// The first update about which the client may still ask.
     #[inline]
     #[must_use]
-    pub fn first_unacknowledged(&self) -> u64 {
-        self.first_unacknowledged.get()
+    pub fn first_unacknowledged(&self) -> Sequence {
+        Sequence(self.first_unacknowledged.get())
     }
 
     /// The version of the map by which the client chose the shard; 0 for none.
@@ -215,8 +215,8 @@ impl Identity {
     /// The identity of another update of the same client.
     #[inline]
     #[must_use]
-    pub fn with_sequence(&self, sequence: u64) -> Identity {
-        Identity { sequence: sequence.into(), ..*self }
+    pub fn with_sequence(&self, sequence: Sequence) -> Identity {
+        Identity { sequence: sequence.0.into(), ..*self }
     }
 }
 
@@ -248,7 +248,7 @@ pub struct UpdateHead {
 impl UpdateHead {
     /// The head for an update with this sequence and an argument of so many bytes.
     #[must_use]
-    pub fn new(sequence: u64, kind: UpdateKind, argument_bytes: usize) -> UpdateHead {
+    pub fn new(sequence: Sequence, kind: UpdateKind, argument_bytes: usize) -> UpdateHead {
         let kind = match kind {
             UpdateKind::Write => 1,
             UpdateKind::Delete => 2,
@@ -256,7 +256,7 @@ impl UpdateHead {
             UpdateKind::WriteNumber => 4,
         };
         let argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX).into();
-        UpdateHead { sequence: sequence.into(), argument_bytes, kind, zero: [0; 3] }
+        UpdateHead { sequence: sequence.0.into(), argument_bytes, kind, zero: [0; 3] }
     }
 
     /// The effect; `None` if this version does not know it.
@@ -307,17 +307,17 @@ pub struct UpdatePart<'a> {
 impl<'a> UpdatePart<'a> {
     /// Takes an update off the front of some bytes, with its sequence.
     #[must_use]
-    pub fn take(bytes: &'a [u8]) -> Option<((u64, UpdatePart<'a>), &'a [u8])> {
+    pub fn take(bytes: &'a [u8]) -> Option<((Sequence, UpdatePart<'a>), &'a [u8])> {
         let (head, rest) = ObjectHead::ref_from_prefix(bytes).ok()?;
         let (update, rest) = UpdateHead::ref_from_prefix(rest).ok()?;
         let (key, rest) = rest.split_at_checked(head.key_bytes.get() as usize)?;
         let (argument, rest) = rest.split_at_checked(update.argument_bytes.get() as usize)?;
         let part = UpdatePart { head, kind: update.kind()?, key, argument };
-        Some(((update.sequence.get(), part), rest))
+        Some(((Sequence(update.sequence.get()), part), rest))
     }
 
     /// Appends the update, with its sequence.
-    pub fn put(&self, sequence: u64, into: &mut Vec<u8>) {
+    pub fn put(&self, sequence: Sequence, into: &mut Vec<u8>) {
         into.extend_from_slice(self.head.as_bytes());
         let update = UpdateHead::new(sequence, self.kind, self.argument.len());
         into.extend_from_slice(update.as_bytes());
@@ -533,12 +533,12 @@ mod tests {
         let mut bytes = vec![2, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, 0, 0, 0, 3, 1, 0, 0]);
         assert_eq!(head.as_bytes(), bytes);
-        let identity = Identity::new(LeaseId(5), 6, 4).with_map(7);
+        let identity = Identity::new(LeaseId(5), Sequence(6), Sequence(4)).with_map(7);
         let words: Vec<u8> = [5u64, 6, 4, 7].iter().flat_map(|it| it.to_le_bytes()).collect();
         assert_eq!(identity.as_bytes(), words);
-        let update = UpdateHead::new(258, UpdateKind::Increment, 8);
+        let update = UpdateHead::new(Sequence(258), UpdateKind::Increment, 8);
         assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0]);
-        let update = UpdateHead::new(258, UpdateKind::WriteNumber, 8);
+        let update = UpdateHead::new(Sequence(258), UpdateKind::WriteNumber, 8);
         assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0]);
         let part = PartHead::new(7, Version(258), 5);
         assert_eq!(part.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0]);
@@ -589,12 +589,12 @@ mod tests {
             let head = ObjectHead::new(TableId(1), 3, condition, 0);
             let kind = UpdateKind::Write;
             let part = UpdatePart { head: &head, kind, key: b"key", argument: b"value" };
-            part.put(9, &mut bytes);
+            part.put(Sequence(9), &mut bytes);
         }
         let mut rest = bytes.as_slice();
         for condition in conditions {
             let ((sequence, part), behind) = UpdatePart::take(rest).unwrap();
-            assert_eq!(sequence, 9);
+            assert_eq!(sequence, Sequence(9));
             assert_eq!(part.head.condition(), Some(condition));
             assert_eq!((part.key, part.argument), (&b"key"[..], &b"value"[..]));
             rest = behind;

@@ -22,7 +22,7 @@ use thunderhead_load::run::Record;
 use thunderhead_load::workload::{Kind, Mixture};
 use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
-use thunderhead_wire::{LeaseId, Status, control};
+use thunderhead_wire::{LeaseId, Sequence, Status, control};
 
 /// A message in flight, or waiting to be sent again.
 struct Flight {
@@ -31,7 +31,7 @@ struct Flight {
     /// Whether this is the write after a read of the same object.
     is_second: bool,
     sent: Instant,
-    first_sequence: u64,
+    first_sequence: Sequence,
     numbers: Vec<u64>,
     /// Objects that earlier attempts have completed.
     done: u64,
@@ -86,7 +86,7 @@ pub struct Generator {
     spare: Vec<Flight>,
     again: VecDeque<Flight>,
     /// The next update's sequence.
-    sequence: u64,
+    sequence: Sequence,
     /// Inserts begun.
     inserts: u64,
     /// The time of the last answer.
@@ -126,7 +126,7 @@ impl Generator {
             answered: Vec::new(),
             spare: Vec::new(),
             again: VecDeque::new(),
-            sequence: 1,
+            sequence: Sequence::FIRST,
             inserts: 0,
             now: Instant::now(),
             busy: 0,
@@ -189,7 +189,7 @@ impl Generator {
             kind,
             is_second: false,
             sent,
-            first_sequence: 0,
+            first_sequence: Sequence::NONE,
             numbers: Vec::new(),
             done: 0,
         });
@@ -244,7 +244,7 @@ impl Generator {
             lease => Identity::new(lease, self.sequence, oldest),
         };
         flight.first_sequence = self.sequence;
-        let (number, stamp) = (flight.numbers.first().copied().unwrap_or(0), self.sequence);
+        let (number, stamp) = (flight.numbers.first().copied().unwrap_or(0), self.sequence.0);
         let bodies = &mut self.bodies;
         let (opcode, body) = match flight.kind {
             Kind::Read => bodies.read(number),
@@ -257,7 +257,7 @@ impl Generator {
         };
         match self.caller.begin(self.to.shard, opcode, &[body], Some(PATIENCE)) {
             Ok(id) => {
-                self.sequence += flight.numbers.len() as u64;
+                self.sequence = self.sequence.plus(flight.numbers.len() as u64);
                 flight.id = Some(id);
                 self.flights.push_back(flight);
             }

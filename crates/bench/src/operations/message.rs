@@ -5,10 +5,10 @@ use crate::log::subject::TABLE;
 use thunderhead_load::content::{KEY_BYTES, fill, key};
 use thunderhead_load::workload::Kind;
 use thunderhead_rpc::Opcode;
-use thunderhead_wire::Condition;
 use thunderhead_wire::operations::{
     IDENTITY_BYTES, Identity, OBJECT_HEAD_BYTES, ObjectHead, UpdateHead, UpdateKind,
 };
+use thunderhead_wire::{Condition, Sequence};
 use zerocopy::IntoBytes;
 
 /// Bytes of an update head: see docs/protocol.md.
@@ -32,7 +32,7 @@ impl Bodies {
         let (head, key) = (head.as_bytes(), key(0));
         let (value, by) = (vec![b'v'; value_bytes], 1i64.to_le_bytes());
         let identity = Identity::NONE;
-        let update = UpdateHead::new(0, UpdateKind::Write, value_bytes);
+        let update = UpdateHead::new(Sequence::NONE, UpdateKind::Write, value_bytes);
         let read = [head, &key].concat();
         let write = [identity.as_bytes(), head, &key, &value].concat();
         let increment = [identity.as_bytes(), head, &key, &by].concat();
@@ -88,7 +88,7 @@ impl Bodies {
         let each = OBJECT_HEAD_BYTES + UPDATE_HEAD_BYTES + KEY_BYTES + self.value_bytes;
         let body = &mut self.many_writes[..IDENTITY_BYTES + numbers.len() * each];
         body[..IDENTITY_BYTES].copy_from_slice(identity.as_bytes());
-        let (first, parts) = (identity.sequence(), body[IDENTITY_BYTES..].chunks_exact_mut(each));
+        let (first, parts) = (identity.sequence().0, body[IDENTITY_BYTES..].chunks_exact_mut(each));
         for ((part, number), sequence) in parts.zip(numbers).zip(first..) {
             put(part, OBJECT_HEAD_BYTES, sequence);
             put(part, OBJECT_HEAD_BYTES + UPDATE_HEAD_BYTES, *number);
@@ -115,7 +115,7 @@ mod tests {
     fn bodies_have_the_bytes_of_the_protocol() {
         for value_bytes in [0, 16, 100] {
             let mut bodies = Bodies::new(value_bytes, 3);
-            let identity = Identity::new(LeaseId(5), 70, 60);
+            let identity = Identity::new(LeaseId(5), Sequence(70), Sequence(60));
             let (_, body) = bodies.read(8);
             let (part, rest) = ReadPart::take(body).unwrap();
             assert_eq!((part.key, rest.len()), (key(8).as_slice(), 0));
@@ -139,7 +139,7 @@ mod tests {
             let (opcode, body) = bodies.many(Kind::MultiWrite, identity, &numbers, 0);
             assert_eq!(opcode, Opcode::UpdateMany);
             let mut rest = &body[IDENTITY_BYTES..];
-            for (number, expected) in numbers.into_iter().zip(70..) {
+            for (number, expected) in numbers.into_iter().zip((70..).map(Sequence)) {
                 let ((sequence, part), behind) = UpdatePart::take(rest).unwrap();
                 assert_eq!((sequence, part.key), (expected, key(number).as_slice()));
                 assert!(part.argument.len() == value_bytes && is_right(part.argument, number));

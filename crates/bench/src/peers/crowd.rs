@@ -24,6 +24,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use thunderhead_wire::Sequence;
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +210,15 @@ impl<'a> Crowd<'a> {
                     Some((act, value_bytes)) => {
                         self.in_flight += 1;
                         let (id, sent) = (0, self.now);
-                        Some(Flight { id, act, numbers, value_bytes, sent, done: 0, sequence: 0 })
+                        Some(Flight {
+                            id,
+                            act,
+                            numbers,
+                            value_bytes,
+                            sent,
+                            done: 0,
+                            sequence: Sequence::NONE,
+                        })
                     }
                     None => {
                         self.is_over = true;

@@ -8,6 +8,7 @@ use super::protocol::{
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use std::collections::VecDeque;
+use thunderhead_wire::Sequence;
 
 /// The longest line of a head, and the most lines of a head.
 const LINE_MAX: usize = 1024;
@@ -23,7 +24,7 @@ pub struct Etcd {
 }
 
 impl Protocol for Etcd {
-    fn ask(&mut self, flight: &mut Flight, _oldest: Option<u64>, to: &mut Vec<u8>) {
+    fn ask(&mut self, flight: &mut Flight, _oldest: Option<Sequence>, to: &mut Vec<u8>) {
         for object in &flight.numbers {
             self.value.clear();
             put_value(&mut self.value, *object, flight.id, flight.value_bytes);

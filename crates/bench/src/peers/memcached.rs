@@ -6,6 +6,7 @@ use super::protocol::{
     refused, text_key, up_to, value_at,
 };
 use std::collections::VecDeque;
+use thunderhead_wire::Sequence;
 
 /// The longest line other than a value: one with a key in it.
 const LINE_MAX: usize = 512;
@@ -23,7 +24,7 @@ pub struct Memcached {
 
 impl Protocol for Memcached {
     #[inline]
-    fn ask(&mut self, flight: &mut Flight, _oldest: Option<u64>, to: &mut Vec<u8>) {
+    fn ask(&mut self, flight: &mut Flight, _oldest: Option<Sequence>, to: &mut Vec<u8>) {
         let single = flight.numbers.len() == 1;
         if flight.act == Act::Read {
             to.extend_from_slice(b"get");

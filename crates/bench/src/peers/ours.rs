@@ -11,7 +11,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX, Preface};
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use thunderhead_wire::operations::{Identity, ObjectHead, PartHead, UpdateHead, UpdateKind};
-use thunderhead_wire::{Condition, LeaseId, Status};
+use thunderhead_wire::{Condition, LeaseId, Sequence, Status};
 use zerocopy::IntoBytes;
 
 /// Bytes of a version in an answer.
@@ -26,14 +26,14 @@ pub struct Ours {
     /// write.
     forgets: bool,
     /// The sequence of the next update.
-    sequence: u64,
+    sequence: Sequence,
 }
 
 impl Ours {
     /// Returns a connection whose updates have this lease.
     #[must_use]
     pub fn new(lease: LeaseId) -> Ours {
-        Ours { lease, forgets: false, sequence: 1 }
+        Ours { lease, forgets: false, sequence: Sequence::FIRST }
     }
 
     /// Returns the same connection, for which objects to be deleted may be missing.
@@ -42,7 +42,7 @@ impl Ours {
         Ours { forgets: true, ..self }
     }
 
-    fn identity(&self, oldest: Option<u64>) -> Identity {
+    fn identity(&self, oldest: Option<Sequence>) -> Identity {
         match self.lease {
             LeaseId::NONE => Identity::NONE,
             lease => Identity::new(lease, self.sequence, oldest.unwrap_or(self.sequence)),
@@ -65,7 +65,7 @@ impl Protocol for Ours {
     }
 
     #[inline]
-    fn ask(&mut self, flight: &mut Flight, oldest: Option<u64>, to: &mut Vec<u8>) {
+    fn ask(&mut self, flight: &mut Flight, oldest: Option<Sequence>, to: &mut Vec<u8>) {
         let from = to.len();
         to.extend_from_slice(&[0; HEAD_BYTES]);
         let single = flight.numbers.len() == 1;
@@ -92,7 +92,7 @@ impl Protocol for Ours {
                 if !single {
                     to.extend_from_slice(UpdateHead::new(self.sequence, kind, bytes).as_bytes());
                 }
-                self.sequence += 1;
+                self.sequence = self.sequence.next();
             }
             to.extend_from_slice(&key(*number));
             if flight.act == Act::Write {

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::time::Instant;
 use thunderhead_load::content::{KEY_BYTES, fill, is_right};
+use thunderhead_wire::Sequence;
 
 /// The action of a request on its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ pub struct Flight {
     pub sent: Instant,
     /// Objects that earlier attempts have completed.
     pub done: u64,
-    /// A number for the protocol's own use.
-    pub sequence: u64,
+    /// The sequence of its first update, in the protocol that has sequences.
+    pub sequence: Sequence,
 }
 
 /// The meaning of the first received bytes.
@@ -109,7 +110,7 @@ pub trait Protocol {
     }
 
     /// Appends a request to the output. `oldest` is the sequence of the oldest request in flight.
-    fn ask(&mut self, flight: &mut Flight, oldest: Option<u64>, to: &mut Vec<u8>);
+    fn ask(&mut self, flight: &mut Flight, oldest: Option<Sequence>, to: &mut Vec<u8>);
 
     /// Parses the first received bytes.
     ///
@@ -237,7 +238,15 @@ pub(super) mod tests {
     pub(crate) fn flights(act: Act, numbers: &[u64], value_bytes: usize) -> VecDeque<Flight> {
         let numbers = numbers.to_vec();
         let sent = Instant::now();
-        VecDeque::from([Flight { id: 1, act, numbers, value_bytes, sent, done: 0, sequence: 1 }])
+        VecDeque::from([Flight {
+            id: 1,
+            act,
+            numbers,
+            value_bytes,
+            sent,
+            done: 0,
+            sequence: Sequence::FIRST,
+        }])
     }
 
     /// Returns the value of an object, as a server has it.

@@ -7,6 +7,7 @@ use super::protocol::{
 };
 use std::collections::VecDeque;
 use thunderhead_load::content::KEY_BYTES;
+use thunderhead_wire::Sequence;
 
 /// The longest line other than a value.
 const LINE_MAX: usize = 512;
@@ -49,7 +50,7 @@ fn put_key(to: &mut Vec<u8>, number: u64) {
 
 impl Protocol for Resp {
     #[inline]
-    fn ask(&mut self, flight: &mut Flight, _oldest: Option<u64>, to: &mut Vec<u8>) {
+    fn ask(&mut self, flight: &mut Flight, _oldest: Option<Sequence>, to: &mut Vec<u8>) {
         let count = flight.numbers.len();
         match (flight.act, count) {
             (Act::Read, 1) => array(to, 2, b"GET"),

@@ -6,6 +6,7 @@ use crate::error::Obstacle;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
+use thunderhead_wire::Sequence;
 use thunderhead_wire::operations::Identity;
 use zerocopy::IntoBytes;
 
@@ -29,7 +30,7 @@ impl Core {
                 is_lost = true;
                 self.stale.insert(part.operation.table);
             }
-            let is_new = part.operation.is_update() && part.sequence.is_none();
+            let is_new = part.operation.is_update() && part.update_id.is_none();
             if is_new && self.identities.lease().is_none() {
                 (part.state, part.obstacle) = (State::Unleased, Obstacle::NoCoordinator);
                 self.unleased.insert((ticket, at));
@@ -45,7 +46,7 @@ impl Core {
             let lease = if is_new {
                 self.identities.lease()
             } else {
-                part.sequence.map(|sequence| sequence.lease)
+                part.update_id.map(|update_id| update_id.lease)
             };
             let table = part.operation.table;
             let map = if lease.is_some() { self.map.table_version(table) } else { 0 };
@@ -68,9 +69,9 @@ impl Core {
                 let part = batch.and_then(|batch| batch.parts.get_mut(part.1));
                 if let Some(part) = part
                     && part.operation.is_update()
-                    && part.sequence.is_none()
+                    && part.update_id.is_none()
                 {
-                    part.sequence = self.identities.take();
+                    part.update_id = self.identities.take();
                 }
             }
             self.send(route, timeout, &parts);
@@ -99,8 +100,8 @@ impl Core {
             let (these, others) = parts.split_at(count);
             parts = others;
             let Some(first) = these.first().and_then(|part| self.part(*part)) else { continue };
-            let identity = |sequence| self.identities.identity(sequence).with_map(route.map);
-            let identity = first.sequence.map(identity);
+            let identity = |update_id| self.identities.identity(update_id).with_map(route.map);
+            let identity = first.update_id.map(identity);
             let (opcode, body) = if these.len() == 1 {
                 let operation = &first.operation;
                 (operation.opcode(), operation.body(identity.unwrap_or(Identity::NONE)))
@@ -110,7 +111,8 @@ impl Core {
                     body.extend_from_slice(identity.as_bytes());
                 }
                 for part in these.iter().filter_map(|part| self.part(*part)) {
-                    let sequence = part.sequence.map_or(0, |sequence| sequence.number);
+                    let sequence =
+                        part.update_id.map_or(Sequence::NONE, |update_id| update_id.sequence);
                     part.operation.put(sequence, &mut body);
                 }
                 let is_update = route.lease.is_some();

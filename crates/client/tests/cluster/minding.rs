@@ -6,7 +6,7 @@ use std::rc::Rc;
 use thunderhead_master::Shard;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_testkit::{CoordinatorState, Time};
-use thunderhead_wire::{LeaseId, Status};
+use thunderhead_wire::{LeaseId, Sequence, Status};
 
 /// How long a shard relies on the last report of a lease, in nanoseconds.
 const BELIEVES: u64 = 150_000_000;
@@ -39,7 +39,7 @@ impl Minding {
         coordinators.sweep(now);
         if !coordinators.leases.contains_key(&lease) {
             self.heard.remove(&lease);
-            for sequence in 1..200 {
+            for sequence in (1..200).map(Sequence) {
                 self.shard.log().forget_completion(lease, sequence);
             }
             return true;

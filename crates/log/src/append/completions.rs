@@ -28,7 +28,9 @@ use crate::limits::BATCH;
 use crate::memory::object::Bytes;
 use crate::memory::segment;
 use crate::memory::{Memory, Reference};
-use thunderhead_wire::{Condition, KeyHash, LeaseId, LogPosition, TableId, TabletRange, Version};
+use thunderhead_wire::{
+    Condition, KeyHash, LeaseId, LogPosition, Sequence, TableId, TabletRange, Version,
+};
 
 /// The most records that may be unindexed. A lookup of a record goes through all of them.
 const UNINDEXED_MAX: usize = 32;
@@ -39,7 +41,7 @@ pub struct Completion<'a> {
     /// The client's lease.
     pub lease: LeaseId,
     /// The number that the client gave the update.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// The outcome, in the form of the server's answers.
     pub result: &'a [u8],
 }
@@ -88,7 +90,7 @@ impl Log {
         key: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
-        (lease, sequence): (LeaseId, u64),
+        (lease, sequence): (LeaseId, Sequence),
         result: impl FnOnce(Version) -> R,
     ) -> Result<Written, Error> {
         debug_assert!(self.completion(lease, sequence).is_none(), "{lease}:{sequence} is done");
@@ -104,7 +106,7 @@ impl Log {
         HashedKey { key, hash }: HashedKey<'_>,
         value: &[u8],
         condition: Condition,
-        (lease, sequence): (LeaseId, u64),
+        (lease, sequence): (LeaseId, Sequence),
         result: impl FnOnce(Version) -> R,
     ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
@@ -315,11 +317,11 @@ impl Log {
     /// Forgets the unindexed records of the set bits: bit `i` stands for the sequence `base + i`.
     /// Returns the bits of the other records.
     #[inline]
-    pub fn forget_unindexed(&mut self, lease: LeaseId, base: u64, bits: u64) -> u64 {
+    pub fn forget_unindexed(&mut self, lease: LeaseId, base: Sequence, bits: u64) -> u64 {
         let mut left = bits;
         let mut place = 0;
         while let Some(record) = self.completions.unindexed.get(place) {
-            let at = record.sequence.wrapping_sub(base);
+            let at = record.sequence.distance_from(base);
             if record.lease != lease || at >= SPAN || left >> at & 1 == 0 {
                 place += 1;
                 continue;
@@ -338,7 +340,7 @@ impl Log {
         &mut self,
         at: Reference,
         lease: LeaseId,
-        sequence: u64,
+        sequence: Sequence,
     ) -> Result<bool, Error> {
         self.index_records();
         let (hash, memory) = (CompletionFields::hash(lease, sequence), &*self.memory);
@@ -362,7 +364,7 @@ impl Log {
 
     /// Returns the outcome of an update that was completed here and not yet forgotten.
     #[must_use]
-    pub fn completion(&self, lease: LeaseId, sequence: u64) -> Option<Bytes<'_>> {
+    pub fn completion(&self, lease: LeaseId, sequence: Sequence) -> Option<Bytes<'_>> {
         let memory = &*self.memory;
         let mut found = None;
         if let Some(record) = self
@@ -398,7 +400,7 @@ impl Log {
     pub fn scan_completions(
         &mut self,
         cursor: Cursor,
-        mut visit: impl FnMut(LeaseId, u64, Bytes<'_>),
+        mut visit: impl FnMut(LeaseId, Sequence, Bytes<'_>),
     ) -> Option<Cursor> {
         self.index_records();
         self.scan_outcomes(cursor, |lease, outcome, result| visit(lease, outcome.sequence, result))
@@ -409,7 +411,7 @@ impl Log {
         &mut self,
         range: TabletRange,
         cursor: Cursor,
-        mut visit: impl FnMut(LeaseId, u64, KeyHash, Bytes<'_>),
+        mut visit: impl FnMut(LeaseId, Sequence, KeyHash, Bytes<'_>),
     ) -> Option<Cursor> {
         self.index_records();
         self.scan_outcomes(cursor, |lease, outcome, result| {
@@ -442,7 +444,7 @@ impl Log {
     pub fn forget_homeless_completions(
         &mut self,
         cursor: Cursor,
-        mut forgotten: impl FnMut(LeaseId, u64),
+        mut forgotten: impl FnMut(LeaseId, Sequence),
     ) -> Option<Cursor> {
         self.index_records();
         let tablets = &self.tablets;
@@ -462,7 +464,7 @@ impl Log {
 
     /// Forgets a record, because its client has the answer or its lease ended. True when there was
     /// one.
-    pub fn forget_completion(&mut self, lease: LeaseId, sequence: u64) -> bool {
+    pub fn forget_completion(&mut self, lease: LeaseId, sequence: Sequence) -> bool {
         self.end_noted_group();
         let forgotten = self.forget_unindexed(lease, sequence, 1) == 0
             || self.forget_of_group(lease, sequence, 1) != 0
@@ -473,7 +475,7 @@ impl Log {
         forgotten
     }
 
-    fn forget_single(&mut self, lease: LeaseId, sequence: u64) -> bool {
+    fn forget_single(&mut self, lease: LeaseId, sequence: Sequence) -> bool {
         let Some(at) = self.unlink_completion(lease, sequence) else { return false };
         self.bury_record(at);
         true
@@ -489,13 +491,13 @@ impl Log {
 
     /// Forgets any number of records of one client; returns how many there were. Their cache misses
     /// overlap.
-    pub fn forget_completions(&mut self, lease: LeaseId, sequences: &[u64]) -> usize {
+    pub fn forget_completions(&mut self, lease: LeaseId, sequences: &[Sequence]) -> usize {
         if sequences.is_empty() {
             return 0;
         }
         self.end_noted_group();
         let mut forgotten = 0;
-        let mut singles = [0; BATCH];
+        let mut singles = [Sequence::NONE; BATCH];
         for batch in sequences.chunks(BATCH) {
             let mut count = 0;
             for sequence in batch {
@@ -516,15 +518,15 @@ impl Log {
 
     /// Forgets the records of the set bits: bit `i` stands for the sequence `base + i`. Returns how
     /// many entries of the log that took: fewer than records if some were recorded together.
-    pub fn forget_some(&mut self, lease: LeaseId, base: u64, bits: u64) -> usize {
+    pub fn forget_some(&mut self, lease: LeaseId, base: Sequence, bits: u64) -> usize {
         self.end_noted_group();
         let mut left = self.forget_unindexed(lease, base, bits);
         let mut entries = (bits ^ left).count_ones() as usize;
-        let mut singles = [0; u64::BITS as usize];
+        let mut singles = [Sequence::NONE; u64::BITS as usize];
         let mut count = 0;
         while left != 0 {
             let at = left.trailing_zeros();
-            let sequence = base + u64::from(at);
+            let sequence = base.plus(u64::from(at));
             let of_group = self.forget_of_group(lease, sequence, left >> at) << at;
             if of_group == 0 {
                 singles[count] = sequence;
@@ -540,7 +542,7 @@ impl Log {
         entries
     }
 
-    fn forget_singles(&mut self, lease: LeaseId, sequences: &[u64]) -> usize {
+    fn forget_singles(&mut self, lease: LeaseId, sequences: &[Sequence]) -> usize {
         for sequence in sequences {
             let hash = CompletionFields::hash(lease, *sequence);
             if let Candidate::At(at) = self.completions.index.lookup(hash).candidate() {
@@ -554,7 +556,7 @@ impl Log {
         forgotten
     }
 
-    fn unlink_completion(&mut self, lease: LeaseId, sequence: u64) -> Option<Reference> {
+    fn unlink_completion(&mut self, lease: LeaseId, sequence: Sequence) -> Option<Reference> {
         let memory = &*self.memory;
         let hash = CompletionFields::hash(lease, sequence);
         let found =
@@ -566,7 +568,7 @@ impl Log {
 /// A record that was just appended.
 pub(crate) struct AppendedRecord {
     lease: LeaseId,
-    sequence: u64,
+    sequence: Sequence,
     bytes: usize,
     is_unindexed: bool,
 }
@@ -581,7 +583,7 @@ pub(super) struct CompletionIndex {
 /// A completion record that is in the log and not yet in the index of records.
 pub(super) struct UnindexedRecord {
     lease: LeaseId,
-    sequence: u64,
+    sequence: Sequence,
     at: Reference,
 }
 
@@ -603,23 +605,29 @@ impl Entries for Records<'_> {
 /// Whether the record at a reference, which the index of records holds, is of a kind and begins
 /// with this lease and sequence.
 #[inline]
-fn is_record(memory: &Memory, at: Reference, kind: Kind, lease: LeaseId, sequence: u64) -> bool {
+fn is_record(
+    memory: &Memory,
+    at: Reference,
+    kind: Kind,
+    lease: LeaseId,
+    sequence: Sequence,
+) -> bool {
     let frame = segment::frame(memory, at);
     let mut reader = Reader::new(segment::body_start(memory, at, &frame));
     Kind::of(frame.flags) == Some(kind)
         && reader.varint() == Some(lease.0)
-        && reader.varint() == Some(sequence)
+        && reader.varint() == Some(sequence.0)
 }
 
 /// Whether it is the record of one update.
 #[inline]
-fn is_single(memory: &Memory, at: Reference, lease: LeaseId, sequence: u64) -> bool {
+fn is_single(memory: &Memory, at: Reference, lease: LeaseId, sequence: Sequence) -> bool {
     is_record(memory, at, Kind::Completion, lease, sequence)
 }
 
 /// Whether it is the record of a group that begins with a sequence.
 #[inline]
-pub(super) fn is_group(memory: &Memory, at: Reference, lease: LeaseId, first: u64) -> bool {
+pub(super) fn is_group(memory: &Memory, at: Reference, lease: LeaseId, first: Sequence) -> bool {
     is_record(memory, at, Kind::Completions, lease, first)
 }
 
@@ -628,7 +636,7 @@ pub(super) fn is_group(memory: &Memory, at: Reference, lease: LeaseId, first: u6
 fn each_outcome<'a>(
     memory: &'a Memory,
     at: Reference,
-    mut visit: impl FnMut((LeaseId, Option<u64>), Outcome<'_>, Bytes<'a>),
+    mut visit: impl FnMut((LeaseId, Option<Sequence>), Outcome<'_>, Bytes<'a>),
 ) {
     let frame = segment::frame(memory, at);
     let body = Bytes::within(memory, at, frame.body_at, frame.body_bytes);

@@ -29,7 +29,7 @@ use crate::format::outcomes::{
 use crate::memory::Reference;
 use crate::memory::segment;
 use std::collections::{BTreeMap, VecDeque};
-use thunderhead_wire::{LeaseId, LogPosition};
+use thunderhead_wire::{LeaseId, LogPosition, Sequence};
 
 /// The most that the updates of one group may append: a small part of a segment, so that little is
 /// lost at the segment's end, and few seglets.
@@ -43,7 +43,7 @@ const UPDATE_BYTES: usize = 2 * crate::limits::HEADER_BYTES_MAX + OUTCOME_BYTES_
 #[derive(Default)]
 pub(super) struct Groups {
     /// By lease and first sequence: the sequences from there on whose outcomes are wanted, as bits.
-    wanted: BTreeMap<(LeaseId, u64), u64>,
+    wanted: BTreeMap<(LeaseId, Sequence), u64>,
     open: Option<OpenGroup>,
     /// The flags of entries that are appended now: [`LINKED`] while a group is open.
     links: u8,
@@ -58,9 +58,9 @@ pub(super) struct Groups {
 /// The group to which updates are being added.
 struct OpenGroup {
     lease: LeaseId,
-    first: u64,
+    first: Sequence,
     /// The last sequence that the group may have.
-    last: u64,
+    last: Sequence,
     from: LogPosition,
     room: usize,
     wanted: u64,
@@ -89,31 +89,31 @@ impl Groups {
 
     /// The group that has a sequence, and its wanted sequences.
     #[inline]
-    fn around(&self, lease: LeaseId, sequence: u64) -> Option<(u64, u64)> {
+    fn around(&self, lease: LeaseId, sequence: Sequence) -> Option<(Sequence, u64)> {
         let (key, wanted) = self.wanted.range(..=(lease, sequence)).next_back()?;
-        let at = sequence.wrapping_sub(key.1);
+        let at = sequence.distance_from(key.1);
         (key.0 == lease && at < SPAN && wanted >> at & 1 != 0).then_some((key.1, *wanted))
     }
 
     /// Whether the outcome of a sequence of a group is wanted.
-    pub(super) fn wants(&self, lease: LeaseId, first: u64, sequence: u64) -> bool {
+    pub(super) fn wants(&self, lease: LeaseId, first: Sequence, sequence: Sequence) -> bool {
         let wanted = self.wanted.get(&(lease, first)).copied().unwrap_or_default();
-        let at = sequence.wrapping_sub(first);
+        let at = sequence.distance_from(first);
         at < SPAN && wanted >> at & 1 != 0
     }
 
     /// The last sequence that a group may have if it begins at `first`; `None` if `first` lies
     /// between the sequences of another group.
-    fn last_of(&self, lease: LeaseId, first: u64) -> Option<u64> {
+    fn last_of(&self, lease: LeaseId, first: Sequence) -> Option<Sequence> {
         if let Some((key, wanted)) = self.wanted.range(..=(lease, first)).next_back()
             && key.0 == lease
-            && first - key.1 <= u64::from(wanted.checked_ilog2().unwrap_or_default())
+            && first.distance_from(key.1) <= u64::from(wanted.checked_ilog2().unwrap_or_default())
         {
             return None;
         }
-        let last = first.saturating_add(SPAN - 1);
+        let last = Sequence(first.0.saturating_add(SPAN - 1));
         let next = self.wanted.range((lease, first)..=(lease, last)).next();
-        Some(next.map_or(last, |((_, next), _)| next - 1))
+        Some(next.map_or(last, |((_, next), _)| Sequence(next.0 - 1)))
     }
 
     /// How far the log is durable, without the part of a group that is not durable whole.
@@ -157,7 +157,7 @@ impl Log {
     /// is recorded by itself.
     ///
     /// While a group is open, make no update of another client, and none without an outcome.
-    pub fn begin_group(&mut self, lease: LeaseId, sequence: u64, bytes: usize) -> bool {
+    pub fn begin_group(&mut self, lease: LeaseId, sequence: Sequence, bytes: usize) -> bool {
         self.end_group();
         let seglet_bytes = self.memory.seglet_bytes();
         let most = GROUP_BYTES_MAX.min(12 * seglet_bytes).min(self.options().segment_bytes / 8);
@@ -187,11 +187,11 @@ impl Log {
     /// `bytes`.
     #[inline]
     #[must_use]
-    pub fn group_takes(&self, sequence: u64, bytes: usize) -> bool {
+    pub fn group_takes(&self, sequence: Sequence, bytes: usize) -> bool {
         self.groups.open.as_ref().is_some_and(|open| {
             let taken = u64::from(u64::BITS - open.wanted.leading_zeros());
             let is_next = (open.first..=open.last).contains(&sequence);
-            is_next && sequence - open.first >= taken && bytes <= open.room
+            is_next && sequence.distance_from(open.first) >= taken && bytes <= open.room
         })
     }
 
@@ -227,7 +227,7 @@ impl Log {
         let Some(open) = &mut self.groups.open else { return };
         let before = self.groups.bytes.len();
         GroupFields::put(&mut self.groups.bytes, open.first, outcome);
-        open.wanted |= 1 << (outcome.sequence - open.first);
+        open.wanted |= 1 << outcome.sequence.distance_from(open.first);
         let taken = (end.offset - from.offset) as usize + self.groups.bytes.len() - before;
         open.room = open.room.saturating_sub(taken);
     }
@@ -283,7 +283,7 @@ impl Log {
         &mut self,
         lease: LeaseId,
         outcomes: &[Outcome<'_>],
-        mut done: impl FnMut(u64),
+        mut done: impl FnMut(Sequence),
     ) -> Result<(), Error> {
         let result = outcomes.iter().try_for_each(|outcome| {
             let Outcome { sequence, table, key_hash, result } = *outcome;
@@ -305,7 +305,7 @@ impl Log {
     }
 
     /// The place in the log of the group that has a wanted sequence.
-    pub(super) fn group_of(&self, lease: LeaseId, sequence: u64) -> Option<Reference> {
+    pub(super) fn group_of(&self, lease: LeaseId, sequence: Sequence) -> Option<Reference> {
         let (first, _) = self.groups.around(lease, sequence)?;
         let mut found = None;
         self.completions.index.find(CompletionFields::hash(lease, first), |at| {
@@ -318,10 +318,10 @@ impl Log {
 
     /// Forgets outcomes of the group that has the sequence `from`: bit `i` stands for `from + i`.
     /// Returns the bits of the forgotten outcomes; none if there is no such group.
-    pub(super) fn forget_of_group(&mut self, lease: LeaseId, from: u64, bits: u64) -> u64 {
+    pub(super) fn forget_of_group(&mut self, lease: LeaseId, from: Sequence, bits: u64) -> u64 {
         let key = self.groups.wanted.range_mut(..=(lease, from)).next_back();
         let Some((&(_, first), wanted)) = key.filter(|((it, _), _)| *it == lease) else { return 0 };
-        let at = from - first;
+        let at = from.distance_from(first);
         if at >= SPAN {
             return 0;
         }

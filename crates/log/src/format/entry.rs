@@ -31,7 +31,7 @@ use super::varint::{self, Reader};
 use crate::error::Damage;
 use crate::limits::{BODY_BYTES_MAX, HEADER_BYTES_MAX};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
-use thunderhead_wire::{KeyHash, LeaseId, LogId, SegmentId, TableId, ValueKind, Version};
+use thunderhead_wire::{KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId, ValueKind, Version};
 
 /// The version of the segment format. A reader refuses segments of a newer version.
 pub const FORMAT_VERSION: u16 = 3;
@@ -395,7 +395,7 @@ const COMPLETION_FIELDS_MAX: usize = 4 * 10 + 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionFields {
     pub(crate) lease: LeaseId,
-    pub(crate) sequence: u64,
+    pub(crate) sequence: Sequence,
     pub(crate) table: TableId,
     pub(crate) birth: SegmentId,
     pub(crate) key_hash: KeyHash,
@@ -404,10 +404,10 @@ pub(crate) struct CompletionFields {
 impl CompletionFields {
     /// The hash of a lease and a sequence number, which places the record in the index of
     /// completion records.
-    pub(crate) fn hash(lease: LeaseId, sequence: u64) -> u64 {
+    pub(crate) fn hash(lease: LeaseId, sequence: Sequence) -> u64 {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&lease.0.to_le_bytes());
-        bytes[8..].copy_from_slice(&sequence.to_le_bytes());
+        bytes[8..].copy_from_slice(&sequence.0.to_le_bytes());
         KeyHash::of(&bytes).0
     }
 
@@ -415,12 +415,12 @@ impl CompletionFields {
     /// of them.
     pub(crate) fn hash_of(body: &[u8]) -> Option<u64> {
         let mut reader = Reader::new(body);
-        Some(CompletionFields::hash(LeaseId(reader.varint()?), reader.varint()?))
+        Some(CompletionFields::hash(LeaseId(reader.varint()?), Sequence(reader.varint()?)))
     }
 
     /// The header of a record; the outcome follows it.
     pub(crate) fn header(&self, result_bytes: usize) -> Header {
-        let varints = [self.lease.0, self.sequence, self.table.0, self.birth.0];
+        let varints = [self.lease.0, self.sequence.0, self.table.0, self.birth.0];
         // Then the length takes one byte for any such fields, and is filled in when the fields are
         // written.
         let is_short = COMPLETION_FIELDS_MAX + result_bytes < 0x80;
@@ -446,7 +446,7 @@ impl CompletionFields {
 
     pub(crate) fn read(body: &[u8]) -> Option<(CompletionFields, usize)> {
         let mut reader = Reader::new(body);
-        let (lease, sequence) = (LeaseId(reader.varint()?), reader.varint()?);
+        let (lease, sequence) = (LeaseId(reader.varint()?), Sequence(reader.varint()?));
         let (table, birth) = (TableId(reader.varint()?), SegmentId(reader.varint()?));
         let key_hash = KeyHash(reader.u64()?);
         Some((CompletionFields { lease, sequence, table, birth, key_hash }, reader.position()))
@@ -551,7 +551,7 @@ mod tests {
 
             let completion = CompletionFields {
                 lease: LeaseId(fields.version.0),
-                sequence: hash,
+                sequence: Sequence(hash),
                 table: fields.table,
                 birth: fields.birth,
                 key_hash: KeyHash(hash),

@@ -21,7 +21,7 @@ use super::outcomes::CHAIN_MAX;
 pub use super::outcomes::{Outcome, Outcomes};
 use crate::error::Damage;
 use std::collections::VecDeque;
-use thunderhead_wire::{KeyHash, LeaseId, SegmentId, TableId, ValueKind, Version};
+use thunderhead_wire::{KeyHash, LeaseId, SegmentId, Sequence, TableId, ValueKind, Version};
 
 /// An entry whose checksum holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Entry<'a> {
         /// The client's lease.
         lease: LeaseId,
         /// The update's number.
-        sequence: u64,
+        sequence: Sequence,
         /// The table of the key that was updated.
         table: TableId,
         /// The hash of that key.

@@ -13,7 +13,7 @@
 
 use super::entry::{EXTRA, Header, Kind, Seal, plain};
 use super::varint::{self, Reader};
-use thunderhead_wire::{KeyHash, LeaseId, LogId, SegmentId, TableId};
+use thunderhead_wire::{KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId};
 
 /// The sequences of one entry are less than this apart.
 pub(crate) const SPAN: u64 = 64;
@@ -33,7 +33,7 @@ pub(crate) const CHAIN_MAX: usize = 2 * SPAN as usize + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupFields {
     pub(crate) lease: LeaseId,
-    pub(crate) first: u64,
+    pub(crate) first: Sequence,
     pub(crate) birth: SegmentId,
     pub(crate) effects: u64,
 }
@@ -42,7 +42,7 @@ impl GroupFields {
     /// The small fields as bytes, and the header for them with so many bytes of outcomes.
     pub(crate) fn encode(&self, outcomes: usize) -> (Header, [u8; 40], usize) {
         let (mut bytes, mut length) = ([0; 40], 0);
-        for value in [self.lease.0, self.first, self.birth.0, self.effects] {
+        for value in [self.lease.0, self.first.0, self.birth.0, self.effects] {
             length += varint::write(&mut bytes[length..], value);
         }
         let mut header = plain(Kind::Completions, length + outcomes);
@@ -55,21 +55,21 @@ impl GroupFields {
     /// Reads them from the first bytes of a body, and where the outcomes begin.
     pub(crate) fn read(body: &[u8]) -> Option<(GroupFields, usize)> {
         let mut reader = Reader::new(body);
-        let (lease, first) = (LeaseId(reader.varint()?), reader.varint()?);
+        let (lease, first) = (LeaseId(reader.varint()?), Sequence(reader.varint()?));
         let (birth, effects) = (SegmentId(reader.varint()?), reader.varint()?);
         Some((GroupFields { lease, first, birth, effects }, reader.position()))
     }
 
     /// Appends an outcome.
     #[inline]
-    pub(crate) fn put(into: &mut Vec<u8>, first: u64, outcome: &Outcome<'_>) {
+    pub(crate) fn put(into: &mut Vec<u8>, first: Sequence, outcome: &Outcome<'_>) {
         let Outcome { sequence, table, key_hash, result } = *outcome;
         // The bytes are written in place, not assembled elsewhere and copied: a read of bytes that
         // were just written in pieces stalls.
         let start = into.len();
         into.extend_from_slice(&[0; OUTCOME_BYTES_MAX]);
         let Some(bytes) = into[start..].first_chunk_mut::<OUTCOME_BYTES_MAX>() else { return };
-        bytes[0] = sequence.wrapping_sub(first) as u8;
+        bytes[0] = sequence.distance_from(first) as u8;
         let behind_table = match u8::try_from(table.0) {
             Ok(table) if table < 0x80 => {
                 bytes[1] = table;
@@ -95,7 +95,7 @@ pub(crate) fn made_of(
     effects: u64,
     outcomes: &[Outcome<'_>],
 ) -> Vec<u8> {
-    let first = outcomes.first().map_or(0, |outcome| outcome.sequence);
+    let first = outcomes.first().map_or(Sequence::NONE, |outcome| outcome.sequence);
     let mut bytes = Vec::with_capacity(outcomes.len() * 24);
     outcomes.iter().for_each(|outcome| GroupFields::put(&mut bytes, first, outcome));
     let fields = GroupFields { lease, first, birth, effects };
@@ -110,7 +110,7 @@ pub(crate) fn made_of(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome<'a> {
     /// The update's number.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// The table of the key that was updated.
     pub table: TableId,
     /// The hash of that key.
@@ -123,7 +123,7 @@ pub struct Outcome<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcomes<'a> {
     reader: Reader<'a>,
-    first: u64,
+    first: Sequence,
 }
 
 impl<'a> Outcomes<'a> {
@@ -134,8 +134,11 @@ impl<'a> Outcomes<'a> {
         let mut all = outcomes.clone();
         let mut before = None;
         while let Some((outcome, _)) = all.after() {
-            let at = outcome.sequence.checked_sub(fields.first).filter(|at| *at < SPAN)?;
-            if outcome.result.len() > RESULT_BYTES_MAX || before.is_some_and(|it| at <= it) {
+            let at = outcome.sequence.distance_from(fields.first);
+            if at >= SPAN
+                || outcome.result.len() > RESULT_BYTES_MAX
+                || before.is_some_and(|it| at <= it)
+            {
                 return None;
             }
             before = Some(at);
@@ -151,7 +154,7 @@ impl<'a> Outcomes<'a> {
     /// The next outcome, and where its result ends among the bytes of the outcomes.
     fn after(&mut self) -> Option<(Outcome<'a>, usize)> {
         let mut reader = self.reader.clone();
-        let sequence = self.first.checked_add(u64::from(reader.u8()?))?;
+        let sequence = Sequence(self.first.0.checked_add(u64::from(reader.u8()?))?);
         let (table, key_hash) = (TableId(reader.varint()?), KeyHash(reader.u64()?));
         let length = usize::try_from(reader.varint()?).ok()?;
         let result = reader.take(length)?;
@@ -183,7 +186,7 @@ mod tests {
         #[test]
         fn outcomes_read_back_as_written_and_truncated_bytes_are_refused(
             lease in any::<u64>(),
-            first in prop_oneof![0..1000u64, Just(u64::MAX - 70)],
+            first in prop_oneof![0..1000u64, Just(u64::MAX - 70)].prop_map(Sequence),
             outcomes in prop::collection::btree_map(
                 0..SPAN,
                 (any::<u64>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..RESULT_BYTES_MAX)),
@@ -196,7 +199,7 @@ mod tests {
             let mut expected = Vec::new();
             for (at, (table, hash, result)) in &outcomes {
                 let outcome = Outcome {
-                    sequence: first + at,
+                    sequence: first.plus(*at),
                     table: TableId(*table),
                     key_hash: KeyHash(*hash),
                     result,
@@ -224,12 +227,13 @@ mod tests {
 
         #[test]
         fn sequences_that_do_not_ascend_are_refused(a in 0..SPAN, b in 0..SPAN) {
-            let fields = GroupFields { lease: LeaseId(1), first: 5, birth: SegmentId(1), effects: 0 };
+            let (lease, first, birth) = (LeaseId(1), Sequence(5), SegmentId(1));
+            let fields = GroupFields { lease, first, birth, effects: 0 };
             let mut bytes = Vec::new();
             for at in [a, b] {
                 let (table, key_hash) = (TableId(1), KeyHash(2));
-                let outcome = Outcome { sequence: 5 + at, table, key_hash, result: b"" };
-                GroupFields::put(&mut bytes, 5, &outcome);
+                let outcome = Outcome { sequence: first.plus(at), table, key_hash, result: b"" };
+                GroupFields::put(&mut bytes, first, &outcome);
             }
             let (_, fixed, length) = fields.encode(bytes.len());
             let body = [&fixed[..length], &bytes].concat();

@@ -16,7 +16,8 @@ use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_wire::{
-    Condition, KeyHash, LeaseId, LogId, SegmentId, TableId, TabletRange, ValueKind, Version,
+    Condition, KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId, TabletRange, ValueKind,
+    Version,
 };
 
 /// The least bytes of an object, with its place in the index.
@@ -58,12 +59,12 @@ pub enum Incoming<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct ArrivedRecords {
     /// Lease, sequence, and where the result ends.
-    records: Vec<(LeaseId, u64, usize)>,
+    records: Vec<(LeaseId, Sequence, usize)>,
     results: Vec<u8>,
 }
 
 impl ArrivedRecords {
-    fn push(&mut self, lease: LeaseId, sequence: u64, result: &[u8]) {
+    fn push(&mut self, lease: LeaseId, sequence: Sequence, result: &[u8]) {
         self.results.extend_from_slice(result);
         self.records.push((lease, sequence, self.results.len()));
     }
@@ -74,13 +75,13 @@ impl ArrivedRecords {
     }
 
     /// Lease and sequence of the records behind the first `first` ones.
-    fn behind(&self, first: usize) -> impl Iterator<Item = (LeaseId, u64)> {
+    fn behind(&self, first: usize) -> impl Iterator<Item = (LeaseId, Sequence)> {
         let behind = self.records.get(first..).unwrap_or_default();
         behind.iter().map(|(lease, sequence, _)| (*lease, *sequence))
     }
 
     /// Lease, sequence and result of each.
-    pub fn iter(&self) -> impl Iterator<Item = (LeaseId, u64, &[u8])> {
+    pub fn iter(&self) -> impl Iterator<Item = (LeaseId, Sequence, &[u8])> {
         let mut begins = 0;
         self.records.iter().map(move |(lease, sequence, ends)| {
             let result = self.results.get(begins..*ends).unwrap_or_default();
@@ -125,7 +126,7 @@ pub struct Rebuild {
     /// Completion records that were taken in since [`Rebuild::take_completions`] was last called.
     completions: ArrivedRecords,
     /// For each client, its first update whose answer it may not have.
-    acknowledged: BTreeMap<LeaseId, u64>,
+    acknowledged: BTreeMap<LeaseId, Sequence>,
     adoption: adopt::Adoption,
     /// The side segments for replayed entries, if these do not go to the head.
     side_log: Option<SideLog>,
@@ -405,13 +406,13 @@ impl Rebuild {
 
     /// Notes that a client has the answers of all its updates before `first`. Records of those
     /// updates that are still to come are not taken in, because they would be forgotten at once.
-    pub fn acknowledged(&mut self, lease: LeaseId, first: u64) {
+    pub fn acknowledged(&mut self, lease: LeaseId, first: Sequence) {
         let known = self.acknowledged.entry(lease).or_default();
         *known = first.max(*known);
     }
 
     /// The first update of a client whose record is needed.
-    fn needed_from(&self, lease: LeaseId) -> u64 {
+    fn needed_from(&self, lease: LeaseId) -> Sequence {
         self.acknowledged.get(&lease).copied().unwrap_or_default()
     }
 

@@ -48,7 +48,7 @@ impl Shard {
     }
 
     /// The records of a tablet.
-    fn records(&mut self, table: TableId) -> Vec<(LeaseId, u64, Vec<u8>)> {
+    fn records(&mut self, table: TableId) -> Vec<(LeaseId, Sequence, Vec<u8>)> {
         let (mut found, mut cursor) = (Vec::new(), Some(Cursor::default()));
         while let Some(at) = cursor {
             let range = TabletRange::whole(table);
@@ -59,7 +59,7 @@ impl Shard {
         found
     }
 
-    fn come(&mut self, table: TableId, records: Vec<(LeaseId, u64, Vec<u8>)>) {
+    fn come(&mut self, table: TableId, records: Vec<(LeaseId, Sequence, Vec<u8>)>) {
         self.log.create_tablet(TabletRange::whole(table)).unwrap();
         for (lease, sequence, result) in records {
             let completion = Completion { lease, sequence, result: &result };
@@ -83,9 +83,9 @@ impl Shard {
 /// A client with one lease; another client follows when that is over.
 struct User {
     lease: LeaseId,
-    next: u64,
+    next: Sequence,
     /// Updates that have no answer, and their tablets.
-    open: BTreeMap<u64, TableId>,
+    open: BTreeMap<Sequence, TableId>,
     map: (u64, BTreeMap<TableId, usize>),
 }
 
@@ -108,7 +108,7 @@ struct Model {
     next_lease: LeaseId,
     open: BTreeSet<LeaseId>,
     /// How often each update was done.
-    done: BTreeMap<(LeaseId, u64), u32>,
+    done: BTreeMap<(LeaseId, Sequence), u32>,
     logs: u64,
 }
 
@@ -144,7 +144,7 @@ impl Model {
         self.next_lease.0 += 1;
         self.open.insert(lease);
         let map = (self.map_version, self.owners.clone());
-        User { lease, next: 1, open: BTreeMap::new(), map }
+        User { lease, next: Sequence::FIRST, open: BTreeMap::new(), map }
     }
 
     fn pick(&mut self, count: usize) -> usize {
@@ -161,7 +161,7 @@ impl Model {
                 let user = &mut self.users[user];
                 if user.open.len() < 3 {
                     user.open.insert(user.next, table);
-                    user.next += 1;
+                    user.next = user.next.next();
                 }
             }
             4..9 => self.send(user),
@@ -226,7 +226,7 @@ impl Model {
             DuplicateCheck::New => {
                 let count = self.done.entry((lease, sequence)).or_default();
                 *count += 1;
-                let outcome = Outcome::done(Version(sequence));
+                let outcome = Outcome::done(Version(sequence.0));
                 let result = outcome.to_record(identity.first_unacknowledged());
                 let completion = Completion { lease, sequence, result: result.as_ref() };
                 log.complete(table, KeyHash::of(KEY), completion).unwrap();
@@ -288,7 +288,7 @@ impl Model {
         self.gives(table, to, records);
     }
 
-    fn gives(&mut self, table: TableId, to: usize, records: Vec<(LeaseId, u64, Vec<u8>)>) {
+    fn gives(&mut self, table: TableId, to: usize, records: Vec<(LeaseId, Sequence, Vec<u8>)>) {
         self.shards[to].come(table, records);
         self.owners.insert(table, to);
         self.map_version += 1;

@@ -36,7 +36,7 @@ use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_wire::control::{self, MigrateOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LeaseId, LogPosition, Next, Status, TableId};
+use thunderhead_wire::{KeyHash, LeaseId, LogPosition, Next, Sequence, Status, TableId};
 
 /// Messages in flight at once, and the bytes of each without its last entry. The other master
 /// handles one in a turn.
@@ -115,7 +115,7 @@ pub(super) enum Work {
 struct NotedChanges {
     /// The keys, each after its hash: most comparisons then touch no key.
     keys: BTreeSet<(KeyHash, Vec<u8>)>,
-    records: BTreeMap<(LeaseId, u64), KeyHash>,
+    records: BTreeMap<(LeaseId, Sequence), KeyHash>,
     /// The memory that they take.
     bytes: usize,
 }
@@ -137,7 +137,7 @@ impl NotedChanges {
         Some(key)
     }
 
-    fn take_record(&mut self) -> Option<((LeaseId, u64), KeyHash)> {
+    fn take_record(&mut self) -> Option<((LeaseId, Sequence), KeyHash)> {
         let record = self.records.pop_first()?;
         self.bytes -= NOTED_RECORD_BYTES;
         Some(record)
@@ -327,7 +327,7 @@ impl Outgoing {
         Some(0)
     }
 
-    fn put_record(&mut self, log: &Log, record: ((LeaseId, u64), KeyHash), now: Time) {
+    fn put_record(&mut self, log: &Log, record: ((LeaseId, Sequence), KeyHash), now: Time) {
         let ((lease, sequence), key_hash) = record;
         // If it is forgotten, its client has the answer.
         if let Some(result) = log.completion(lease, sequence).map(|it| it.to_vec()) {
@@ -554,7 +554,8 @@ mod tests {
         for number in 0..5000u64 {
             let key = number.to_be_bytes();
             log.write(TABLE, &key, b"value").unwrap();
-            outgoing.note(Identity::new(LeaseId(1), number + 1, 1), KeyHash::of(&key), &key);
+            let identity = Identity::new(LeaseId(1), Sequence(number + 1), Sequence::FIRST);
+            outgoing.note(identity, KeyHash::of(&key), &key);
         }
         let mut slices = 0;
         while !is_at_rest(&outgoing) {

@@ -15,8 +15,7 @@ use thunderhead_runtime::Random;
 use thunderhead_testkit::CoordinatorState;
 use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, OwnedSince, Taken};
 use thunderhead_wire::migration::{Entry, Head, Kind};
-use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Status};
+use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Sequence, Status};
 
 /// The client of the updates in a [`past`].
 const LEASE: LeaseId = LeaseId(8);
@@ -33,10 +32,10 @@ fn message(migration: u64, kind: Kind, rest: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the records of these updates, as a tablet's former master sends them.
-fn records(migration: u64, sequences: impl IntoIterator<Item = u64>) -> Vec<u8> {
+fn records(migration: u64, sequences: impl IntoIterator<Item = Sequence>) -> Vec<u8> {
     let mut entries = Vec::new();
     for sequence in sequences {
-        let (result, key_hash) = (record(Version(sequence)), KeyHash(7));
+        let (result, key_hash) = (record(Version(sequence.0)), KeyHash(7));
         Entry::Completion { lease: LEASE, sequence, key_hash, result: &result }.put(&mut entries);
     }
     message(migration, Kind::Data, &entries)
@@ -44,7 +43,7 @@ fn records(migration: u64, sequences: impl IntoIterator<Item = u64>) -> Vec<u8> 
 
 /// Returns the updates with a completion record in the log that counts for a tablet which the shard
 /// has owned since a segment.
-fn completed(log: &Recorder, since: SegmentId) -> BTreeSet<u64> {
+fn completed(log: &Recorder, since: SegmentId) -> BTreeSet<Sequence> {
     let mut found = BTreeSet::new();
     for replica in log.replicas(usize::MAX).values() {
         for (_, entry) in SegmentReader::new(&replica.bytes).unwrap().flatten() {
@@ -68,7 +67,7 @@ fn remains_of_a_migration_do_not_replace_data_of_the_next_one() {
     let since = cluster.drive(Duration::from_secs(30), |user| async move {
         let range = TabletRange::whole(OTHER);
         user.insist(Opcode::MigrateIn, begin(5, range)).await.unwrap();
-        user.insist(Opcode::MigrateIn, records(5, 1..=40)).await.unwrap();
+        user.insist(Opcode::MigrateIn, records(5, (1..=40).map(Sequence))).await.unwrap();
         // The coordinator has abandoned the migration, and begins another one. Its first message
         // may be lost.
         let refused = user.call(Opcode::MigrateIn, begin(6, range)).await;
@@ -79,7 +78,7 @@ fn remains_of_a_migration_do_not_replace_data_of_the_next_one() {
         user.insist(Opcode::MigrateIn, begin(6, range)).await.unwrap();
         assert_eq!(user.insist(Opcode::MigrateIn, begin(5, range)).await, Err(Status::Refused));
         assert_eq!(user.status().await.records, 0, "they were swept away");
-        user.insist(Opcode::MigrateIn, records(6, 1..=40)).await.unwrap();
+        user.insist(Opcode::MigrateIn, records(6, (1..=40).map(Sequence))).await.unwrap();
         let end = message(6, Kind::End, &1u64.to_le_bytes());
         let taken = user.insist(Opcode::MigrateIn, end).await.unwrap();
         let Taken { range: got, since } = control::of_body(&taken).unwrap();
@@ -90,7 +89,7 @@ fn remains_of_a_migration_do_not_replace_data_of_the_next_one() {
         assert_eq!(user.status().await.records, 40);
         since
     });
-    assert_eq!(completed(&cluster.recorder, since), (1..=40).collect());
+    assert_eq!(completed(&cluster.recorder, since), (1..=40).map(Sequence).collect());
 }
 
 #[test]
@@ -102,7 +101,7 @@ fn remains_of_a_migration_do_not_replace_data_of_a_recovery() {
     let segments = put_all(&cluster, &replicas, &[0, 1]);
     let sequences = all.clone();
     cluster.drive(Duration::from_secs(30), move |user| {
-        let sequences: Vec<u64> = sequences.iter().copied().collect();
+        let sequences: Vec<Sequence> = sequences.iter().copied().collect();
         async move {
             let range = TabletRange::whole(OLD);
             user.insist(Opcode::MigrateIn, begin(5, range)).await.unwrap();
@@ -129,7 +128,7 @@ async fn obeys(
     since: OwnedSince,
 ) {
     let OwnedSince { map_version, next_lease } = since;
-    let by = |lease, sequence, map| Identity::new(lease, sequence, 1).with_map(map);
+    let by = |lease, sequence, map| identity(lease, sequence, 1).with_map(map);
     let tell = async |identity| match user
         .call(Opcode::Write, update(identity, table, b"late", b"v"))
         .await
@@ -173,11 +172,11 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
         async move {
             // The shard knows the client from another tablet; its lease was open then.
             user.take(MASTER, vec![TabletRange::whole(OLD)]).await.unwrap();
-            user.write(Identity::new(LEASE, 1_000_000, 1), OLD, b"k", b"v").await.unwrap();
+            user.write(identity(LEASE, 1_000_000, 1), OLD, b"k", b"v").await.unwrap();
             user.tasks.sleep(Duration::from_secs(1)).await;
             let range = TabletRange::whole(OTHER);
             user.insist(Opcode::MigrateIn, begin(6, range)).await.unwrap();
-            user.insist(Opcode::MigrateIn, records(6, 1..=4)).await.unwrap();
+            user.insist(Opcode::MigrateIn, records(6, (1..=4).map(Sequence))).await.unwrap();
             let end = message(6, Kind::End, &1u64.to_le_bytes());
             user.insist(Opcode::MigrateIn, end).await.unwrap();
             let since = OwnedSince { map_version: 9, next_lease: LeaseId(100) };
@@ -189,8 +188,8 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             obeys(&user, &coordinators, OTHER, since).await;
             // A tablet that was created here needs no such answer.
             coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
-            user.write(Identity::new(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
-            user.write(Identity::new(LeaseId(77), 1, 1), OLD, b"k", b"v").await.unwrap();
+            user.write(identity(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
+            user.write(identity(LeaseId(77), 1, 1), OLD, b"k", b"v").await.unwrap();
         }
     });
 }

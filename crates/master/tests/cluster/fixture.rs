@@ -11,7 +11,8 @@ use thunderhead_net::sim::Link;
 use thunderhead_simulator::Options;
 use thunderhead_testkit::{Cluster, Place, serve};
 use thunderhead_wire::control::{Recover, Replicas, Taken};
-use thunderhead_wire::{MasterId, RecoveryId, ServerId, TableId};
+use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, MasterId, RecoveryId, Sequence, ServerId, TableId};
 
 pub(crate) use thunderhead_testkit::{User, update};
 
@@ -30,6 +31,11 @@ pub(crate) fn shard_options() -> ShardOptions {
         recovery_patience: Duration::from_secs(4),
         ..ShardOptions::default()
     }
+}
+
+/// Returns the identity of an update whose client has all answers before `first`.
+pub(crate) fn identity(lease: LeaseId, sequence: u64, first: u64) -> Identity {
+    Identity::new(lease, Sequence(sequence), Sequence(first))
 }
 
 pub(crate) fn new_log(id: u64, bytes: usize, replicator: Box<dyn Replicator>) -> Log {

@@ -26,15 +26,15 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
                 // No coordinator answers.
                 coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
-                let body = update(Identity::new(LeaseId(5), 1, 1), OTHER, b"k", b"v");
+                let body = update(identity(LeaseId(5), 1, 1), OTHER, b"k", b"v");
                 let version = user.call(Opcode::Write, body.clone()).await.unwrap();
                 assert_eq!(user.call(Opcode::Write, body).await.unwrap(), version);
-                let once = user.write(Identity::new(LeaseId(66), 1, 1), OTHER, b"k", b"v").await;
+                let once = user.write(identity(LeaseId(66), 1, 1), OTHER, b"k", b"v").await;
                 assert!(once.is_ok(), "that it is over is not known yet: {once:?}");
                 coordinators.borrow_mut().mute(Opcode::CheckLeases, false);
                 user.tasks.sleep(Duration::from_secs(5)).await;
                 for sequence in 2..20 {
-                    let identity = Identity::new(LeaseId(5), sequence, 1);
+                    let identity = identity(LeaseId(5), sequence, 1);
                     user.write(identity, OTHER, b"k", b"w").await.unwrap();
                 }
                 assert!(
@@ -42,11 +42,11 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                     "known leases are not asked about again"
                 );
                 for sequence in [1, 2] {
-                    let over = Identity::new(LeaseId(66), sequence, 1);
+                    let over = identity(LeaseId(66), sequence, 1);
                     let over = user.write(over, OTHER, b"k", b"v").await;
                     assert_eq!(over, Err(Status::LeaseEnded));
                 }
-                let part = Identity::new(LeaseId(66), 0, 1).as_bytes().to_vec();
+                let part = identity(LeaseId(66), 0, 1).as_bytes().to_vec();
                 assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
                 assert_eq!(user.status().await.records, 19);
                 // The lease ends; the shard learns that within little more than a minute.
@@ -54,7 +54,7 @@ fn an_update_is_done_at_once_under_a_lease_opened_since_the_tablet_was_made_and_
                 user.tasks.sleep(Duration::from_secs(65)).await;
                 assert_eq!(user.status().await.records, 0, "its records are forgotten");
                 for sequence in [1, 19, 20] {
-                    let late = Identity::new(LeaseId(5), sequence, 1);
+                    let late = identity(LeaseId(5), sequence, 1);
                     let late = user.write(late, OTHER, b"k", b"late").await;
                     assert_eq!(late, Err(Status::LeaseEnded));
                 }
@@ -90,9 +90,8 @@ fn the_memory_of_clients_is_bounded() {
     let mut cluster = ShardCluster::new(4, Link::default(), options, 4 << 20);
     cluster.drive(Duration::from_secs(300), |user| async move {
         user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
-        let busy = async |lease, sequence, first| {
-            is_busy(&user, Identity::new(lease, sequence, first)).await
-        };
+        let busy =
+            async |lease, sequence, first| is_busy(&user, identity(lease, sequence, first)).await;
         for sequence in 1..5 {
             assert!(!busy(LeaseId(1), sequence, 1).await && !busy(LeaseId(2), sequence, 1).await);
         }
@@ -112,9 +111,8 @@ fn the_oldest_update_of_a_client_is_done_however_many_later_ones_are_recorded() 
     let mut cluster = ShardCluster::new(4, Link::default(), options, 4 << 20);
     cluster.drive(Duration::from_secs(300), |user| async move {
         user.take(MASTER, vec![TabletRange::whole(OTHER)]).await.unwrap();
-        let busy = async |lease, sequence, first| {
-            is_busy(&user, Identity::new(lease, sequence, first)).await
-        };
+        let busy =
+            async |lease, sequence, first| is_busy(&user, identity(lease, sequence, first)).await;
         // Attempts of the updates 1 to 6 are lost, and later updates are done.
         for sequence in 7..11 {
             assert!(!busy(LeaseId(1), sequence, 1).await);

@@ -15,7 +15,7 @@ use thunderhead_simulator::swarm;
 use thunderhead_testkit::CoordinatorState;
 use thunderhead_wire::control::{self, Recover, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LeaseId, MasterId, RecoveryId, Status};
+use thunderhead_wire::{KeyHash, LeaseId, MasterId, RecoveryId, Sequence, Status};
 
 const HALF: u64 = u64::MAX / 2;
 
@@ -114,7 +114,8 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
     log.create_tablet(TabletRange::whole(OLD)).unwrap();
     for number in 0..KEYS {
         let result = record(Version(1));
-        let completion = Completion { lease: LeaseId(8), sequence: number + 1, result: &result };
+        let completion =
+            Completion { lease: LeaseId(8), sequence: Sequence(number + 1), result: &result };
         let value = vec![number as u8; 500];
         log.write_completed(OLD, &key(number), &value, When::Always, completion).unwrap();
     }
@@ -151,7 +152,7 @@ fn two_shards_rebuild_a_partition_each_and_updates_stay_done_once() {
                 let (user, other) = (&users[half], &users[1 - half]);
                 assert_eq!(other.read(OLD, &key(number)).await, Err(Status::Moved));
                 // The update was done, and gets its recorded outcome.
-                let identity = Identity::new(LeaseId(8), number + 1, 1);
+                let identity = identity(LeaseId(8), number + 1, 1);
                 assert_eq!(user.write(identity, OLD, &key(number), b"again").await, Ok(1));
                 let (_, value) = user.read(OLD, &key(number)).await.unwrap();
                 assert_eq!(value, vec![number as u8; 500]);

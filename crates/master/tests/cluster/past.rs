@@ -8,7 +8,7 @@ use thunderhead_log::{
     Options as LogOptions, Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
 };
 use thunderhead_runtime::Random;
-use thunderhead_wire::{LeaseId, MasterId};
+use thunderhead_wire::{LeaseId, MasterId, Sequence};
 
 /// The id of the log.
 pub(crate) const LOG: LogId = LogId(5);
@@ -63,8 +63,11 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                 let version = existing.unwrap_or(log.safe_version()).next();
                 let result = record(version);
                 // The client says that it has all answers before 1, so there is no update 0.
-                let completion =
-                    Completion { lease: LeaseId(8), sequence: number + 1, result: &result };
+                let completion = Completion {
+                    lease: LeaseId(8),
+                    sequence: Sequence(number + 1),
+                    result: &result,
+                };
                 let written =
                     log.write_completed(OLD, &key(which), &value, When::Always, completion);
                 if let Ok(written) = written {
@@ -75,11 +78,11 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
             2 => {
                 // These are several updates of one message.
                 let keys: Vec<u64> = (0..random.below(9)).map(|_| random.below(KEYS)).collect();
-                let first = 10_000 + number * 64;
+                let first = Sequence(10_000 + number * 64);
                 log.begin_group(LeaseId(8), first, 7000);
-                for (sequence, which) in (first..).zip(keys) {
+                for (at, which) in (0..).zip(keys) {
                     let value = vec![which as u8; random.below(60) as usize];
-                    let name = (LeaseId(8), sequence);
+                    let name = (LeaseId(8), first.plus(at));
                     if let Ok(written) = log.write_recorded(
                         OLD,
                         HashedKey::of(&key(which)),

@@ -10,7 +10,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, Recover, Recovered, Tablets, Taken};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Status};
+use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Sequence, Status};
 
 /// Lets the shard recover, and returns its report to the coordinator and the recovered contents.
 pub(crate) fn recovered(
@@ -148,7 +148,7 @@ fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
     let (_, found) = recovered(&mut cluster, task);
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
     cluster.drive(Duration::from_secs(9), |user| async move {
-        let late = user.write(Identity::new(LeaseId(8), 1000, 1), OLD, &key(0), b"late").await;
+        let late = user.write(identity(LeaseId(8), 1000, 1), OLD, &key(0), b"late").await;
         assert_eq!(late, Err(Status::LeaseEnded));
         user.tasks.sleep(Duration::from_millis(10)).await;
         assert_eq!(user.status().await.records, 0);
@@ -165,7 +165,8 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
     for number in 0..objects {
         let version = log.safe_version().next();
         let result = record(version);
-        let completion = Completion { lease: LeaseId(8), sequence: number + 1, result: &result };
+        let completion =
+            Completion { lease: LeaseId(8), sequence: Sequence(number + 1), result: &result };
         log.write_completed(OLD, &key(number), &[1; 30], When::Absent, completion).unwrap();
     }
     log.turn();
@@ -194,12 +195,12 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             }
             // Updates that were done before the crash are answered; new ones wait for the
             // coordinator.
-            let identity = Identity::new(LeaseId(8), 1, 1);
+            let old = identity(LeaseId(8), 1, 1);
             let (version, _) = user.read(OLD, &key(0)).await.unwrap();
-            let again = user.call(Opcode::Write, update(identity, OLD, &key(0), b"x")).await;
+            let again = user.call(Opcode::Write, update(old, OLD, &key(0), b"x")).await;
             assert_eq!(again.unwrap(), version.0.to_le_bytes());
             // When a tablet has arrived, the shard asks about all leases.
-            let new = Identity::new(LeaseId(8), objects + 1, objects + 1);
+            let new = identity(LeaseId(8), objects + 1, objects + 1);
             user.write(new, OLD, &key(0), b"new").await.unwrap();
             assert_eq!(coordinators.borrow().count(Opcode::CheckLeases), 1);
             let status = user.status().await;
@@ -208,7 +209,7 @@ fn others_are_served_while_tablets_are_rebuilt_and_updates_stay_done_once() {
             while user.status().await.records > 2 {
                 user.tasks.sleep(Duration::from_micros(50)).await;
             }
-            let late = user.write(Identity::new(LeaseId(8), 5, 5), OLD, &key(0), b"late").await;
+            let late = user.write(identity(LeaseId(8), 5, 5), OLD, &key(0), b"late").await;
             assert_eq!(late, Err(Status::Stale));
             during
         }

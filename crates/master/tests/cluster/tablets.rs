@@ -36,7 +36,7 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
                 let nonsense = user.insist(opcode, b"{".to_vec()).await;
                 assert_eq!(nonsense, Err(Status::Malformed));
             }
-            let identity = Identity::new(LeaseId(4), 1, 1);
+            let identity = identity(LeaseId(4), 1, 1);
             user.write(identity, OTHER, b"k", b"v").await.unwrap();
             let status = user.status().await;
             assert_eq!((status.tablets.len(), status.objects, status.records), (2, 1, 1));

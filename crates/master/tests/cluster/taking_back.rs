@@ -16,7 +16,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{self, Recover, Recovered};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{LeaseId, RecoveryId, Status};
+use thunderhead_wire::{LeaseId, RecoveryId, Sequence, Status};
 
 type Copies = BTreeMap<SegmentId, Replica>;
 
@@ -63,7 +63,7 @@ fn taken_back(
 }
 
 /// Returns the recorded outcomes of a log with these segments.
-fn records(copies: &Copies) -> BTreeMap<(LeaseId, u64), Vec<u8>> {
+fn records(copies: &Copies) -> BTreeMap<(LeaseId, Sequence), Vec<u8>> {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
     let nobody = Box::new(NoReplication::default());
@@ -169,7 +169,7 @@ fn completed_updates_are_not_repeated_after_a_log_was_taken_back() {
         let expected = expected.clone();
         async move {
             for ((lease, sequence), result) in expected {
-                let identity = Identity::new(lease, sequence, 1);
+                let identity = Identity::new(lease, sequence, Sequence::FIRST);
                 let version = user.write(identity, OLD, b"another key", b"late").await.unwrap();
                 assert_eq!(record(thunderhead_log::Version(version)), result);
             }

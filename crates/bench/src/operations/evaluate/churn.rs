@@ -23,7 +23,7 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::operations::{
     IDENTITY_BYTES, Identity, ObjectHead, PartHead, UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{Condition, Status};
+use thunderhead_wire::{Condition, Sequence, Status};
 use zerocopy::IntoBytes;
 
 /// Sizes of values, phase after phase.
@@ -118,7 +118,7 @@ impl Churn {
                     UpdateKind::Write => &value[..item.bytes as usize],
                     _ => &[],
                 };
-                UpdatePart { head, kind: *kind, key: &key, argument }.put(0, message);
+                UpdatePart { head, kind: *kind, key: &key, argument }.put(Sequence::NONE, message);
             }
             let (mut rest, mut full) = (Vec::new(), false);
             let take = |mut body: &[u8]| {

@@ -31,8 +31,8 @@ use thunderhead_load::channel::Channel;
 use thunderhead_load::workload::{Kind, Workload};
 use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::Random;
-use thunderhead_wire::LeaseId;
 use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LeaseId, Sequence};
 
 /// Objects in a message, and bytes of a value.
 const PARTS: usize = 70;
@@ -48,7 +48,7 @@ struct Client {
     bodies: Bodies,
     random: Random,
     lease: LeaseId,
-    sequence: u64,
+    sequence: Sequence,
     /// Sizes of the last message and of its answer.
     bytes: (usize, usize),
 }
@@ -63,7 +63,7 @@ impl Client {
             None => LeaseId(u64::MAX),
         };
         let (bodies, random) = (Bodies::new(VALUE_BYTES, PARTS), Random::from_seed(1));
-        Ok(Client { caller, to, bodies, random, lease, sequence: 1, bytes: (0, 0) })
+        Ok(Client { caller, to, bodies, random, lease, sequence: Sequence::FIRST, bytes: (0, 0) })
     }
 
     /// Returns the time of a message and its answer, in nanoseconds. A message for which the shard
@@ -83,8 +83,8 @@ impl Client {
     fn try_message(&mut self, kind: Kind) -> Result<Option<f64>> {
         let numbers: [u64; PARTS] = std::array::from_fn(|_| self.random.below(OBJECTS));
         let identity = Identity::new(self.lease, self.sequence, self.sequence);
-        self.sequence += PARTS as u64;
-        let (opcode, body) = self.bodies.many(kind, identity, &numbers, self.sequence);
+        self.sequence = self.sequence.plus(PARTS as u64);
+        let (opcode, body) = self.bodies.many(kind, identity, &numbers, self.sequence.0);
         let began = Instant::now();
         let answered = self.caller.call(self.to.shard, opcode, &[body], Some(PATIENCE), |answer| {
             let took = began.elapsed().as_nanos() as f64;

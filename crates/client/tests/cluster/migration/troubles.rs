@@ -12,7 +12,7 @@ use thunderhead_simulator::Options;
 use thunderhead_testkit::User;
 use thunderhead_wire::control::{CreateTable, DropTable, Empty, TableInfo};
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, KeyHash, LeaseId, MasterId, Status};
+use thunderhead_wire::{Condition, KeyHash, MasterId, Status};
 use zerocopy::IntoBytes;
 
 const OBJECTS: u64 = 1500;
@@ -34,7 +34,7 @@ async fn here_and_there(user: &User, masters: &[MasterId]) -> (MasterId, MasterI
 async fn delete(user: &User, number: u64) {
     let key = key(number);
     let head = ObjectHead::new(super::TABLE, key.len(), Condition::Always, 0);
-    let body = [Identity::new(LeaseId(0), 0, 0).as_bytes(), head.as_bytes(), &key].concat();
+    let body = [Identity::NONE.as_bytes(), head.as_bytes(), &key].concat();
     insist(user, Opcode::Delete, &key, body).await.unwrap();
 }
 

@@ -10,7 +10,7 @@ use crate::{
     Tombstones,
 };
 use std::collections::BTreeSet;
-use thunderhead_wire::LeaseId;
+use thunderhead_wire::{LeaseId, Sequence};
 
 const TABLE: TableId = TableId(1);
 const SEGMENT_BYTES: usize = 16 << 10;
@@ -139,15 +139,17 @@ impl Draws {
 }
 
 /// Writes, deletes or updates an object, if there is memory for it.
-fn change(log: &mut Log, draws: &mut Draws, sequence: u64, keys: u64) -> Result<(), Error> {
+fn change(log: &mut Log, draws: &mut Draws, number: u64, keys: u64) -> Result<(), Error> {
     let key = draws.below(keys);
     let (key, value) = (key.to_be_bytes(), vec![7; draws.below(400) as usize]);
     match draws.below(8) {
         0 | 1 => log.delete(TABLE, &key, Condition::Always).map(drop),
         2 => {
+            let sequence = Sequence(number);
             let completion = Completion { lease: LeaseId(3), sequence, result: b"done" };
             log.write_completed(TABLE, &key, &value, Condition::Always, completion)?;
-            log.forget_completion(LeaseId(3), sequence.wrapping_sub(40 + sequence % 80));
+            let earlier = Sequence(number.wrapping_sub(40 + number % 80));
+            log.forget_completion(LeaseId(3), earlier);
             Ok(())
         }
         _ => log.write(TABLE, &key, &value).map(drop),
@@ -155,8 +157,8 @@ fn change(log: &mut Log, draws: &mut Draws, sequence: u64, keys: u64) -> Result<
 }
 
 /// In some periods all changes go to a few keys, so that some segments have no live entry left.
-fn keys_at(sequence: u64) -> u64 {
-    if sequence % 1000 < 300 { 900 } else { 30 }
+fn keys_at(number: u64) -> u64 {
+    if number % 1000 < 300 { 900 } else { 30 }
 }
 
 #[test]
@@ -165,8 +167,8 @@ fn every_byte_is_counted_once_after_cleaners_ran_on_threads() {
         let mut log = log(tombstones, 0.5, nothing());
         let cleaners = CleanerThreads::start(&log, 2, |_| {});
         let mut draws = Draws(5);
-        for sequence in 0..60_000 {
-            while let Err(error) = change(&mut log, &mut draws, sequence, keys_at(sequence)) {
+        for number in 0..60_000 {
+            while let Err(error) = change(&mut log, &mut draws, number, keys_at(number)) {
                 assert!(error.is_transient(), "{error}");
                 log.turn();
             }
@@ -185,12 +187,12 @@ fn every_byte_is_counted_once_after_changes_during_a_step() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let mut log = log(tombstones, 0.4, nothing());
         let mut cleaner = log.cleaner().unwrap();
-        let (mut draws, mut sequence, mut told) = (Draws(7), 0, 0);
+        let (mut draws, mut number, mut told) = (Draws(7), 0, 0);
         for round in 0..6000 {
             let mut some = |log: &mut Log, count: u64, keys: u64| {
                 for _ in 0..count {
-                    _ = change(log, &mut draws, sequence, keys);
-                    sequence += 1;
+                    _ = change(log, &mut draws, number, keys);
+                    number += 1;
                 }
             };
             some(&mut log, 5, keys_at(round * 5));

@@ -18,7 +18,7 @@ use crate::memory::Reference;
 use crate::memory::object::Located;
 use crate::restore::ReplayError;
 use std::sync::Arc;
-use thunderhead_wire::{KeyHash, LeaseId, SegmentId, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LeaseId, SegmentId, Sequence, TableId, TabletRange};
 
 /// The state of an adoption.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Adoption {
     /// The offsets of its entries.
     offsets: Vec<u32>,
     /// Adopted completion records, by lease and sequence.
-    records: Vec<(LeaseId, u64)>,
+    records: Vec<(LeaseId, Sequence)>,
 }
 
 /// Some entries of a segment, and the place of the next one.
@@ -360,7 +360,7 @@ pub struct AbandonedAdoption {
     /// A digest names adopted segments: their copies must stay as long as this log exists.
     pub keeps: bool,
     /// Lease and sequence of the completion records that were forgotten.
-    pub records: Vec<(LeaseId, u64)>,
+    pub records: Vec<(LeaseId, Sequence)>,
 }
 
 fn abandon(log: &mut Log, adoption: Adoption) -> AbandonedAdoption {
