@@ -69,8 +69,8 @@ use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, 
 /// let client = AsyncClient::connect(&Options::new(["127.0.0.1:7070".parse()?])).await?;
 /// let users = client.create_table("users", 1).await?;
 ///
-/// client.write(users, b"ada", b"analyst", Condition::Always).await?;
-/// if let Some((version, value)) = client.read(users, b"ada").await? {
+/// client.put(users, b"ada", b"analyst", Condition::Always).await?;
+/// if let Some((version, value)) = client.get(users, b"ada").await? {
 ///     println!("{version}: {value:?}");
 /// }
 ///

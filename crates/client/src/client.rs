@@ -106,18 +106,18 @@ pub(crate) fn world() -> Result<World, Error> {
 /// let mut client = Client::connect(&Options::new(["127.0.0.1:7070".parse()?]))?;
 /// let users = client.create_table("users", 1)?;
 ///
-/// let version = client.write(users, b"ada", b"analyst", Condition::Always)?;
-/// assert_eq!(client.read(users, b"ada")?, Some((version, b"analyst".to_vec())));
+/// let version = client.put(users, b"ada", b"analyst", Condition::Always)?;
+/// assert_eq!(client.get(users, b"ada")?, Some((version, b"analyst".to_vec())));
 ///
 /// // This write happens only if the object has not changed since it was read.
-/// client.write(users, b"ada", b"countess", Condition::VersionIs(version))?;
+/// client.put(users, b"ada", b"countess", Condition::VersionIs(version))?;
 ///
 /// // An object that does not exist counts as 0.
 /// let (_, visits) = client.increment(users, b"visits", Number::Integer(1))?;
 /// println!("{visits:?}");
 ///
 /// // Many operations at once take hardly longer than one.
-/// for result in client.write_many(users, [("bob", "builder"), ("eve", "listener")]) {
+/// for result in client.put_many(users, [("bob", "builder"), ("eve", "listener")]) {
 ///     result?;
 /// }
 ///
