@@ -20,11 +20,12 @@ use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_simulator::Options as Simulated;
 use thunderhead_testkit::{Cluster, Place, User, serve};
 use thunderhead_wire::control::{
-    BeginRecovery, Enlisted, Followed, Head, Known, Recover, ReplicaInfo, ServerList, Settings,
-    TabletStatus, of_body, to_body,
+    BeginRecovery, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlisted, Followed,
+    Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, Recover, ReplicaInfo, ServerList,
+    Settings, TableInfo, TabletStatus, of_body, to_body,
 };
 use thunderhead_wire::{
-    Epoch, Format, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
+    Epoch, Format, LeaseId, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
 };
 
 /// The address that each coordinator gives as its own.
@@ -275,6 +276,46 @@ pub(crate) fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
     }
 }
 
+/// Returns the store's value of a key.
+pub(crate) fn value(cluster: &ControlPlane, key: &str) -> serde_json::Value {
+    match cluster.store.peek(&Ask::Get { key: Key::new(key).unwrap() }) {
+        Answer::Value(Some(entry)) => serde_json::from_slice(&entry.value).unwrap(),
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// Returns how many former masters the store remembers.
+pub(crate) fn formers(cluster: &ControlPlane) -> usize {
+    let servers = stored(&cluster.store, "servers");
+    servers.iter().map(|it| it["former"].as_array().unwrap().len()).sum()
+}
+
+/// Returns the tablets of each master, by the commands to it.
+pub(crate) fn held(cluster: &ControlPlane) -> BTreeSet<(MasterId, TabletRange)> {
+    let mut held = BTreeSet::new();
+    for server in &cluster.servers {
+        let server = server.borrow();
+        let Some(enlisted) = &server.enlisted else { continue };
+        for (master, tablets) in &server.tablets {
+            if enlisted.masters.contains(master) {
+                held.extend(tablets.iter().map(|tablet| (*master, *tablet)));
+            }
+        }
+    }
+    held
+}
+
+/// Returns the tablets of each master, by the map.
+pub(crate) fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
+    let of = |table: &TableInfo| {
+        let (table, tablets) = (table.id, table.tablets.clone());
+        tablets
+            .into_iter()
+            .map(move |it| (it.master, TabletRange { table, first: it.first, last: it.last }))
+    };
+    map.tables.iter().flat_map(of).collect()
+}
+
 impl ControlPlane {
     pub(crate) fn new(
         seed: u64,
@@ -429,4 +470,36 @@ impl ControlPlane {
     pub(crate) fn masters(&self, server: usize) -> Vec<MasterId> {
         self.servers[server].borrow().enlisted.as_ref().unwrap().masters.clone()
     }
+}
+
+pub(crate) fn create(
+    cluster: &mut ControlPlane,
+    name: &str,
+    span: u32,
+) -> Result<TableInfo, Status> {
+    let message = CreateTable { name: name.into(), server_span: span };
+    cluster.ask(Opcode::CreateTable, &message)
+}
+
+pub(crate) fn drop_table(cluster: &mut ControlPlane, name: &str) -> Result<Empty, Status> {
+    cluster.ask(Opcode::DropTable, &DropTable::named(name))
+}
+
+pub(crate) fn map(cluster: &mut ControlPlane) -> Map {
+    cluster.ask(Opcode::Map, &MapRequest::default()).unwrap()
+}
+
+pub(crate) fn status(cluster: &mut ControlPlane) -> ClusterStatus {
+    cluster.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
+}
+
+/// Opens a lease.
+pub(crate) fn open(cluster: &mut ControlPlane) -> LeaseOpened {
+    cluster.ask(Opcode::OpenLease, &Empty {}).unwrap()
+}
+
+/// Returns those of the leases that have ended.
+pub(crate) fn ended(cluster: &mut ControlPlane, leases: &[LeaseId]) -> Vec<LeaseId> {
+    let message = CheckLeases { leases: leases.to_vec() };
+    cluster.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
 }

@@ -1,10 +1,18 @@
 //! Coordinators in the simulator, over a simulated store, among servers that obey commands.
 
-mod bounds;
 mod control_plane;
+mod forgotten_servers;
+mod former_masters;
+mod generations;
+mod idleness;
+mod leaders;
+mod leases;
+mod metastore;
 mod model;
+mod older_copies;
 mod recoveries;
-mod scenarios;
+mod remarks;
+mod requests;
 mod settings;
 mod stopped;
 mod tables;

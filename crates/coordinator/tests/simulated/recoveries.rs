@@ -3,8 +3,9 @@
 //! that no master gets a tablet that may still be read elsewhere, and that backups are told before
 //! masters.
 
-use crate::control_plane::{ControlPlane, options, owners, stored};
-use crate::scenarios::{create, held, map, mapped, status};
+use crate::control_plane::{
+    ControlPlane, create, held, map, mapped, options, owners, status, stored,
+};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;

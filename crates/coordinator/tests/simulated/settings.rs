@@ -1,15 +1,48 @@
-//! Changes of settings in a running cluster, and the confirmation of masters.
+//! Settings: a cluster keeps those of its creation, or changes them while it runs. Also the
+//! confirmation of masters.
 
-use crate::control_plane::{ADDRESS, ControlPlane, options, stored};
-use crate::scenarios::status;
+use crate::control_plane::{ADDRESS, ControlPlane, options, settings, status, stored};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_coordinator::Options;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
-    ChangeSettings, Empty, KnownFormat, OfMaster, Program, SettingsChanged,
+    ChangeSettings, Empty, KnownFormat, OfMaster, Program, Settings, SettingsChanged,
 };
 use thunderhead_wire::{Format, Generation, Status};
+
+#[test]
+fn a_cluster_keeps_the_settings_of_its_creation() {
+    let mut cluster = ControlPlane::new(14, 1, 0, &options());
+    let made = status(&mut cluster);
+    let other = Options { settings: Settings { replicas: 9, ..settings() }, ..options() };
+    let store = cluster.store.clone();
+    let truth = cluster.simulation.truth();
+    assert!(truth.get() > 0);
+    let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::sync::Arc::new(
+        thunderhead_runtime::sim::clock::SimClock::new(truth, thunderhead_runtime::Time(0), 0),
+    )));
+    let second = thunderhead_coordinator::Coordinator::new(Box::new(client), other);
+    let handle = second.handle();
+    let cell = std::cell::RefCell::new(Some(second));
+    cluster.simulation.add_host("other settings", move |boot| {
+        let coordinator = cell.borrow_mut().take().expect("it is started once");
+        Box::new(thunderhead_rpc::Node::new(boot.world, boot.transport, coordinator))
+    });
+    cluster.coordinator(0).kill();
+    cluster.until("the other one leads", |_| handle.leads());
+    let text = format!(
+        "other settings than this coordinator was given, and keeps them: replicas is {}, not 9",
+        made.settings.replicas
+    );
+    assert!(handle.remarks()[0].ends_with(&text), "{:?}", handle.remarks());
+    assert_eq!(made.settings, settings());
+    handle.resign();
+    cluster.coordinator(0).restart();
+    cluster.until("the first one leads", |cluster| cluster.leader().is_some());
+    assert_eq!(status(&mut cluster).cluster, made.cluster);
+    assert_eq!(status(&mut cluster).settings, settings());
+}
 
 fn change(cluster: &mut ControlPlane, min_replicas: u32) -> Result<u32, Status> {
     change_from(cluster, None, min_replicas)

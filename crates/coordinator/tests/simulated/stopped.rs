@@ -1,7 +1,6 @@
 //! A leader that is stopped between a reading of the clock and the decision by that reading.
 
-use crate::control_plane::{ControlPlane, options};
-use crate::scenarios::{create, drop_table, map};
+use crate::control_plane::{ControlPlane, create, drop_table, map, options};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;

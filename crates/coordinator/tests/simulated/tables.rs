@@ -1,8 +1,118 @@
-//! Tables whose masters do not take their tablets at once.
+//! Tables: their creation and end, splits of their tablets, and the masters that get the tablets.
 
-use crate::control_plane::{ControlPlane, options};
-use crate::scenarios::{create, map};
-use thunderhead_wire::Status;
+use crate::control_plane::{ControlPlane, create, drop_table, held, map, mapped, options, stored};
+use std::collections::BTreeSet;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{
+    DropTable, Empty, Map, MapRequest, MigrateTablet, ServerInfo, SplitTablet, TableInfo,
+};
+use thunderhead_wire::{KeyHash, MasterId, Status};
+
+/// Returns the servers with a table's tablets.
+fn servers_of(table: &TableInfo) -> BTreeSet<std::net::IpAddr> {
+    table.tablets.iter().filter_map(|it| Some(it.address?.ip())).collect()
+}
+
+#[test]
+fn tables_come_are_found_and_go() {
+    let mut cluster = ControlPlane::new(1, 1, 2, &options());
+    cluster.until_all_are_there();
+    let table = create(&mut cluster, "users", 3).unwrap();
+    assert_eq!(table.tablets.len(), 3);
+    assert!(table.tablets.iter().all(|tablet| tablet.address.is_some()));
+    let servers: BTreeSet<_> = table.tablets.iter().map(|it| it.address.unwrap().ip()).collect();
+    assert_eq!(servers.len(), 2);
+    let all = map(&mut cluster);
+    assert_eq!(all.tables, std::slice::from_ref(&table));
+    assert_eq!(held(&cluster), mapped(&all));
+    assert_eq!(create(&mut cluster, "users", 1), Err(Status::TableExists));
+    let message = MapRequest { table: Some("users".into()), ..MapRequest::default() };
+    assert_eq!(
+        cluster.ask::<Map>(Opcode::Map, &message).unwrap().tables,
+        std::slice::from_ref(&table)
+    );
+    let message = MapRequest { table: Some("others".into()), ..MapRequest::default() };
+    assert_eq!(cluster.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
+    assert_eq!(drop_table(&mut cluster, "users"), Ok(Empty {}));
+    assert_eq!(drop_table(&mut cluster, "users"), Err(Status::NoSuchTable));
+    assert!(held(&cluster).is_empty());
+    assert!(stored(&cluster.store, "tables").is_empty(), "its record is deleted");
+    let later = map(&mut cluster);
+    assert!(later.version > all.version && later.tables.is_empty());
+    let again = create(&mut cluster, "users", 1).unwrap();
+    assert!(again.id > table.id);
+}
+
+#[test]
+fn a_delayed_drop_deletes_no_later_table_of_the_same_name() {
+    let mut cluster = ControlPlane::new(1, 1, 2, &options());
+    cluster.until_all_are_there();
+    let former = create(&mut cluster, "t", 1).unwrap();
+    assert_eq!(drop_table(&mut cluster, "t"), Ok(Empty {}));
+    let table = create(&mut cluster, "t", 1).unwrap();
+    let drop_id = |cluster: &mut ControlPlane, id| {
+        let message = DropTable { name: "t".into(), id: Some(id) };
+        cluster.ask::<Empty>(Opcode::DropTable, &message)
+    };
+    assert_eq!(drop_id(&mut cluster, former.id), Err(Status::NoSuchTable));
+    assert_eq!(map(&mut cluster).tables, std::slice::from_ref(&table));
+    assert_eq!(drop_id(&mut cluster, table.id), Ok(Empty {}));
+    assert!(map(&mut cluster).tables.is_empty());
+}
+
+#[test]
+fn only_the_coordinator_knows_that_a_table_is_split() {
+    let mut cluster = ControlPlane::new(2, 2, 1, &options());
+    cluster.until_all_are_there();
+    let table = create(&mut cluster, "t", 1).unwrap();
+    let split = |at| SplitTablet { table: "t".into(), at: KeyHash(at) };
+    let two: TableInfo = cluster.ask(Opcode::SplitTablet, &split(1 << 63)).unwrap();
+    assert_eq!(two.tablets.len(), 2);
+    assert_eq!(cluster.ask(Opcode::SplitTablet, &split(1 << 63)), Ok(two.clone()));
+    assert_eq!(cluster.ask::<TableInfo>(Opcode::SplitTablet, &split(0)), Err(Status::BadRange));
+    cluster.change_leader();
+    assert_eq!(map(&mut cluster).tables, [two]);
+    // The shard has one tablet still, and drops both with it.
+    assert_eq!(held(&cluster).len(), 1);
+    drop_table(&mut cluster, "t").unwrap();
+    assert!(held(&cluster).is_empty());
+    let migrate = MigrateTablet { table: "t".into(), first: KeyHash::MIN, to: MasterId(1) };
+    let refused = cluster.ask::<TableInfo>(Opcode::MigrateTablet, &migrate);
+    assert_eq!((refused, table.tablets.len()), (Err(Status::NoSuchTable), 1));
+}
+
+#[test]
+fn tablets_go_to_shards_with_room_even_if_full_ones_do_not_report_it() {
+    for hides in [false, true] {
+        let mut cluster = ControlPlane::new(1, 1, 3, &options());
+        cluster.until_all_are_there();
+        let before = create(&mut cluster, "before", 3).unwrap();
+        let full = before.tablets[0].address.unwrap().ip();
+        for server in &cluster.servers {
+            let mut server = server.borrow_mut();
+            let id = server.known.unwrap().server;
+            let own = server.list.servers.iter().find(|it| it.server == id);
+            let has_full = |own: &ServerInfo| own.shards.iter().any(|it| it.address.ip() == full);
+            server.is_full = own.is_some_and(has_full);
+            server.hides_its_room = hides;
+        }
+        for number in 0..6 {
+            let table = create(&mut cluster, &format!("t{number}"), 1).unwrap();
+            let servers = servers_of(&table);
+            assert_eq!(servers.len(), 1, "it is served: {table:?}");
+            assert!(!servers.contains(&full));
+        }
+        // All of them are full now: no table is made that no master could serve.
+        for server in &cluster.servers {
+            (server.borrow_mut().is_full, server.borrow_mut().hides_its_room) = (true, false);
+        }
+        assert_eq!(create(&mut cluster, "more", 2), Err(Status::NoSpace));
+        assert_eq!(map(&mut cluster).tables.len(), 7);
+        // One gets room again.
+        cluster.servers[1].borrow_mut().is_full = false;
+        assert_eq!(servers_of(&create(&mut cluster, "more", 2).unwrap()).len(), 1);
+    }
+}
 
 #[test]
 fn a_table_counts_as_created_only_when_masters_have_all_its_tablets() {

@@ -1,8 +1,7 @@
 //! Logs that are taken back: by which shard, and the fate of the replicas.
 
-use crate::control_plane::{ControlPlane, options};
+use crate::control_plane::{ControlPlane, create, options};
 use crate::recoveries::until_all_are_somewhere;
-use crate::scenarios::create;
 use std::time::Duration;
 use thunderhead_wire::control::ReplicaInfo;
 use thunderhead_wire::{MasterId, SegmentId};

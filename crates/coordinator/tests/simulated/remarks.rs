@@ -1,0 +1,80 @@
+//! Remarks in the status: what they say, and when they end.
+
+use crate::control_plane::{ControlPlane, create, options, status};
+use std::time::Duration;
+use thunderhead_coordinator::Options;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{BackupInfo, Enlist, Enlisted, Followed, Register, Registered};
+use thunderhead_wire::{Format, Status};
+
+#[test]
+fn the_remark_about_the_metastore_ends_with_its_cause() {
+    let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
+    let mut cluster = ControlPlane::new(24, 1, 1, &options);
+    cluster.until_all_are_there();
+    cluster.store.stop();
+    assert_eq!(create(&mut cluster, "t", 1), Err(Status::MetastoreUnavailable));
+    cluster.simulation.run_for(Duration::from_secs(3));
+    assert!(cluster.handle().remarks()[0].contains("metastore"));
+    cluster.store.start();
+    // No client changes anything.
+    cluster.until("the remark is gone", |cluster| cluster.handle().remarks().is_empty());
+}
+
+#[test]
+fn an_event_is_shown_for_a_while() {
+    let mut cluster = ControlPlane::new(25, 1, 2, &options());
+    cluster.until_all_are_there();
+    cluster.server(0).kill();
+    cluster.servers[0].borrow_mut().known = None;
+    cluster.server(0).restart();
+    cluster.until_all_are_there();
+    let taken = |cluster: &mut ControlPlane| {
+        let remarks = status(cluster).remarks;
+        remarks.iter().any(|it| it.contains("has taken the place of"))
+    };
+    assert!(taken(&mut cluster));
+    cluster.simulation.run_for(Duration::from_secs(9 * 60));
+    assert!(taken(&mut cluster));
+    cluster.simulation.run_for(Duration::from_secs(2 * 60));
+    assert!(!taken(&mut cluster));
+}
+
+#[test]
+fn the_status_says_how_to_forget_servers_when_many_are_down() {
+    const DOWN: u64 = 1000;
+    let mut cluster = ControlPlane::new(34, 1, 0, &options());
+    cluster.until("a leader leads", |cluster| cluster.leader().is_some());
+    let told = |cluster: &mut ControlPlane| {
+        let remarks = status(cluster).remarks;
+        remarks.iter().any(|it| it.contains("server forget SERVER..."))
+    };
+    // The storage of a server is new at each start.
+    for nonce in 0..=DOWN {
+        assert!(nonce < DOWN || !told(&mut cluster), "one less is down");
+        let register = Register {
+            known: None,
+            nonce,
+            place: 0,
+            address: None,
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
+        let registered: Registered = cluster.ask(Opcode::Register, &register).unwrap();
+        let Registered { cluster: id, server, .. } = registered;
+        let at = ([10, 0, 0, 99], 1).into();
+        let enlist = Enlist {
+            cluster: id,
+            server,
+            nonce,
+            host: "h".into(),
+            rack: String::new(),
+            shards: vec![at],
+            backup: Some(BackupInfo { address: at, read_bytes_per_second: 0, place: 55 }),
+            newest_format: Format::NEWEST,
+            followed: Followed::default(),
+        };
+        cluster.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
+    }
+    assert!(told(&mut cluster));
+}
