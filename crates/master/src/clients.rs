@@ -169,16 +169,17 @@ impl Client {
         }
     }
 
-    /// Whether an update may be done although the client has as many records as it may have.
+    /// Whether an update may be done although the client, or the shard, has as many records as
+    /// the limits allow.
     ///
-    /// The client acknowledges answers only up to its oldest update without an answer. So if the
-    /// oldest one were refused, no record would ever be forgotten, and the client would wait until
-    /// its deadline. That happens if the oldest one is sent again after a crash, and meanwhile
-    /// others are done that were sent later. Therefore the oldest one is always let in. The other
-    /// gaps behind the newest record are let in too, up to twice the limit, so that the client need
-    /// not fill them one by one.
+    /// The client's oldest update may always exceed them. The client acknowledges answers only up
+    /// to its oldest update without an answer. If that one were refused, no record would ever be
+    /// forgotten, and the client would wait until its deadline. This happens when the oldest
+    /// update is sent again after a crash, and updates that were sent later are done meanwhile.
+    /// Other updates older than the newest record may exceed the client's limit up to twice its
+    /// size, so that the client need not fill the gaps one by one.
     #[cold]
-    fn lets_in(&self, sequence: Sequence, records: usize, limits: Options) -> bool {
+    fn may_exceed_limit(&self, sequence: Sequence, records: usize, limits: Options) -> bool {
         let is_gap = self.recorded.last().is_some_and(|last| sequence < last);
         let has_room = self.recorded.len() < limits.records_per_client_max.saturating_mul(2)
             && records < limits.records_max;
@@ -270,7 +271,7 @@ impl Clients {
         }
         let is_full = (client.recorded.len() >= limits.records_per_client_max
             || *records >= limits.records_max)
-            && !client.lets_in(identity.sequence(), *records, limits);
+            && !client.may_exceed_limit(identity.sequence(), *records, limits);
         // Where it is full the record that this one makes may free those before.
         if is_full && first <= client.recorded_first {
             if ahead.is_empty() {
