@@ -18,8 +18,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use thunderhead_client::{
-    Action, Addresses, Answer, CallNumber, Client, Condition, Error, Number, Operation, Options,
-    Output, Results, Session, Status, TableId, Ticket,
+    Action, Addresses, Answer, CallNumber, Client, Condition, Number, Operation, Options, Output,
+    Results, Session, TableId, Ticket,
 };
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallId, Caller};
@@ -63,11 +63,9 @@ impl Cluster {
         let up = status.servers.servers.iter().filter(|it| it.state == ServerState::Up);
         let shards: usize = up.map(|it| it.shards.len()).sum();
         ensure!(shards > 0, "the cluster has no servers; start one with `thunderhead server`");
-        cluster.table = match client.create_table(table, shards as u32) {
-            Err(Error::Refused(Status::TableExists)) => client.table(table),
-            made => made,
-        }
-        .with_context(|| format!("make the table {table}"))?;
+        cluster.table = client
+            .ensure_table(table, shards as u32)
+            .with_context(|| format!("make the table {table}"))?;
         let mut next = 0;
         while next < plan.objects {
             let last = (next + LOADED_TOGETHER).min(plan.objects);
