@@ -33,9 +33,16 @@ type Connect = dyn Fn() -> Result<Client, Error> + Send + Sync;
 
 struct State {
     /// The most recently used is last, and is used next: its connections are warm.
-    idle: Vec<Client>,
+    #[expect(
+        clippy::vec_box,
+        reason = "each operation moves a client out and in, and it is large"
+    )]
+    idle: Vec<Box<Client>>,
     /// How many clients exist or are being made.
     count: usize,
+    /// The threads that wait for an idle client. If there are none, none is signalled: a signal
+    /// is a call of the kernel even then.
+    waiting: usize,
     is_closed: bool,
 }
 
@@ -61,7 +68,8 @@ impl ClientPool {
         connect: impl Fn() -> Result<Client, Error> + Send + Sync + 'static,
     ) -> Result<ClientPool, Error> {
         let forks = ForkCount::now().map_err(|error| Error::System(error.kind()))?;
-        let state = State { idle: vec![connect()?], count: 1, is_closed: false };
+        let state =
+            State { idle: vec![Box::new(connect()?)], count: 1, waiting: 0, is_closed: false };
         Ok(ClientPool {
             connect: Box::new(connect),
             clients_max: clients_max.max(1),
@@ -79,7 +87,7 @@ impl ClientPool {
     /// or the error of connecting a new client.
     pub fn with<T>(&self, work: impl FnOnce(&mut Client) -> T) -> Result<T, Error> {
         let mut lent = self.lend()?;
-        let result = lent.client.as_mut().map(work);
+        let result = lent.client.as_deref_mut().map(work);
         lent.is_sound = true;
         result.ok_or(Error::Closed)
     }
@@ -108,23 +116,27 @@ impl ClientPool {
             if state.count < self.clients_max {
                 break;
             }
-            let Some(patience) = self.patience else {
-                state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
+            let left = match self.patience {
+                Some(patience) => {
+                    let until = *until.get_or_insert_with(|| Instant::now() + patience);
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left == Duration::ZERO {
+                        return Err(Error::TimedOut(Obstacle::Busy));
+                    }
+                    left
+                }
+                None => Duration::MAX,
             };
-            let until = *until.get_or_insert_with(|| Instant::now() + patience);
-            let left = until.saturating_duration_since(Instant::now());
-            if left == Duration::ZERO {
-                return Err(Error::TimedOut(Obstacle::Busy));
-            }
+            state.waiting += 1;
             let waited = self.freed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
         }
         state.count += 1;
         drop(state);
         // If connecting fails, this gives the place back.
         let mut lent = Lent { pool: self, client: None, is_sound: false };
-        lent.client = Some((self.connect)()?);
+        lent.client = Some(Box::new((self.connect)()?));
         Ok(lent)
     }
 
@@ -162,7 +174,7 @@ impl Drop for ClientPool {
 /// A client that is lent to an operation.
 struct Lent<'a> {
     pool: &'a ClientPool,
-    client: Option<Client>,
+    client: Option<Box<Client>>,
     /// Whether the operation returned. A client whose operation panicked is not used again.
     is_sound: bool,
 }
@@ -183,8 +195,11 @@ impl Drop for Lent<'_> {
                 client
             }
         };
+        let is_awaited = state.waiting > 0;
         drop(state);
-        self.pool.freed.notify_one();
+        if is_awaited {
+            self.pool.freed.notify_one();
+        }
         if let Some(client) = unused
             && self.is_sound
         {
