@@ -144,7 +144,7 @@ struct Driver {
     alarm: Alarm,
     calls: HashMap<CallId, CallNumber>,
     /// Operations that have not begun, in the order of arrival.
-    waiting: BTreeMap<u64, (Vec<Operation>, Receiver<Results>, Time)>,
+    waiting: BTreeMap<u64, Waiting>,
     /// The deadlines of the operations in `waiting`.
     expiring: BTreeSet<(Time, u64)>,
     running: HashMap<Ticket, RunningJob>,
@@ -156,6 +156,9 @@ struct Driver {
     delivery: Delivery,
     state: State,
 }
+
+/// Operations that have not begun, the receiver of their results, and their deadline.
+type Waiting = (Vec<Operation>, Receiver<Results>, Time);
 
 enum RunningJob {
     Operations { number: u64, count: usize, receiver: Receiver<Results> },
@@ -219,6 +222,10 @@ impl Driver {
         for job in jobs {
             match job {
                 Job::Do { number, work: Work::Operations(operations, receiver), deadline } => {
+                    if self.waiting.is_empty() && self.in_flight < self.in_flight_max {
+                        self.begin(now, number, (operations, receiver, deadline));
+                        continue;
+                    }
                     self.waiting.insert(number, (operations, receiver, deadline));
                     if deadline != Time::NEVER {
                         self.expiring.insert((deadline, number));
@@ -260,15 +267,19 @@ impl Driver {
     fn begin_waiting(&mut self) {
         let now = self.clock.now();
         while self.in_flight < self.in_flight_max
-            && let Some((number, (operations, receiver, deadline))) = self.waiting.pop_first()
+            && let Some((number, work)) = self.waiting.pop_first()
         {
-            self.expiring.remove(&(deadline, number));
-            let count = operations.len();
-            let ticket = self.session.begin(now, operations, deadline);
-            self.in_flight += count;
-            self.tickets.insert(number, ticket);
-            self.running.insert(ticket, RunningJob::Operations { number, count, receiver });
+            self.expiring.remove(&(work.2, number));
+            self.begin(now, number, work);
         }
+    }
+
+    fn begin(&mut self, now: Time, number: u64, (operations, receiver, deadline): Waiting) {
+        let count = operations.len();
+        let ticket = self.session.begin(now, operations, deadline);
+        self.in_flight += count;
+        self.tickets.insert(number, ticket);
+        self.running.insert(ticket, RunningJob::Operations { number, count, receiver });
     }
 
     /// Makes the calls that the session requests.
