@@ -237,28 +237,28 @@ impl Core {
     pub fn begin(&mut self, now: Time, operations: Vec<Operation>, deadline: Time) -> Ticket {
         self.now = now;
         let ticket = self.ticket();
-        let parts: Vec<Part> = operations
-            .into_iter()
-            .map(|operation| Part {
+        let (mut parts, mut open) = (Vec::with_capacity(operations.len()), 0);
+        for (at, operation) in (0..).zip(operations) {
+            let state = match operation.check() {
+                Ok(()) => {
+                    self.ready.push((ticket, at));
+                    open += 1;
+                    State::Ready
+                }
+                Err(error) => State::Done(Err(error)),
+            };
+            parts.push(Part {
                 hash: operation.hash(),
                 update_id: None,
-                state: operation
-                    .check()
-                    .map_or_else(|error| State::Done(Err(error)), |()| State::Ready),
+                state,
                 retry: Retry::new(operation.opcode().repeat(), deadline),
                 sent: 0,
                 may_be_done: false,
                 is_alone: !operation.may_be_together(),
                 obstacle: Obstacle::NoAnswer,
                 operation,
-            })
-            .collect();
-        let before = self.ready.len();
-        let is_ready = |part: &Part| matches!(part.state, State::Ready);
-        self.ready.extend(
-            (0..).zip(&parts).filter(|(_, part)| is_ready(part)).map(|(at, _)| (ticket, at)),
-        );
-        let open = self.ready.len() - before;
+            });
+        }
         self.batches.insert(ticket, Batch { parts, open, deadline, wakes: Vec::new() });
         self.due.insert((deadline, ticket));
         self.finish(ticket);
