@@ -13,6 +13,11 @@ use std::ffi::{c_char, c_void};
 pub const TH_KEY_BYTES_MAX: usize = 65536;
 /// The most bytes of a value.
 pub const TH_VALUE_BYTES_MAX: usize = 1048576;
+// The header needs numbers, not names.
+const _: () = assert!(
+    TH_KEY_BYTES_MAX == thunderhead_client::KEY_BYTES_MAX
+        && TH_VALUE_BYTES_MAX == thunderhead_client::VALUE_BYTES_MAX
+);
 /// The most operations of one call.
 pub const TH_OPS_MAX: usize = 1048576;
 /// The bytes of the text of an error, with the terminating zero.

@@ -61,6 +61,7 @@ pub use question::{Question, Reply};
 pub use session::Session;
 pub use thunderhead_runtime::names::Addresses;
 pub use thunderhead_runtime::os::ForkCount;
+pub use thunderhead_wire::operations::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thunderhead_wire::{
     Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
 };
