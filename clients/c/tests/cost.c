@@ -3,10 +3,10 @@
  * It reads requests from its standard input, one line of JSON each, does rounds of operations, and
  * writes the time of an operation in each round. It has no Redis client. A request that makes no
  * sense is a fault of the judge: it ends the program with status 1. */
+#include "fail.h"
 #include "thunderhead.h"
 
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +23,6 @@ struct cost {
     th_pair pairs[KEYS];
     th_slice value;
 };
-
-/* Ends the program because of a fault. */
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
 
 static void check(th_status status, const th_error *error) {
     if (status != TH_OK) fail("%s", error->text);

@@ -4,10 +4,7 @@
 set -eu
 url=$1
 program=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-coordinator=${url#thunderhead://}
-"$THUNDERHEAD" table create t --coordinators "${coordinator%/}" >"$work/created"
+. "$(dirname "$0")/new_table.sh"
 
 request='"mode":"sync","store":"thunderhead","table":"t","count":200,"rounds":2,"value_bytes":50'
 for kind in get:1 put:1 get_many:100 put_many:100; do

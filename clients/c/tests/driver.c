@@ -4,13 +4,13 @@
  * client has a thread. A request that makes no sense is a fault of the judge: it ends the driver with
  * status 1. */
 #include "base64.h"
+#include "fail.h"
 #include "thunderhead.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,17 +31,6 @@ struct performer {
     /* The ids of tables by their names. */
     json_t *tables;
 };
-
-/* Ends the driver because of a fault. */
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    /* Other threads may still use the client. */
-    _Exit(1);
-}
 
 /* Returns what has been allocated. */
 static void *allocated(void *made) {

@@ -5,10 +5,7 @@ set -eu
 url=$1
 driver=$2
 mode=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-coordinator=${url#thunderhead://}
-"$THUNDERHEAD" table create t --coordinators "${coordinator%/}" >"$work/created"
+. "$(dirname "$0")/new_table.sh"
 
 # Each line is a request of the client 7 and its reply. V stands for a version, and T for a text.
 cat >"$work/messages" <<END
