@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import thunderhead
@@ -46,46 +47,62 @@ class Cost:
         raise NotImplementedError
 
 
-class Synchronous(Cost):
+class Waiting(Cost):
+    """A synchronous client. A subclass gives the functions of its works."""
+
+    def __init__(
+        self,
+        get: Callable[[str], object],
+        put: Callable[[str, bytes], object],
+        get_many: Callable[[], object],
+        put_many: Callable[[], object],
+        value: bytes,
+    ) -> None:
+        self._get = get
+        self._put = put
+        self._get_many = get_many
+        self._put_many = put_many
+        self._value = value
+
+    async def round(self, work: str, count: int, width: int) -> None:
+        match work:
+            case "get":
+                get, key = self._get, KEYS[0]
+                for _ in range(count):
+                    get(key)
+            case "put":
+                put, key, value = self._put, KEYS[0], self._value
+                for _ in range(count):
+                    put(key, value)
+            case "get_many":
+                for _ in range(count // width):
+                    self._get_many()
+            case "put_many":
+                for _ in range(count // width):
+                    self._put_many()
+            case _:
+                raise Missing(f"calls that wait have no {work}")
+
+
+class Synchronous(Waiting):
     """The synchronous client of Thunderhead."""
 
     def __init__(self, db: thunderhead.Client, table: str, value: bytes) -> None:
         self._db = db
-        self._table = db.table(table)
-        self._value = value
-        self._objects = [(key, value) for key in KEYS]
+        at = db.table(table)
+        objects = [(key, value) for key in KEYS]
+        get_many, put_many = partial(at.get_many, KEYS), partial(at.put_many, objects)
+        super().__init__(at.get, at.put, get_many, put_many, value)
 
     @classmethod
     async def start(cls, request: Request) -> Cost:
         db = thunderhead.connect(request["url"])
         cost = cls(db, request["table"], b"v" * request["value_bytes"])
-        cost._put_many(1)
+        cost._put_many()
         return cost
-
-    async def round(self, work: str, count: int, width: int) -> None:
-        match work:
-            case "get":
-                get, key = self._table.get, KEYS[0]
-                for _ in range(count):
-                    get(key)
-            case "put":
-                put, key, value = self._table.put, KEYS[0], self._value
-                for _ in range(count):
-                    put(key, value)
-            case "get_many":
-                for _ in range(count // width):
-                    self._table.get_many(KEYS)
-            case "put_many":
-                self._put_many(count // width)
-            case _:
-                raise Missing(f"calls that wait have no {work}")
 
     async def close(self) -> None:
         self._db.close()
-
-    def _put_many(self, calls: int) -> None:
-        for _ in range(calls):
-            self._table.put_many(self._objects)
 
 
 class Asynchronous(Cost):
@@ -152,39 +169,21 @@ def imported(name: str) -> Any:
         raise Missing(INSTALL) from None
 
 
-class RedisSynchronous(Cost):
+class RedisSynchronous(Waiting):
     """The synchronous client of redis-py."""
 
     def __init__(self, db: Any, value: bytes) -> None:
         self._db = db
-        self._value = value
-        self._objects = dict.fromkeys(KEYS, value)
+        objects = dict.fromkeys(KEYS, value)
+        get_many, put_many = partial(db.mget, KEYS), partial(db.mset, objects)
+        super().__init__(db.get, db.set, get_many, put_many, value)
 
     @classmethod
     async def start(cls, request: Request) -> Cost:
         redis = imported("redis")
         cost = cls(redis.Redis.from_url(request["url"]), b"v" * request["value_bytes"])
-        cost._db.mset(cost._objects)
+        cost._put_many()
         return cost
-
-    async def round(self, work: str, count: int, width: int) -> None:
-        match work:
-            case "get":
-                get, key = self._db.get, KEYS[0]
-                for _ in range(count):
-                    get(key)
-            case "put":
-                set_, key, value = self._db.set, KEYS[0], self._value
-                for _ in range(count):
-                    set_(key, value)
-            case "get_many":
-                for _ in range(count // width):
-                    self._db.mget(KEYS)
-            case "put_many":
-                for _ in range(count // width):
-                    self._db.mset(self._objects)
-            case _:
-                raise Missing(f"calls that wait have no {work}")
 
     async def close(self) -> None:
         self._db.close()
