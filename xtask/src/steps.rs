@@ -94,6 +94,13 @@ const PEERS: [(&str, &str); 5] = [
     ("etcd-server", "/usr/bin/etcd"),
 ];
 
+/// The examples that steps run, and their packages.
+const EXAMPLES: [(&str, &str); 3] = [
+    ("thunderhead-log", "store"),
+    ("thunderhead-server", "cluster"),
+    ("thunderhead-simulator", "sim"),
+];
+
 /// One step of the full test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -197,11 +204,11 @@ impl Step {
             Step::Asan => asan(extent),
             Step::Fuzz => fuzz(None, extent.fuzz_seconds()),
             Step::Swarm => {
-                sim(&["--swarm".to_owned(), extent.register_seeds().to_string()])?;
+                build_programs()?;
+                run_example("sim", &["--swarm", &extent.register_seeds().to_string()])?;
                 extent.cluster_seeds().into_iter().try_for_each(|(seeds, flags)| {
-                    let words = ["--cluster".to_owned(), "--swarm".to_owned(), seeds.to_string()];
-                    let flags = flags.iter().map(ToString::to_string);
-                    sim(&words.into_iter().chain(flags).collect::<Vec<_>>())
+                    let seeds = seeds.to_string();
+                    run_example("cluster", &[&["--swarm", &seeds], flags].concat())
                 })
             }
             Step::Release => release::release(),
@@ -212,10 +219,10 @@ impl Step {
                 run("scripts/three-hosts", &[&thunderhead])?;
                 run("scripts/crash-hosts", &[&thunderhead])
             }
-            Step::Example => run(
-                "cargo",
-                &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
-            ),
+            Step::Example => {
+                build_programs()?;
+                run_example("store", &[])
+            }
             Step::Instructions => instructions::instructions(false),
             Step::Clients => clients::check(),
             Step::Bindings => ycsb::check(),
@@ -370,11 +377,21 @@ pub(crate) fn evaluate(
     run(&program("thunderhead-bench").display().to_string(), &arguments)
 }
 
-/// Builds the product, and the program that measures it. Both are always built together, because
-/// cargo may build a library anew for another set of programs.
+/// Builds the product, the program that measures it, and the examples that steps run. All are
+/// always built together, because cargo may build a library anew for another set of programs.
 pub(crate) fn build_programs() -> Result<()> {
-    let packages = ["--package", "thunderhead", "--package", "thunderhead-bench"];
-    run("cargo", &[&["build", "--quiet", "--release"], packages.as_slice()].concat())
+    let mut command = Command::new("cargo");
+    command.args(["build", "--quiet", "--release", "--package", "thunderhead", "--bins"]);
+    command.args(["--package", "thunderhead-bench"]);
+    for (package, example) in EXAMPLES {
+        command.args(["--package", package, "--example", example]);
+    }
+    execute(command)
+}
+
+/// Runs an example that [`build_programs`] has built.
+fn run_example(name: &str, arguments: &[&str]) -> Result<()> {
+    run(&target().join("release/examples").join(name).display().to_string(), arguments)
 }
 
 /// Returns the path at which cargo puts a program of the release profile.
