@@ -11,6 +11,7 @@ mod instructions;
 mod mutants;
 mod pages;
 mod release;
+mod scratch;
 mod steps;
 mod tidy;
 mod words;

@@ -15,12 +15,13 @@ mod report;
 mod stores;
 
 use crate::clients::installed;
+use crate::scratch::Scratch;
 use crate::steps::{build_programs, install, program, run, run_program_with, target};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use stores::{Scratch, Store};
+use stores::Store;
 
 /// The options of the command.
 #[derive(Clone, Debug, clap::Args)]
@@ -297,7 +298,7 @@ fn case(
 ) -> Result<()> {
     let records = plan.records(share);
     eprintln!("  {records} records: {share} % of memory");
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("ycsb")?;
     let stores = [
         Store::thunderhead(&scratch, plan.memory_bytes, plan.durable)?,
         Store::redis(&scratch, plan.durable, plan.fields)?,

@@ -4,13 +4,14 @@
 //!
 //! The package for C and C++ has such a test of its own: `clients/c/tests/install_test.sh`.
 
+use crate::scratch::{Running, Scratch};
 use crate::steps::{execute, program};
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The crates that a program in Rust needs.
 const CRATES: [&str; 5] = [
@@ -98,8 +99,9 @@ pub(crate) fn java(jar: &Path) -> Result<()> {
 
 /// A directory without files, with a store for the program that is installed there.
 struct EmptyPlace {
-    directory: PathBuf,
-    store: Child,
+    /// The store at the URL. It ends before its directory is removed.
+    _store: Running,
+    scratch: Scratch,
     url: String,
     /// The examples of all languages.
     examples: PathBuf,
@@ -109,30 +111,28 @@ impl EmptyPlace {
     /// The directory is outside of the repository, because installers look for the project of a
     /// directory in the directories above it.
     fn new(language: &str) -> Result<EmptyPlace> {
-        let name = format!("thunderhead-installed-{language}-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).context("make an empty directory")?;
+        let scratch = Scratch::new(&format!("installed-{language}"))?;
         let mut command = Command::new(std::path::absolute(program("thunderhead"))?);
         command.args(["dev", "--ephemeral", "--json"]).stdout(Stdio::piped());
-        let mut store = command.current_dir(&directory).spawn().context("start a store")?;
+        command.current_dir(scratch.directory());
+        let mut store = Running::start(command, "a store")?;
         let mut line = String::new();
-        let output = store.stdout.take().context("the store has an output")?;
+        let output = store.0.stdout.take().context("the store has an output")?;
         BufReader::new(output).read_line(&mut line).context("read the store's address")?;
-        let url = url_of(&line);
+        let url = url_of(&line).with_context(|| format!("the store says no address: {line}"))?;
         let examples = std::path::absolute("examples")?;
-        let place = EmptyPlace { directory, store, url: url.clone().unwrap_or_default(), examples };
-        url.map(|_| place).with_context(|| format!("the store says no address: {line}"))
+        Ok(EmptyPlace { _store: store, scratch, url, examples })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        self.scratch.path(name)
     }
 
     /// Copies an example here, as a user would.
     fn take_example(&self, file: &str) -> Result<PathBuf> {
         let from = self.examples.join(file);
         let name = from.file_name().context("an example is a file")?;
-        let to = self.directory.join(name);
+        let to = self.scratch.directory().join(name);
         std::fs::copy(&from, &to).with_context(|| format!("copy {}", from.display()))?;
         Ok(to)
     }
@@ -144,13 +144,13 @@ impl EmptyPlace {
     ) -> Result<()> {
         let mut command = Command::new(program);
         command.args(arguments).stdout(Stdio::null());
-        execute_in(command, &self.directory)
+        execute_in(command, self.scratch.directory())
     }
 
     /// Runs the example, which must work and print the object that it wrote.
     fn says_hello(&self, program: impl AsRef<OsStr>, arguments: &[&Path]) -> Result<()> {
         let mut command = Command::new(program);
-        command.args(arguments).arg(&self.url).current_dir(&self.directory);
+        command.args(arguments).arg(&self.url).current_dir(self.scratch.directory());
         let output = command.stderr(Stdio::inherit()).output().context("run the example")?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "the installed client fails:\n{text}");
@@ -158,15 +158,6 @@ impl EmptyPlace {
             bail!("the example does not print the object:\n{text}");
         }
         Ok(())
-    }
-}
-
-impl Drop for EmptyPlace {
-    fn drop(&mut self) {
-        // The process may have ended, and the directory may be gone: nothing is lost then.
-        let _ = self.store.kill();
-        let _ = self.store.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

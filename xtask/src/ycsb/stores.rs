@@ -2,12 +2,13 @@
 //! temporary directory. A process that was started here ends with its [`Store`].
 
 use super::on_core;
+use crate::scratch::{Running, Scratch};
 use crate::steps::program;
 use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a store may take to come up.
@@ -22,26 +23,9 @@ pub(super) enum Core {
     Others,
 }
 
-/// A temporary directory, which is removed with its contents.
-pub(super) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(super) fn new() -> Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("thunderhead-ycsb-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
-        Ok(Scratch(path))
-    }
-
-    /// Where a store's output goes.
-    fn log(&self, name: &str) -> PathBuf {
-        self.0.join(format!("{name}.log"))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Where a store's output goes.
+fn log(scratch: &Scratch, name: &str) -> PathBuf {
+    scratch.path(&format!("{name}.log"))
 }
 
 /// A running store.
@@ -53,14 +37,7 @@ pub(super) struct Store {
     /// The properties for the binding.
     pub(super) properties: Vec<String>,
     address: SocketAddr,
-    child: Child,
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    process: Running,
 }
 
 impl Store {
@@ -77,17 +54,17 @@ impl Store {
             &format!("{}MiB", memory >> 20),
         ]);
         command.args(["--replicas", if durable { "1" } else { "0" }, "--log-level", "error"]);
-        command.arg("--data").arg(scratch.0.join("thunderhead"));
+        command.arg("--data").arg(scratch.path("thunderhead"));
         // This is some segments more than the reserve, also with a small memory.
         let segment = (memory / 64).next_power_of_two().clamp(512 << 10, 8 << 20) >> 10;
         command.args(["--segment-bytes", &format!("{segment}KiB")]);
-        let child = start(command, scratch, "Thunderhead")?;
+        let process = start(command, scratch, "Thunderhead")?;
         let store = Store {
             name: "Thunderhead",
             binding: "thunderhead.ycsb.ThunderheadDB",
             properties: vec![format!("thunderhead.url=thunderhead://{address}")],
             address,
-            child,
+            process,
         };
         store.wait(scratch, |store| Ok(store.full()?.is_some()))
     }
@@ -95,13 +72,13 @@ impl Store {
     /// Starts Redis, without durability unless that is wanted.
     pub(super) fn redis(scratch: &Scratch, durable: bool, fields: u32) -> Result<Store> {
         let address = free_address()?;
-        let directory = scratch.0.join("redis");
+        let directory = scratch.path("redis");
         std::fs::create_dir_all(&directory).context("make a directory for Redis")?;
         let mut command = on_core(Core::Stores, "redis-server");
         command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"]);
         command.args(["--save", "", "--appendonly", if durable { "yes" } else { "no" }]);
         command.args(["--appendfsync", "everysec", "--dir"]).arg(&directory);
-        let child = start(command, scratch, "Redis")?;
+        let process = start(command, scratch, "Redis")?;
         let layout = if fields > 1 { "hash" } else { "value" };
         let properties =
             vec![format!("redis.port={}", address.port()), format!("redis.layout={layout}")];
@@ -110,7 +87,7 @@ impl Store {
             binding: "thunderhead.ycsb.RedisDB",
             properties,
             address,
-            child,
+            process,
         };
         store.wait(scratch, |store| Ok(TcpStream::connect(store.address).is_ok()))
     }
@@ -119,9 +96,9 @@ impl Store {
     fn wait(mut self, scratch: &Scratch, up: impl Fn(&Store) -> Result<bool>) -> Result<Store> {
         let end = Instant::now() + PATIENCE;
         while !up(&self)? {
-            let ended = self.child.try_wait().context("look at the store")?.is_some();
+            let ended = self.process.0.try_wait().context("look at the store")?.is_some();
             if ended || Instant::now() > end {
-                let said = std::fs::read_to_string(scratch.log(self.name)).unwrap_or_default();
+                let said = std::fs::read_to_string(log(scratch, self.name)).unwrap_or_default();
                 let state = if ended { "has ended" } else { "does not answer" };
                 bail!("{} {state}. It said: {said}", self.name);
             }
@@ -155,7 +132,7 @@ impl Store {
         if self.name == "Redis" {
             return resident_of_redis(self.address);
         }
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.process.0.id());
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let words = line.and_then(|line| line.split_whitespace().next());
@@ -175,12 +152,12 @@ fn resident_of_redis(address: SocketAddr) -> Result<u64> {
 }
 
 /// Starts a store whose output goes into a file.
-fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Child> {
-    let path = scratch.log(name);
+fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Running> {
+    let path = log(scratch, name);
     let file = std::fs::File::create(&path).with_context(|| format!("make {}", path.display()))?;
     let both = file.try_clone().context("use a file twice")?;
     command.stdin(Stdio::null()).stdout(file).stderr(both);
-    command.spawn().with_context(|| format!("start {name}"))
+    Running::start(command, name)
 }
 
 /// Returns an address on loopback with a port that is free now, as is the next port.
