@@ -14,14 +14,12 @@ const REFUSED_MAX: usize = 128;
 const SMALL: usize = 16;
 
 /// An answer.
-#[derive(Clone)]
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) hint: u32,
     body: Body,
 }
 
-#[derive(Clone)]
 enum Body {
     Small([u8; SMALL], u8),
     Large(Vec<u8>),

@@ -256,7 +256,7 @@ impl Shard {
     ) {
         let until = shown.unwrap_or_default();
         let answer = Answer::new(status, 0, &version.0.to_le_bytes());
-        self.answer_at(context, until, reply_to, &answer);
+        self.answer_at(context, until, reply_to, answer);
     }
 
     /// The refusal for a read whose read lease has expired, or `None`. The module
@@ -303,7 +303,7 @@ impl Shard {
             length = 16;
         }
         let answer = Answer::new(outcome.status, outcome.hint, &body[..length]);
-        self.answer_at(context, self.log.appended(), reply_to, &answer);
+        self.answer_at(context, self.log.appended(), reply_to, answer);
     }
 
     /// Does one update. An update that appends nothing (its condition fails, or there is no object
@@ -439,7 +439,7 @@ impl Shard {
         }
         self.log.end_group();
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
-        self.answer_at(context, self.log.appended(), reply_to, &answer);
+        self.answer_at(context, self.log.appended(), reply_to, answer);
     }
 
     fn enumerate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
@@ -504,7 +504,7 @@ impl Shard {
         }
         self.statistics.reads += 1;
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
-        self.answer_at(context, until, reply_to, &answer);
+        self.answer_at(context, until, reply_to, answer);
     }
 
     /// Answers once the log is durable up to a position.
@@ -514,12 +514,12 @@ impl Shard {
         context: &mut Context<'_>,
         until: LogPosition,
         reply_to: ReplyTo,
-        answer: &Answer,
+        answer: Answer,
     ) {
         if until <= self.log.durable() {
             answer.send(context, reply_to);
         } else {
-            self.parked.park(until, reply_to, answer.clone());
+            self.parked.park(until, reply_to, answer);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Remarks in the status: what they say, and when they end.
+//! Remarks in the status: their text, and their end.
 
 use crate::control_plane::{ControlPlane, create, options, status};
 use std::time::Duration;

@@ -442,8 +442,15 @@ impl Ledger {
     }
 
     /// Tells the cleaners which segments a recovery might still read, as soon as it can.
+    #[inline]
     pub(super) fn publish_present(&mut self, shared: &Shared) {
-        if self.present_changed && shared.try_publish_present(self.present(shared)) {
+        if self.present_changed {
+            self.try_publish_present(shared);
+        }
+    }
+
+    fn try_publish_present(&mut self, shared: &Shared) {
+        if shared.try_publish_present(self.present(shared)) {
             self.present_changed = false;
         }
     }

@@ -183,7 +183,7 @@ impl Shard {
     /// Sends an empty answer once the log is durable.
     fn done(&mut self, context: &mut Context<'_>, reply_to: ReplyTo) {
         let answer = Answer::new(Status::Ok, 0, &control::to_body(&Empty {}));
-        self.answer_at(context, self.log.appended(), reply_to, &answer);
+        self.answer_at(context, self.log.appended(), reply_to, answer);
     }
 
     fn take_tablets(
@@ -296,7 +296,7 @@ impl Shard {
             self.cleaning.is_urgent |= refusal.status == Status::AwaitingMemory;
         })?;
         context.charge(MIGRATED_BYTE * body.len() as u32);
-        self.answer_at(context, until, reply_to, &Answer::new(Status::Ok, 0, &answer));
+        self.answer_at(context, until, reply_to, Answer::new(Status::Ok, 0, &answer));
         Ok(())
     }
 
