@@ -21,8 +21,8 @@ use thunderhead_simulator::Options as Simulated;
 use thunderhead_testkit::{Cluster, Place, User, serve};
 use thunderhead_wire::control::{
     BeginRecovery, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlisted, Followed,
-    Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, Recover, ReplicaInfo, ServerList,
-    Settings, TableInfo, TabletStatus, of_body, to_body,
+    Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, Recover, Register, Registered,
+    ReplicaInfo, ServerList, Settings, TableInfo, TabletStatus, of_body, to_body,
 };
 use thunderhead_wire::{
     Epoch, Format, LeaseId, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
@@ -491,6 +491,19 @@ pub(crate) fn map(cluster: &mut ControlPlane) -> Map {
 
 pub(crate) fn status(cluster: &mut ControlPlane) -> ClusterStatus {
     cluster.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
+}
+
+/// Registers a server that has no storage yet.
+pub(crate) fn register(cluster: &mut ControlPlane, nonce: u64) -> Registered {
+    let message = Register {
+        known: None,
+        nonce,
+        place: 0,
+        address: None,
+        newest_format: Format::NEWEST,
+        followed: Followed::default(),
+    };
+    cluster.ask(Opcode::Register, &message).unwrap()
 }
 
 /// Opens a lease.

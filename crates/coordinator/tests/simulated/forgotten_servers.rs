@@ -1,7 +1,7 @@
 //! The coordinator forgets servers: on request, after a generation without storage, or if they
 //! never begin a generation.
 
-use crate::control_plane::{ControlPlane, create, formers, options, status, stored};
+use crate::control_plane::{ControlPlane, create, formers, options, register, status, stored};
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
@@ -114,16 +114,7 @@ fn a_server_without_storage_is_forgotten_with_its_generation() {
     let mut cluster = ControlPlane::new(22, 1, 1, &options());
     cluster.until_all_are_there();
     for nonce in 100..105 {
-        let register = Register {
-            known: None,
-            nonce,
-            place: 0,
-            address: None,
-            newest_format: Format::NEWEST,
-            followed: Followed::default(),
-        };
-        let registered: Registered = cluster.ask(Opcode::Register, &register).unwrap();
-        let Registered { cluster: id, server, .. } = registered;
+        let Registered { cluster: id, server, .. } = register(&mut cluster, nonce);
         let enlist = Enlist {
             cluster: id,
             server,
@@ -147,15 +138,7 @@ fn servers_that_never_begin_a_generation_are_not_remembered_for_ever() {
     let mut cluster = ControlPlane::new(23, 1, 1, &options());
     cluster.until_all_are_there();
     for nonce in 100..1200 {
-        let register = Register {
-            known: None,
-            nonce,
-            place: 0,
-            address: None,
-            newest_format: Format::NEWEST,
-            followed: Followed::default(),
-        };
-        cluster.ask::<Registered>(Opcode::Register, &register).unwrap();
+        register(&mut cluster, nonce);
     }
     assert_eq!(stored(&cluster.store, "servers").len(), 1001);
 }

@@ -1,13 +1,13 @@
 //! Changes of the leader: ids, unfinished work, and a leader that stood still.
 
 use crate::control_plane::{
-    ControlPlane, create, drop_table, ended, held, map, mapped, open, options, stored,
+    ControlPlane, create, drop_table, ended, held, map, mapped, open, options, register, stored,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
-use thunderhead_wire::control::{Empty, Followed, Register, Registered, ServerList, TableInfo};
-use thunderhead_wire::{Format, LeaseId, Status};
+use thunderhead_wire::control::{Empty, ServerList, TableInfo};
+use thunderhead_wire::{LeaseId, Status};
 
 #[test]
 fn ids_are_never_used_twice_by_any_leader() {
@@ -22,18 +22,9 @@ fn ids_are_never_used_twice_by_any_leader() {
             assert!(leases.insert(open(&mut cluster).lease));
             drop_table(&mut cluster, "t").unwrap();
             let nonce = round * 1000 + tables.len() as u64;
-            let message = Register {
-                known: None,
-                nonce,
-                place: 0,
-                address: None,
-                newest_format: Format::NEWEST,
-                followed: Followed::default(),
-            };
-            let registered: Registered = cluster.ask(Opcode::Register, &message).unwrap();
+            let registered = register(&mut cluster, nonce);
+            assert_eq!(register(&mut cluster, nonce), registered, "a nonce gets one id");
             assert!(servers.insert(registered.server));
-            let again: Registered = cluster.ask(Opcode::Register, &message).unwrap();
-            assert_eq!(again, registered, "a nonce gets one id");
         }
         let new = cluster.masters(0);
         assert!(new.into_iter().all(|master| masters.insert(master)));

@@ -1,10 +1,10 @@
 //! Remarks in the status: their text, and their end.
 
-use crate::control_plane::{ControlPlane, create, options, status};
+use crate::control_plane::{ControlPlane, create, options, register, status};
 use std::time::Duration;
 use thunderhead_coordinator::Options;
 use thunderhead_rpc::Opcode;
-use thunderhead_wire::control::{BackupInfo, Enlist, Enlisted, Followed, Register, Registered};
+use thunderhead_wire::control::{BackupInfo, Enlist, Enlisted, Followed, Registered};
 use thunderhead_wire::{Format, Status};
 
 #[test]
@@ -52,16 +52,7 @@ fn the_status_says_how_to_forget_servers_when_many_are_down() {
     // The storage of a server is new at each start.
     for nonce in 0..=DOWN {
         assert!(nonce < DOWN || !told(&mut cluster), "one less is down");
-        let register = Register {
-            known: None,
-            nonce,
-            place: 0,
-            address: None,
-            newest_format: Format::NEWEST,
-            followed: Followed::default(),
-        };
-        let registered: Registered = cluster.ask(Opcode::Register, &register).unwrap();
-        let Registered { cluster: id, server, .. } = registered;
+        let Registered { cluster: id, server, .. } = register(&mut cluster, nonce);
         let at = ([10, 0, 0, 99], 1).into();
         let enlist = Enlist {
             cluster: id,
