@@ -449,6 +449,7 @@ impl Ledger {
         }
     }
 
+    #[inline(never)]
     fn try_publish_present(&mut self, shared: &Shared) {
         if shared.try_publish_present(self.present(shared)) {
             self.present_changed = false;
