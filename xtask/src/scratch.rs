@@ -12,7 +12,9 @@ impl Scratch {
     pub(crate) fn new(purpose: &str) -> Result<Scratch> {
         let name = format!("thunderhead-{purpose}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        // A killed run of a process with the same id may have left one.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(Scratch(path))
     }
 
