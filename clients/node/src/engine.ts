@@ -170,7 +170,8 @@ export class Engine {
       throw error;
     }
     this.submitIfLong();
-    return (await Promise.all(parts)).flat();
+    const results = await Promise.all(parts);
+    return results.length === 1 ? (results[0] as Result[]) : results.flat();
   }
 
   ask(

@@ -231,6 +231,29 @@ describe("operations", () => {
     await table.deleteMany(Array.from({ length: 20 }, (_, at) => `large${at}`));
   });
 
+  test("values of a batch are right and independent, whatever their sizes", async () => {
+    const sizes = [0, 1, 100, 0, 20_000, 5, 16_384, 3_000, 7];
+    const pairs = Array.from({ length: 90 }, (_, at) => {
+      return [`size${at}`, Buffer.alloc(sizes[at % sizes.length], at)];
+    });
+    await table.putMany(pairs);
+    const keys = pairs.flatMap(([key], at) => (at % 4 === 0 ? [key, `none${at}`] : [key]));
+    const expected = new Map(pairs);
+    const check = (found) => {
+      keys.forEach((key, at) => assert.deepEqual(found[at]?.value, expected.get(key)));
+    };
+    const first = await table.getMany(keys);
+    check(first);
+    const second = await table.getMany(keys);
+    second.forEach((it) => it?.value.fill(255));
+    check(first);
+    first[5].value.fill(255);
+    first.forEach((it, at) => {
+      if (at !== 5) assert.deepEqual(it?.value, expected.get(keys[at]));
+    });
+    await table.deleteMany(keys);
+  });
+
   test("an error's stack leads to the code that called", async () => {
     async function userOfTheTable() {
       await table.put("stack", "x", { ifVersion: 99n });
