@@ -116,9 +116,10 @@ impl ClientPool {
             if state.count < self.clients_max {
                 break;
             }
-            let left = match self.patience {
-                Some(patience) => {
-                    let until = *until.get_or_insert_with(|| Instant::now() + patience);
+            // A patience of more than the clock can count has no end.
+            let end = || self.patience.and_then(|patience| Instant::now().checked_add(patience));
+            let left = match *until.get_or_insert_with(end) {
+                Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left == Duration::ZERO {
                         return Err(Error::TimedOut(Obstacle::Busy));

@@ -189,6 +189,24 @@ fn threads_share_a_pool_and_none_waits_for_another_for_ever() {
 }
 
 #[test]
+fn threads_of_any_patience_share_one_client() {
+    let cluster = Cluster::start("patience");
+    for patience in [Some(Duration::from_secs(30)), None, Some(Duration::MAX)] {
+        let options = cluster.options();
+        let pool = ClientPool::of(1, patience, move || Client::connect(&options)).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        pool.with(|client| client.tables()).unwrap().unwrap();
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn an_interrupt_ends_a_wait_and_the_client_can_be_used_again() {
     let (_listener, options) = silent();
     let asked = Arc::new(AtomicU32::new(0));
