@@ -115,6 +115,25 @@ impl Stage {
         self.session.ask(self.now, question, self.now + Duration::from_secs(10));
     }
 
+    /// Asks for a table to be created. Returns the session's call.
+    fn begin_create(&mut self, name: &str) -> Call {
+        self.ask(create(name));
+        only(self.calls(), Opcode::CreateTable)
+    }
+
+    /// Asks for a table to be dropped. Returns the session's call, which follows a call for the map.
+    fn begin_drop(&mut self, name: &str) -> Call {
+        self.ask(drop_table(name));
+        let map = only(self.calls(), Opcode::Map);
+        self.answer(&map);
+        only(self.calls(), Opcode::DropTable)
+    }
+
+    /// Lets the coordinator carry out a call without an answer.
+    fn carry_out(&mut self, call: &Call) {
+        self.cluster.carry_out(call.opcode, &call.body, self.now.0).unwrap();
+    }
+
     fn answered(&mut self) -> Result<Reply, Error> {
         self.settle();
         self.session.next_answer().expect("an answer").1

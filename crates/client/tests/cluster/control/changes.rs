@@ -1,7 +1,7 @@
 //! Changes without an answer: the answer is lost, or the leader abandons the change. The session
 //! repeats a creation, and never a drop. It looks for the result in the map.
 
-use super::{Stage, create, drop_table, only};
+use super::{Stage, create, drop_table};
 use std::time::Duration;
 use thunderhead_client::{Error, Obstacle, Question, Reply, Status};
 use thunderhead_rpc::{CallError, Opcode};
@@ -10,10 +10,9 @@ use thunderhead_rpc::{CallError, Opcode};
 fn a_creation_without_an_answer_succeeds_and_makes_one_table() {
     let mut stage = Stage::new();
     stage.create("other");
-    stage.ask(create("t"));
-    let call = only(stage.calls(), Opcode::CreateTable);
+    let call = stage.begin_create("t");
     // The table is created, but the answer is lost.
-    stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+    stage.carry_out(&call);
     stage.fail(&call, CallError::Broken);
     let Ok(Reply::Table(table)) = stage.answered() else { panic!("the table exists") };
     assert_eq!(table.name, "t");
@@ -28,9 +27,8 @@ fn a_creation_in_progress_succeeds_when_the_table_is_served_and_is_unknown_until
     let in_progress = CallError::Refused { status: Status::InProgress, hint: 0, detail: 0 };
     for is_served in [true, false] {
         let mut stage = Stage::new();
-        stage.ask(create("t"));
-        let call = only(stage.calls(), Opcode::CreateTable);
-        stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+        let call = stage.begin_create("t");
+        stage.carry_out(&call);
         let tablets = &mut stage.cluster.map.tables[0].tablets;
         let address = tablets[0].address.take();
         assert!(address.is_some());
@@ -53,21 +51,17 @@ fn a_change_that_a_leader_abandons_is_unknown_until_the_next_leader_is_asked() {
     let lost = CallError::Refused { status: Status::LeadershipLost, hint: 0, detail: 0 };
     for is_done in [true, false] {
         let mut stage = Stage::new();
-        stage.ask(create("t"));
-        let call = only(stage.calls(), Opcode::CreateTable);
+        let call = stage.begin_create("t");
         if is_done {
-            stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+            stage.carry_out(&call);
         }
         stage.fail(&call, lost);
         let Ok(Reply::Table(table)) = stage.answered() else { panic!("the table was made") };
         assert_eq!((table.name.as_str(), stage.cluster.map.tables.len()), ("t", 1));
 
-        stage.ask(drop_table("t"));
-        let map = only(stage.calls(), Opcode::Map);
-        stage.answer(&map);
-        let call = only(stage.calls(), Opcode::DropTable);
+        let call = stage.begin_drop("t");
         if is_done {
-            stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+            stage.carry_out(&call);
         }
         stage.fail(&call, lost);
         let mut waited = Duration::ZERO;
@@ -88,11 +82,8 @@ fn a_change_that_a_leader_abandons_is_unknown_until_the_next_leader_is_asked() {
 fn a_table_is_never_dropped_twice() {
     let mut stage = Stage::new();
     stage.create("t");
-    stage.ask(drop_table("t"));
-    let map = only(stage.calls(), Opcode::Map);
-    stage.answer(&map);
-    let call = only(stage.calls(), Opcode::DropTable);
-    stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+    let call = stage.begin_drop("t");
+    stage.carry_out(&call);
     stage.fail(&call, CallError::Late);
     // Another client creates a table with the same name meanwhile.
     let made = create("t");
@@ -103,10 +94,7 @@ fn a_table_is_never_dropped_twice() {
     assert_eq!((stage.count(Opcode::DropTable), stage.cluster.map.tables.len()), (1, 1));
 
     // If the deletion was not done, the session cannot know that: it ends as unknown.
-    stage.ask(drop_table("t"));
-    let map = only(stage.calls(), Opcode::Map);
-    stage.answer(&map);
-    let call = only(stage.calls(), Opcode::DropTable);
+    let call = stage.begin_drop("t");
     stage.fail(&call, CallError::Late);
     let mut waited = Duration::ZERO;
     while !stage.session.has_done() && waited < Duration::from_secs(11) {
