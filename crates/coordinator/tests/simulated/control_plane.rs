@@ -20,9 +20,10 @@ use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_simulator::Options as Simulated;
 use thunderhead_testkit::{Cluster, Place, User, serve};
 use thunderhead_wire::control::{
-    BeginRecovery, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlisted, Followed,
-    Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, Recover, Register, Registered,
-    ReplicaInfo, ServerList, Settings, TableInfo, TabletStatus, of_body, to_body,
+    BackupInfo, BeginRecovery, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist,
+    Enlisted, Followed, Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, Recover,
+    Register, Registered, ReplicaInfo, ServerList, Settings, TableInfo, TabletStatus, of_body,
+    to_body,
 };
 use thunderhead_wire::{
     Epoch, Format, LeaseId, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
@@ -493,17 +494,38 @@ pub(crate) fn status(cluster: &mut ControlPlane) -> ClusterStatus {
     cluster.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
 }
 
-/// Registers a server that has no storage yet.
-pub(crate) fn register(cluster: &mut ControlPlane, nonce: u64) -> Registered {
-    let message = Register {
-        known: None,
+/// The registration of a server with or without an identity.
+pub(crate) fn registration(known: Option<Known>, nonce: u64) -> Register {
+    Register {
+        known,
         nonce,
         place: 0,
         address: None,
         newest_format: Format::NEWEST,
         followed: Followed::default(),
+    }
+}
+
+/// Registers a server that has no identity yet.
+pub(crate) fn register(cluster: &mut ControlPlane, nonce: u64) -> Registered {
+    cluster.ask(Opcode::Register, &registration(None, nonce)).unwrap()
+}
+
+/// Registers and enlists a server that does not exist outside of this test.
+pub(crate) fn enlist_new(cluster: &mut ControlPlane, nonce: u64, backup: Option<BackupInfo>) {
+    let Registered { cluster: id, server, .. } = register(cluster, nonce);
+    let enlist = Enlist {
+        cluster: id,
+        server,
+        nonce,
+        host: "h".into(),
+        rack: String::new(),
+        shards: vec![([10, 0, 0, 99], 1).into()],
+        backup,
+        newest_format: Format::NEWEST,
+        followed: Followed::default(),
     };
-    cluster.ask(Opcode::Register, &message).unwrap()
+    cluster.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
 }
 
 /// Opens a lease.

@@ -1,13 +1,13 @@
 //! The coordinator forgets servers: on request, after a generation without storage, or if they
 //! never begin a generation.
 
-use crate::control_plane::{ControlPlane, create, formers, options, register, status, stored};
+use crate::control_plane::{
+    ControlPlane, create, enlist_new, formers, options, register, registration, status, stored,
+};
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
-use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, Followed, ForgetServer, Register, Registered, ServerState,
-};
-use thunderhead_wire::{Format, Generation, ServerId, Status};
+use thunderhead_wire::control::{Empty, ForgetServer, Registered, ServerState};
+use thunderhead_wire::{Generation, ServerId, Status};
 
 /// Asks for a server to be forgotten, until it is known whether a recovery needs it.
 fn ask_to_forget(cluster: &mut ControlPlane, forget: &ForgetServer) -> Result<Empty, Status> {
@@ -63,14 +63,7 @@ fn a_server_is_forgotten_if_it_is_down_and_no_recovery_lacks_its_replicas() {
     let seen = status(&mut cluster);
     assert_eq!(seen.servers.servers.len(), 2);
     assert_eq!(seen.remarks, [""; 0]);
-    let register = Register {
-        known: Some(known),
-        nonce: 1,
-        place: 0,
-        address: None,
-        newest_format: Format::NEWEST,
-        followed: Followed::default(),
-    };
+    let register = registration(Some(known), 1);
     let refused = cluster.ask::<Registered>(Opcode::Register, &register);
     assert_eq!(refused, Err(Status::NoSuchServer));
 }
@@ -114,19 +107,7 @@ fn a_server_without_storage_is_forgotten_with_its_generation() {
     let mut cluster = ControlPlane::new(22, 1, 1, &options());
     cluster.until_all_are_there();
     for nonce in 100..105 {
-        let Registered { cluster: id, server, .. } = register(&mut cluster, nonce);
-        let enlist = Enlist {
-            cluster: id,
-            server,
-            nonce,
-            host: "h".into(),
-            rack: String::new(),
-            shards: vec![([10, 0, 0, 99], 1).into()],
-            backup: None,
-            newest_format: Format::NEWEST,
-            followed: Followed::default(),
-        };
-        cluster.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
+        enlist_new(&mut cluster, nonce, None);
     }
     cluster.until("only the last one is known", |cluster| {
         stored(&cluster.store, "servers").len() == 2

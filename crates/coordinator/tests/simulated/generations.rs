@@ -1,7 +1,7 @@
 //! Registration and enlistment: which server a process is, and when its generation begins and ends.
 
 use crate::control_plane::{
-    ControlPlane, create, held, map, mapped, options, settings, status, value,
+    ControlPlane, create, held, map, mapped, options, registration, settings, status, value,
 };
 use std::net::SocketAddr;
 use thunderhead_coordinator::Options;
@@ -46,14 +46,7 @@ fn a_generation_begins_once_and_a_former_one_does_not_return() {
     });
     assert_eq!(cluster.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
     let strange = Known { cluster: ClusterId(1), server: known.server };
-    let register = |known| Register {
-        known: Some(known),
-        nonce: 1,
-        place: 0,
-        address: None,
-        newest_format: Format::NEWEST,
-        followed: Followed::default(),
-    };
+    let register = |known| registration(Some(known), 1);
     let refused = cluster.ask::<Registered>(Opcode::Register, &register(strange));
     assert_eq!(refused, Err(Status::WrongCluster));
     let nobody = Known { server: ServerId(77), ..known };

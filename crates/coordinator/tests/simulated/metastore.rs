@@ -1,13 +1,13 @@
 //! Metastores that a coordinator cannot use or should not use: unreachable, empty, the wrong one,
 //! or written by a newer coordinator.
 
-use crate::control_plane::{ControlPlane, create, map, options, value};
+use crate::control_plane::{ControlPlane, create, map, options, registration, value};
 use std::time::Duration;
 use thunderhead_coordinator::Options;
 use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
 use thunderhead_rpc::Opcode;
-use thunderhead_wire::control::{CreateTable, Followed, Known, Register, Registered};
-use thunderhead_wire::{ClusterId, Format, ServerId, Status};
+use thunderhead_wire::control::{CreateTable, Known, Registered};
+use thunderhead_wire::{ClusterId, ServerId, Status};
 
 /// Puts a value into the store, as another coordinator would.
 fn put(cluster: &ControlPlane, key: &str, value: &serde_json::Value) {
@@ -91,14 +91,7 @@ fn a_coordinator_that_created_a_cluster_reports_servers_of_another_one() {
     let mut cluster = ControlPlane::new(29, 2, 1, &Options { store, ..options() });
     cluster.until_all_are_there();
     let known = Some(Known { cluster: ClusterId(7), server: ServerId(3) });
-    let register = Register {
-        known,
-        nonce: 1,
-        place: 0,
-        address: None,
-        newest_format: Format::NEWEST,
-        followed: Followed::default(),
-    };
+    let register = registration(known, 1);
     for has_founded in [true, false] {
         let refused = cluster.ask::<Registered>(Opcode::Register, &register);
         assert_eq!(refused, Err(Status::WrongCluster));

@@ -1,6 +1,6 @@
 //! A leader over an older copy of the metastore, among servers that have followed a later state.
 
-use crate::control_plane::{ControlPlane, create, options, status};
+use crate::control_plane::{ControlPlane, create, options, registration, status};
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
@@ -41,14 +41,7 @@ fn a_leader_over_an_older_copy_leads_above_all_leaderships_that_servers_have_fol
     // The next commands count, and ids that may have been given out since the copy are not given
     // out again.
     create(&mut cluster, "v", 1).unwrap();
-    let register = Register {
-        known: None,
-        nonce: 7,
-        place: 0,
-        address: None,
-        newest_format: Format::NEWEST,
-        followed: Followed::default(),
-    };
+    let register = registration(None, 7);
     let new: Registered = cluster.ask(Opcode::Register, &register).unwrap();
     assert!(new.server.0 > 1 << 32, "{}", new.server);
     let after: LeaseOpened = cluster.ask(Opcode::OpenLease, &Empty {}).unwrap();
@@ -105,14 +98,7 @@ fn a_server_whose_id_was_never_given_out_is_not_taken_for_a_forgotten_one() {
     let known = cluster.servers[0].borrow().known.unwrap();
     // It registered after the copy of the metastore was made.
     let later = Known { server: ServerId(77), ..known };
-    let register = Register {
-        known: Some(later),
-        nonce: 1,
-        place: 0,
-        address: None,
-        newest_format: Format::NEWEST,
-        followed: Followed::default(),
-    };
+    let register = registration(Some(later), 1);
     for _ in 0..2 {
         let refused = cluster.ask::<Registered>(Opcode::Register, &register);
         assert_eq!(refused, Err(Status::UnknownServer));

@@ -1,11 +1,10 @@
 //! Remarks in the status: their text, and their end.
 
-use crate::control_plane::{ControlPlane, create, options, register, status};
+use crate::control_plane::{ControlPlane, create, enlist_new, options, status};
 use std::time::Duration;
 use thunderhead_coordinator::Options;
-use thunderhead_rpc::Opcode;
-use thunderhead_wire::control::{BackupInfo, Enlist, Enlisted, Followed, Registered};
-use thunderhead_wire::{Format, Status};
+use thunderhead_wire::Status;
+use thunderhead_wire::control::BackupInfo;
 
 #[test]
 fn the_remark_about_the_metastore_ends_with_its_cause() {
@@ -52,20 +51,9 @@ fn the_status_says_how_to_forget_servers_when_many_are_down() {
     // The storage of a server is new at each start.
     for nonce in 0..=DOWN {
         assert!(nonce < DOWN || !told(&mut cluster), "one less is down");
-        let Registered { cluster: id, server, .. } = register(&mut cluster, nonce);
-        let at = ([10, 0, 0, 99], 1).into();
-        let enlist = Enlist {
-            cluster: id,
-            server,
-            nonce,
-            host: "h".into(),
-            rack: String::new(),
-            shards: vec![at],
-            backup: Some(BackupInfo { address: at, read_bytes_per_second: 0, place: 55 }),
-            newest_format: Format::NEWEST,
-            followed: Followed::default(),
-        };
-        cluster.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
+        let address = ([10, 0, 0, 99], 1).into();
+        let backup = BackupInfo { address, read_bytes_per_second: 0, place: 55 };
+        enlist_new(&mut cluster, nonce, Some(backup));
     }
     assert!(told(&mut cluster));
 }
