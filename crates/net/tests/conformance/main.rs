@@ -74,6 +74,25 @@ fn limits() -> Limits {
     }
 }
 
+fn pair<T: Transport + 'static>(
+    (name, via): (&'static str, Via),
+    (server, client): (T, T),
+    address: SocketAddr,
+    advance: impl FnMut() + 'static,
+) -> Pair {
+    Pair {
+        name,
+        via,
+        server: Box::new(server),
+        client: Box::new(client),
+        at_server: Heard::default(),
+        at_client: Heard::default(),
+        address,
+        now: Time(1),
+        advance: Box::new(advance),
+    }
+}
+
 fn on_this_machine(
     name: &'static str,
     listen: &str,
@@ -86,17 +105,8 @@ fn on_this_machine(
     let mut server = OsTransport::new(&world(), options(at_server)).unwrap();
     let client = OsTransport::new(&world(), options(at_client)).unwrap();
     let address = server.listen(listen.parse().unwrap()).unwrap();
-    Pair {
-        name,
-        via: if shared_memory { Via::SharedMemory } else { Via::Tcp },
-        server: Box::new(server),
-        client: Box::new(client),
-        at_server: Heard::default(),
-        at_client: Heard::default(),
-        address,
-        now: Time(1),
-        advance: Box::new(|| {}),
-    }
+    let via = if shared_memory { Via::SharedMemory } else { Via::Tcp };
+    pair((name, via), (server, client), address, || {})
 }
 
 fn simulated(
@@ -113,22 +123,12 @@ fn simulated(
     let mut server = SimTransport::new(&network, hosts[0], limits, at_server);
     let client = SimTransport::new(&network, hosts[1], limits, at_client);
     let address = server.listen(SocketAddr::new(hosts[0], 7000)).unwrap();
-    Pair {
-        name,
-        via: Via::Simulated,
-        server: Box::new(server),
-        client: Box::new(client),
-        at_server: Heard::default(),
-        at_client: Heard::default(),
-        address,
-        now: Time(1),
-        advance: Box::new(move || {
-            if let Some(next) = network.next() {
-                truth.set(next);
-                network.deliver();
-            }
-        }),
-    }
+    pair((name, Via::Simulated), (server, client), address, move || {
+        if let Some(next) = network.next() {
+            truth.set(next);
+            network.deliver();
+        }
+    })
 }
 
 fn every_transport() -> [Pair; 5] {
