@@ -16,15 +16,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Which cores.
+/// The processor core of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Core {
     Stores,
     Others,
 }
 
-/// Where a store's output goes.
-fn log(scratch: &Scratch, name: &str) -> PathBuf {
+/// Returns the path of the file that takes a store's output.
+fn output_file(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.path(&format!("{name}.log"))
 }
 
@@ -98,7 +98,8 @@ impl Store {
         while !up(&self)? {
             let ended = self.process.0.try_wait().context("look at the store")?.is_some();
             if ended || Instant::now() > end {
-                let said = std::fs::read_to_string(log(scratch, self.name)).unwrap_or_default();
+                let said =
+                    std::fs::read_to_string(output_file(scratch, self.name)).unwrap_or_default();
                 let state = if ended { "has ended" } else { "does not answer" };
                 bail!("{} {state}. It said: {said}", self.name);
             }
@@ -153,7 +154,7 @@ fn resident_of_redis(address: SocketAddr) -> Result<u64> {
 
 /// Starts a store whose output goes into a file.
 fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Running> {
-    let path = log(scratch, name);
+    let path = output_file(scratch, name);
     let file = std::fs::File::create(&path).with_context(|| format!("make {}", path.display()))?;
     let both = file.try_clone().context("use a file twice")?;
     command.stdin(Stdio::null()).stdout(file).stderr(both);
