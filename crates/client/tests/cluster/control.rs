@@ -121,7 +121,8 @@ impl Stage {
         only(self.calls(), Opcode::CreateTable)
     }
 
-    /// Asks for a table to be dropped. Returns the session's call, which follows a call for the map.
+    /// Asks for a table to be dropped, and answers the session's call for the map. Returns the call
+    /// that follows.
     fn begin_drop(&mut self, name: &str) -> Call {
         self.ask(drop_table(name));
         let map = only(self.calls(), Opcode::Map);
