@@ -157,8 +157,12 @@ struct Driver {
     state: State,
 }
 
-/// Operations that have not begun, the receiver of their results, and their deadline.
-type Waiting = (Vec<Operation>, Receiver<Results>, Time);
+/// Operations that have not begun.
+struct Waiting {
+    operations: Vec<Operation>,
+    receiver: Receiver<Results>,
+    deadline: Time,
+}
 
 enum RunningJob {
     Operations { number: u64, count: usize, receiver: Receiver<Results> },
@@ -222,11 +226,12 @@ impl Driver {
         for job in jobs {
             match job {
                 Job::Do { number, work: Work::Operations(operations, receiver), deadline } => {
+                    let work = Waiting { operations, receiver, deadline };
                     if self.waiting.is_empty() && self.in_flight < self.in_flight_max {
-                        self.begin(now, number, (operations, receiver, deadline));
+                        self.begin(now, number, work);
                         continue;
                     }
-                    self.waiting.insert(number, (operations, receiver, deadline));
+                    self.waiting.insert(number, work);
                     if deadline != Time::NEVER {
                         self.expiring.insert((deadline, number));
                     }
@@ -243,7 +248,7 @@ impl Driver {
     }
 
     fn give_up(&mut self, number: u64) {
-        if let Some((_, _, deadline)) = self.waiting.remove(&number) {
+        if let Some(Waiting { deadline, .. }) = self.waiting.remove(&number) {
             self.expiring.remove(&(deadline, number));
         }
         let Some(ticket) = self.tickets.remove(&number) else { return };
@@ -254,7 +259,7 @@ impl Driver {
     }
 
     fn cancel(&mut self, now: Time, number: u64) {
-        if let Some((operations, receiver, deadline)) = self.waiting.remove(&number) {
+        if let Some(Waiting { operations, receiver, deadline }) = self.waiting.remove(&number) {
             self.expiring.remove(&(deadline, number));
             let results = vec![Err(Error::Cancelled); operations.len()];
             receiver.take(results, &mut self.delivery);
@@ -269,12 +274,13 @@ impl Driver {
         while self.in_flight < self.in_flight_max
             && let Some((number, work)) = self.waiting.pop_first()
         {
-            self.expiring.remove(&(work.2, number));
+            self.expiring.remove(&(work.deadline, number));
             self.begin(now, number, work);
         }
     }
 
-    fn begin(&mut self, now: Time, number: u64, (operations, receiver, deadline): Waiting) {
+    fn begin(&mut self, now: Time, number: u64, work: Waiting) {
+        let Waiting { operations, receiver, deadline } = work;
         let count = operations.len();
         let ticket = self.session.begin(now, operations, deadline);
         self.in_flight += count;
@@ -338,7 +344,7 @@ impl Driver {
             && at <= now
         {
             self.expiring.remove(&(at, number));
-            if let Some((operations, receiver, _)) = self.waiting.remove(&number) {
+            if let Some(Waiting { operations, receiver, .. }) = self.waiting.remove(&number) {
                 // It never had its turn: too many operations were in flight.
                 let error = Error::TimedOut(Obstacle::Busy);
                 receiver.take(vec![Err(error); operations.len()], &mut self.delivery);
