@@ -69,6 +69,15 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 	return func(s *settings) { s.dial = dial }
 }
 
+func newDialer() *net.Dialer {
+	return &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
+		},
+		Control: allowListeners,
+	}
+}
+
 // Open connects to the cluster that a URL names:
 //
 //	thunderhead://HOST[:PORT][,HOST[:PORT]...]/[?deadline=TIME&cluster=ID&in_flight=N]
@@ -85,9 +94,7 @@ func Open(ctx context.Context, url string, options ...Option) (*DB, error) {
 	if f != nil {
 		return nil, f.in(op, "")
 	}
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
-	}}
+	dialer := newDialer()
 	s := settings{
 		deadline: defaultDeadline, inFlight: defaultInFlight,
 		dial: dialer.DialContext, lookup: net.DefaultResolver.LookupNetIP,

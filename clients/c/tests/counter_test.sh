@@ -6,7 +6,14 @@ test -n "${THUNDERHEAD-}" || { echo "THUNDERHEAD does not name the program" && e
 program=$1
 work=$(mktemp -d)
 store=
-trap 'test -z "$store" || kill -9 "$store"; rm -rf "$work"' EXIT
+counter=
+finish() {
+    for process in $store $counter; do
+        kill -9 "$process" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap finish EXIT
 mkfifo "$work/line" "$work/progress"
 address=127.0.0.1:0
 start() {
@@ -31,3 +38,4 @@ while read -r line <&3; do
     esac
 done
 wait "$counter"
+counter=

@@ -57,6 +57,9 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 /// Begins to connect.
 pub(super) fn connect(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket(address)?;
+    // Without this option, the kernel keeps the port that it chooses here from every listener, even
+    // for a minute after the connection. A server that restarts could then not listen at its port.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     tune(&socket, address);
     match net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
@@ -100,7 +103,65 @@ pub(super) fn local(socket: impl AsFd) -> Option<SocketAddr> {
     SocketAddr::try_from(net::getsockname(socket).ok()?).ok()
 }
 
-/// Returns the error of a connection attempt, if it failed.
+/// Returns the error that the kernel holds for a socket, if there is one.
 pub(super) fn error(socket: impl AsFd) -> Option<Errno> {
     sockopt::socket_error(socket).map_or_else(Some, Result::err)
+}
+
+/// Returns the error of a connection attempt, if it failed.
+///
+/// If no program listens at a port of this machine, the kernel can choose that same port for the
+/// attempt: the socket is then connected to itself. Such an attempt counts as refused.
+pub(super) fn attempt_error(socket: impl AsFd) -> Option<Errno> {
+    let socket = socket.as_fd();
+    let to_itself = || is_connected_to_itself(socket).then_some(Errno::CONNREFUSED);
+    error(socket).or_else(to_itself)
+}
+
+fn is_connected_to_itself(socket: impl AsFd) -> bool {
+    let socket = socket.as_fd();
+    let peer = net::getpeername(socket).ok().flatten();
+    peer.and_then(|peer| SocketAddr::try_from(peer).ok())
+        .is_some_and(|it| local(socket) == Some(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: &str = "127.0.0.1:0";
+
+    /// Connects to a listener, and waits until it has accepted.
+    fn pair(listener: &OwnedFd, address: SocketAddr) -> (OwnedFd, OwnedFd) {
+        let client = connect(address).unwrap();
+        loop {
+            if let Some((server, _)) = accept(listener).unwrap() {
+                return (client, server);
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_can_listen_at_a_port_that_a_connection_uses_or_used() {
+        let (listener, address) = listen(FREE.parse().unwrap()).unwrap();
+        let (client, server) = pair(&listener, address);
+        let port = local(&client).unwrap();
+        drop(listen(port).expect("while it is connected"));
+        // The side that closes first keeps the port for a minute.
+        drop(client);
+        drop(server);
+        listen(port).expect("when it has closed");
+    }
+
+    #[test]
+    fn a_socket_that_is_connected_to_itself_is_refused() {
+        let own = socket(FREE.parse().unwrap()).unwrap();
+        net::bind(&own, &FREE.parse::<SocketAddr>().unwrap()).unwrap();
+        assert_eq!(net::connect(&own, &local(&own).unwrap()), Err(Errno::INPROGRESS));
+        assert_eq!(attempt_error(&own), Some(Errno::CONNREFUSED));
+
+        let (listener, address) = listen(FREE.parse().unwrap()).unwrap();
+        let (client, _server) = pair(&listener, address);
+        assert_eq!(attempt_error(&client), None);
+    }
 }

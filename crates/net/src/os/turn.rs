@@ -295,7 +295,7 @@ impl OsTransport {
     fn on_connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let (preface, said) = (self.preface(None), self.options.cluster.known());
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(error) = connection.fd().map(socket::error) else { return };
+        let Some(error) = connection.fd().map(socket::attempt_error) else { return };
         match error {
             None => {
                 (connection.stage, connection.said) = (Stage::Greeting, said);

@@ -2,7 +2,12 @@
 
 package thunderhead
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
+
+func allowListeners(_, _ string, _ syscall.RawConn) error { return nil }
 
 // A directWriter exists only on systems with sockets that can be written to without waiting.
 // Elsewhere a goroutine of the connection writes everything.
