@@ -1,5 +1,6 @@
 //! Answers that wait for the log to be durable.
 
+use crate::outcome::Outcome;
 use std::collections::VecDeque;
 use thunderhead_rpc::{Context, ReplyTo};
 use thunderhead_wire::{LogPosition, Status};
@@ -36,6 +37,19 @@ impl Answer {
             None => Body::Large(body.to_vec()),
         };
         Answer { status, hint, body }
+    }
+
+    /// The answer to an update: the version, and the sum of an increment.
+    #[inline]
+    pub(crate) fn of_update(outcome: &Outcome) -> Answer {
+        let mut small = [0; SMALL];
+        small[..8].copy_from_slice(&outcome.version.0.to_le_bytes());
+        let mut length = 8;
+        if let Some(sum) = outcome.sum {
+            small[8..].copy_from_slice(&sum);
+            length = 16;
+        }
+        Answer { status: outcome.status, hint: outcome.hint, body: Body::Small(small, length) }
     }
 
     /// The bytes that it takes up beside its place.

@@ -295,14 +295,7 @@ impl Shard {
         // Its place in the index is on its way while all else is looked at.
         let key = self.log.expect_update(part.head.table(), part.key);
         let outcome = self.update_one(context, identity, &part, key);
-        let mut body = [0; 16];
-        let mut length = 8;
-        body[..8].copy_from_slice(&outcome.version.0.to_le_bytes());
-        if let Some(sum) = outcome.sum {
-            body[8..].copy_from_slice(&sum);
-            length = 16;
-        }
-        let answer = Answer::new(outcome.status, outcome.hint, &body[..length]);
+        let answer = Answer::of_update(&outcome);
         self.answer_at(context, self.log.appended(), reply_to, answer);
     }
 

@@ -133,8 +133,8 @@ fn gathered(lanes: u64) -> u32 {
 #[inline(always)]
 fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
     let tags = tag * LOW;
-    let [first, second, last] =
-        [0, 1, 2].map(|number| gathered(lanes_with(bucket.word(number), tags)));
+    let same = |number| gathered(lanes_with(bucket.word(number), tags));
+    let (first, second, last) = (same(0), same(1), same(2));
     first | second << LANES | (last & 0b11) << (2 * LANES)
 }
 

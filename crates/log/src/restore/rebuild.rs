@@ -459,6 +459,7 @@ impl Rebuild {
 
     /// Whether an entry belongs to a tablet that is being rebuilt, and to its present stay in the
     /// log.
+    #[inline]
     fn counts(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> bool {
         let is_before = |(range, _): &(TabletRange, _)| (range.table, range.first) <= (table, hash);
         let at = self.tablets.partition_point(is_before).checked_sub(1);
