@@ -69,7 +69,7 @@ impl OsTransport {
         let (length, capacity) = (connection.input.len(), connection.input.capacity());
         let outgrows = (capacity..=SPARE_BYTES_MAX).contains(&frame_bytes);
         if outgrows && length >= READ_BYTES && capacity <= 2 * READ_BYTES {
-            self.buffer_pool.lengthen(&mut connection.input);
+            self.buffer_pool.lengthen(&mut connection.input, frame_bytes + READ_BYTES);
         }
         let (before, after) = connection.count_input();
         self.counters.held_bytes += after as u64;

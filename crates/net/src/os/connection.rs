@@ -220,16 +220,17 @@ impl Connection {
         (std::mem::replace(&mut self.input_counted, now), now)
     }
 
-    /// Moves the arrived part of a long message into a spare buffer, if there is one, because a
-    /// buffer that grows is copied each time. This waits until much has arrived: the peer's claim
-    /// of a length alone does not count.
+    /// Moves the arrived part of a long message into a spare buffer, or makes its buffer longer,
+    /// because a buffer that grows in small steps is copied each time. This waits until much has
+    /// arrived: the peer's claim of a length alone does not count.
     pub(super) fn lengthen_input(&mut self, pool: &mut BufferPool<Vec<u8>>) {
-        let is_short = || {
-            let head = Head::read(&self.input);
-            head.is_some_and(|head| HEAD_BYTES + head.payload_bytes > self.input.capacity())
-        };
-        if (SPARE_FROM_BYTES..2 * SPARE_FROM_BYTES).contains(&self.input.len()) && is_short() {
-            pool.lengthen(&mut self.input);
+        let may_grow = (SPARE_FROM_BYTES..2 * SPARE_FROM_BYTES).contains(&self.input.len());
+        if may_grow && let Some(head) = Head::read(&self.input) {
+            let frame_bytes = HEAD_BYTES + head.payload_bytes;
+            if frame_bytes > self.input.capacity() {
+                // The read that completes the message may bring the beginning of the next one.
+                pool.lengthen(&mut self.input, frame_bytes + super::READ_BYTES);
+            }
         }
     }
 
@@ -291,7 +292,7 @@ impl Connection {
         }
         // Allocate once for the whole rest, otherwise it is copied as the buffer grows.
         if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES {
-            pool.lengthen(&mut self.output);
+            pool.lengthen(&mut self.output, 0);
         }
         self.output.reserve(left);
         if gone > 0 {

@@ -56,7 +56,7 @@ impl Channel {
         self.mapping.is_bare()
     }
 
-    /// Faults in some pages, for some 50 microseconds. Returns whether more remain.
+    /// Faults in some pages, for some 15 microseconds. Returns whether more remain.
     pub fn fault_in_some(&mut self) -> bool {
         self.mapping.fault_in_some();
         self.mapping.is_bare()

@@ -27,9 +27,9 @@ use std::sync::atomic::AtomicU64;
 /// The seals that a file needs before it is mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Bytes of the pages that are faulted in together: some 30 microseconds, and on a virtual machine
-/// that lacks the pages 100.
-const PIECE_BYTES: usize = 32 << 10;
+/// Bytes of the pages that are faulted in together: some 15 microseconds, and on a virtual machine
+/// that lacks the pages 50.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// Bytes that are unmapped together.
 const GIVEN_BACK_BYTES: usize = 128 << 10;

@@ -99,6 +99,12 @@ fn few(bytes: &[u8]) -> u64 {
     byte(0) | byte(length / 2) | byte(length - 1)
 }
 
+/// A record from this length on is long.
+const LONG_BYTES: usize = 4 << 10;
+
+/// The room that a long record gets: a buffer of this length is kept for the next messages.
+const AHEAD_BYTES: usize = 128 << 10;
+
 /// Appends `length` bytes that begin at a word of a ring to `into`. The number of words is a power
 /// of two, and they hold at least that many bytes.
 #[inline]
@@ -106,7 +112,10 @@ pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mu
     // This copies whole words, so the last may bring up to seven extra bytes. They are written
     // behind the end, where there is room for them.
     let count = length.div_ceil(WORD_BYTES);
-    into.reserve(count * WORD_BYTES);
+    let bytes = count * WORD_BYTES;
+    if into.capacity() - into.len() < bytes {
+        make_room(into, bytes);
+    }
     let (slots, _) = into.spare_capacity_mut().as_chunks_mut::<WORD_BYTES>();
     let (run, wrapped) = slots[..count].split_at_mut(count.min(words.len() - start));
     let copied = load_all(&words[start..], run) + load_all(words, wrapped);
@@ -115,6 +124,14 @@ pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mu
     // SAFETY: `load_all` has written the first `copied` words behind the end. They lie within the
     // capacity and are at least `length` bytes.
     unsafe { into.set_len(into.len() + length) };
+}
+
+/// Makes room for a record. A long record mostly belongs to a long message, so its next records get
+/// room too: a buffer that grows with each of them is copied each time.
+#[cold]
+fn make_room(into: &mut Vec<u8>, bytes: usize) {
+    let ahead = if bytes < LONG_BYTES { 0 } else { AHEAD_BYTES.saturating_sub(into.len()) };
+    into.reserve(bytes.max(ahead));
 }
 
 /// Loads as many words as there are slots for, and returns their number.
@@ -138,6 +155,19 @@ fn load_all(words: &[AtomicU64], slots: &mut [[MaybeUninit<u8>; WORD_BYTES]]) ->
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_buffer_grows_once_for_long_records() {
+        let words: Vec<AtomicU64> = (0..8192).map(AtomicU64::new).collect();
+        let mut long = Vec::new();
+        append(&words, 0, 32 << 10, &mut long);
+        let begin = long.as_ptr();
+        (0..3).for_each(|_| append(&words, 0, 32 << 10, &mut long));
+        assert_eq!((long.as_ptr(), long.len()), (begin, AHEAD_BYTES));
+        let mut short = Vec::new();
+        append(&words, 0, 100, &mut short);
+        assert!(short.capacity() < LONG_BYTES);
+    }
 
     #[test]
     fn few_bytes_become_the_low_bytes_of_a_word() {
