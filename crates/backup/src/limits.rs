@@ -123,8 +123,9 @@ pub(crate) const BUSY_US: u32 = 1_000;
 
 const _: () = assert!(SEGMENT_BYTES_MAX as usize / CHUNKS_MAX >= BLOCK_BYTES);
 
-/// The cost of a message with bytes of replicas: they are copied, and their checksums computed.
-pub(crate) const REPLICATED_KILOBYTE: Duration = Duration::from_nanos(160);
+/// The cost of a message with bytes of replicas: the network copies them, they are copied again, and
+/// their checksums are computed. A turn takes 64 KiB.
+pub(crate) const REPLICATED_KILOBYTE: Duration = Duration::from_nanos(700);
 
 /// The cost of recovery data in an answer: they are copied.
 pub(crate) const GIVEN_KILOBYTE: Duration = Duration::from_nanos(260);

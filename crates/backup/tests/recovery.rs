@@ -38,9 +38,14 @@ type Replicas = BTreeMap<SegmentId, (Vec<u8>, bool)>;
 
 /// Returns a log of some number of objects.
 fn log_of(objects: u64) -> Replicas {
+    log_in(16 << 10, objects)
+}
+
+/// Returns a log of some number of objects in segments of a length.
+fn log_in(segment_bytes: usize, objects: u64) -> Replicas {
     let recorder = Recorder::new();
     let memory = Memory::with_seglets(4 << 20, 1024).unwrap();
-    let options = LogOptions { segment_bytes: 16 << 10, ..LogOptions::default() };
+    let options = LogOptions { segment_bytes, ..LogOptions::default() };
     let mut log = Log::new(&memory, LogId(1), options, Box::new(recorder.clone())).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
     for number in 0..objects {
@@ -198,8 +203,9 @@ fn talk<F: Future<Output = ()> + 'static>(
     let replicas = replicas.clone();
     let backup = simulation.add_host("backup", move |mut boot| {
         let identity = Identity { cluster: ClusterId(1), server: LIFE.0 };
+        let longest = replicas.values().map(|(bytes, _)| bytes.len() as u32).max();
         let options = StoreOptions {
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes: longest.unwrap_or(0).max(SEGMENT_BYTES),
             buffers: 200,
             durability: Durability::Replicated,
             ..StoreOptions::new(identity, 200)
@@ -242,6 +248,32 @@ fn talk<F: Future<Output = ()> + 'static>(
         }
     }
     panic!("the conversation did not come to its end");
+}
+
+#[test]
+fn memory_of_parts_is_used_again_and_freed_at_the_end() {
+    let replicas = log_in(512 << 10, 4000);
+    assert!(replicas.len() > 3, "{}", replicas.len());
+    let expected = Rc::new(cut(&replicas, &partitions(1)));
+    let own = replicas.clone();
+    let conversation = move |it: Caller| {
+        let (expected, order) =
+            (Rc::clone(&expected), own.keys().copied().collect::<Vec<SegmentId>>());
+        async move {
+            it.begin(RecoveryId(5), partitions(1), order.clone()).await.unwrap();
+            for segment in &order {
+                let part = it.part((RecoveryId(5), 0), *segment).await.unwrap();
+                assert_eq!(part, expected[segment][0], "{segment}");
+            }
+            // The last part is kept until another one is requested, or for a while.
+            let last = expected[&order[order.len() - 1]][0].len() as u64;
+            let held = it.status().await.recovery_bytes_held;
+            assert!(held > 2 * last, "{held}: memory of earlier parts is kept for later ones");
+            it.tasks.sleep(Duration::from_secs(3)).await;
+            assert_eq!(it.status().await.recovery_bytes_held, 0);
+        }
+    };
+    talk(&replicas, conversation, |_, _| {});
 }
 
 #[test]

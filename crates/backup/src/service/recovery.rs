@@ -50,7 +50,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use thunderhead_log::filter::{Part, Partitions};
+use thunderhead_log::filter::{Part, Partitions, SparePieces};
 use thunderhead_rpc::{Context, ReplyTo};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{BeginRecovery, Empty, to_body};
@@ -168,8 +168,12 @@ pub(super) struct Recoveries {
     last: MasterId,
     /// The number of segments that were cut.
     count: u64,
-    /// Dropped parts. Their memory is freed in slices, because that takes time.
+    /// Dropped parts. Their memory is kept or freed in slices, because that takes time.
     waste: Vec<Part>,
+    /// Memory of dropped parts, for the next ones.
+    spares: SparePieces,
+    /// Nothing was cut for a while, so the spares are freed.
+    frees_spares: bool,
     held: u64,
     /// The most bytes of parts, and of segments that are about to become parts.
     limit: u64,
@@ -188,6 +192,8 @@ impl Recoveries {
             last: MasterId(0),
             count: 0,
             waste: Vec::new(),
+            spares: SparePieces::default(),
+            frees_spares: false,
             held: 0,
             limit: 0,
             limit_whole: 0,
@@ -205,9 +211,9 @@ impl Recoveries {
         self.limit_whole = self.limit.min(WHOLE_BYTES_MAX.max(least));
     }
 
-    /// Returns the bytes that were read for recoveries, and the bytes of parts that are kept.
+    /// Returns the bytes that were read for recoveries, and the bytes of memory for parts.
     pub(super) fn progress(&self) -> (u64, u64) {
-        (self.bytes_read, self.held)
+        (self.bytes_read, self.held + self.spares.bytes())
     }
 
     /// Begins a recovery. Refuses a request with more segments than this backup has frames: it
@@ -373,6 +379,7 @@ impl Recoveries {
                 if of.whole && bytes.header().closed {
                     self.keep_parts(&job, vec![(0, KeptData::Whole(Arc::new(bytes)))], now);
                 } else {
+                    self.frees_spares = false;
                     let partitions = Rc::clone(&of.partitions);
                     self.cutting.push_back(CuttingJob::new(job, bytes, partitions));
                 }
@@ -419,7 +426,7 @@ impl Recoveries {
 
     /// Returns the time of the next sweep, which happens without requests.
     pub(super) fn deadline(&self) -> Option<Time> {
-        (!self.of.is_empty()).then_some(self.swept + SWEEP)
+        (!self.of.is_empty() || self.spares.bytes() > 0).then_some(self.swept + SWEEP)
     }
 
     /// Drops parts and recoveries that have stayed too long.
@@ -428,6 +435,7 @@ impl Recoveries {
             return;
         }
         self.swept = now;
+        self.frees_spares = self.cutting.is_empty() && self.reads.is_empty();
         store.trim();
         let is_over = |of: &&Recovery| now.since(of.touched) >= FORGOTTEN;
         let over = self.of.iter().filter(|(_, of)| is_over(of)).map(|(master, _)| *master);
@@ -471,7 +479,7 @@ fn taken(it: &thunderhead_wire::control::Taken) -> (thunderhead_wire::TabletRang
     (it.range, it.since)
 }
 
-/// Frees the memory of parts in slices. The memory of whole replicas is used again.
+/// Keeps or frees the memory of parts in slices. The memory of whole replicas is used again.
 fn throw_away(kept: KeptData, held: &mut u64, waste: &mut Vec<Part>) {
     *held -= kept.memory_bytes() as u64;
     if let KeptData::Cut(part) = kept {

@@ -18,7 +18,7 @@
 
 mod part;
 
-pub use part::Part;
+pub use part::{Part, SparePieces};
 
 use super::entry::Frame;
 use super::inspect::{Entry, SegmentReader};
@@ -139,6 +139,7 @@ pub struct Filter {
     at: u32,
     at_end: bool,
     parts: Vec<Part>,
+    spares: SparePieces,
     /// The wanted partitions; all, if none are named.
     wanted: Option<BTreeSet<u32>>,
     /// Copies to make before more entries are read.
@@ -168,10 +169,16 @@ impl Filter {
             at: 0,
             at_end: false,
             parts: (0..partitions.count).map(|_| Part::default()).collect(),
+            spares: SparePieces::default(),
             wanted,
             copies: VecDeque::new(),
             torn: None,
         }
+    }
+
+    /// Exchanges the pieces of memory that the next steps take before new memory.
+    pub fn swap_spares(&mut self, spares: &mut SparePieces) {
+        std::mem::swap(&mut self.spares, spares);
     }
 
     /// Reads up to `entries` entries, and reads and writes up to `most` bytes, or little more: an
@@ -325,7 +332,7 @@ impl Filter {
                 if self.copies.is_empty() && done.bytes + piece.len() <= most =>
             {
                 if let Some(part) = self.parts.get_mut(partition as usize) {
-                    part.push(piece.front(bytes, usize::MAX));
+                    part.push(piece.front(bytes, usize::MAX), &mut self.spares);
                 }
                 done.bytes += piece.len();
             }
@@ -342,7 +349,7 @@ impl Filter {
                 Receivers::One(partition) => {
                     let count = piece.len().min((most - done.bytes).max(1));
                     if let Some(part) = self.parts.get_mut(partition as usize) {
-                        part.push(piece.front(bytes, count));
+                        part.push(piece.front(bytes, count), &mut self.spares);
                     }
                     done.bytes += count;
                     if count < piece.len() {
@@ -353,7 +360,7 @@ impl Filter {
                     let is_wanted = self.is_wanted(partition);
                     if let Some(part) = self.parts.get_mut(partition as usize) {
                         if is_wanted {
-                            part.push(piece.front(bytes, usize::MAX));
+                            part.push(piece.front(bytes, usize::MAX), &mut self.spares);
                         }
                         // Mostly the step allocates memory, which takes longer than copying the
                         // bytes.

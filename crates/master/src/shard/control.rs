@@ -42,8 +42,9 @@ const NO_SPACE_US: u32 = 100_000;
 /// 100 bytes after the other. A turn takes one full message.
 const MIGRATED_BYTE: Duration = Duration::from_nanos(10);
 
-/// The cost of a piece that a recovery fetches: it is copied.
-const FETCHED_KILOBYTE: Duration = Duration::from_nanos(500);
+/// The cost of a piece that a recovery fetches. The network copies it, and it is copied again into
+/// memory that is touched for the first time. A turn takes one full piece.
+const FETCHED_KILOBYTE: Duration = Duration::from_nanos(1100);
 
 /// The cost of the search for records without a tablet in a bucket.
 const SWEEPING: Duration = Duration::from_micros(5);

@@ -7,7 +7,7 @@ use crate::store::Store;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::Damage;
-use thunderhead_log::filter::{Filter, Partitions};
+use thunderhead_log::filter::{Filter, Partitions, SparePieces};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
 
@@ -17,10 +17,14 @@ const BYTES: usize = 16 << 10;
 
 /// The cost of cutting, by entry and by bytes read and written.
 const ENTRY_NS: u64 = 150;
-const KILOBYTE_NS: u64 = 150;
+const KILOBYTE_NS: u64 = 200;
 
-/// The cost of freeing memory.
-const WASTE_NS: u64 = 30;
+/// The cost of freeing memory, and of keeping it for later parts.
+const FREED_KILOBYTE_NS: u64 = 100;
+const KEPT_PIECE: Duration = Duration::from_nanos(100);
+
+/// The memory that is kept for later parts: as much as two segments of the usual length need.
+const SPARE_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) struct CuttingJob {
     pub(super) job: Job,
@@ -37,14 +41,25 @@ impl CuttingJob {
 
     /// Cuts one step of the segment. Returns whether there is more, and whether this slice has
     /// time for it.
-    fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), Damage> {
+    fn step(
+        &mut self,
+        spares: &mut SparePieces,
+        budget: &mut Budget,
+    ) -> Result<(bool, bool), Damage> {
+        self.filter.swap_spares(spares);
         let step = self.filter.step(&self.partitions, self.replica.bytes(), ENTRIES, BYTES);
+        self.filter.swap_spares(spares);
         let progress = step?;
         let took = progress.entries as u64 * ENTRY_NS + progress.bytes as u64 * KILOBYTE_NS / 1024;
         // One entry is verified as a whole, however long it is.
         let time = Duration::from_nanos(took.max(200)).min(SLICE);
         Ok((progress.more, budget.spend(time)))
     }
+}
+
+/// The time that it takes to free memory.
+fn freeing(bytes: usize) -> Duration {
+    Duration::from_nanos(200 + bytes as u64 * FREED_KILOBYTE_NS / 1024)
 }
 
 impl Recoveries {
@@ -57,9 +72,22 @@ impl Recoveries {
         budget: &mut Budget,
     ) -> bool {
         self.sweep(store, now);
-        while let Some(part) = self.waste.pop() {
-            let took = 200 + part.memory_bytes() as u64 * WASTE_NS / 1024;
-            if !budget.spend(Duration::from_nanos(took).min(SLICE)) {
+        if self.waste.is_empty() && self.frees_spares {
+            while let Some(bytes) = self.spares.free_one() {
+                if !budget.spend(freeing(bytes)) {
+                    return true;
+                }
+            }
+        }
+        while let Some(part) = self.waste.last_mut() {
+            let has_room = self.spares.bytes() < SPARE_BYTES_MAX && !self.frees_spares;
+            let spares = has_room.then_some(&mut self.spares);
+            let Some(bytes) = part.drop_piece(spares) else {
+                self.waste.pop();
+                continue;
+            };
+            let took = if has_room { KEPT_PIECE } else { freeing(bytes) };
+            if !budget.spend(took) {
                 return true;
             }
         }
@@ -70,7 +98,7 @@ impl Recoveries {
                 self.cutting.pop_front();
                 continue;
             }
-            let (more, has_time) = match cutting.step(budget) {
+            let (more, has_time) = match cutting.step(&mut self.spares, budget) {
                 Ok(done) => done,
                 Err(damage) => {
                     let done = self.cutting.pop_front();

@@ -4,6 +4,32 @@
 const FIRST_BYTES: usize = 512;
 const PIECE_BYTES: usize = 64 << 10;
 
+/// Pieces of memory that no part uses any more. New parts take them before new memory: the kernel
+/// needs some 40 us to supply a new piece, and longer to take several back at once.
+#[derive(Debug, Default)]
+pub struct SparePieces(Vec<Vec<u8>>);
+
+impl SparePieces {
+    /// Keeps a piece if it is one of the largest; frees it otherwise.
+    fn keep(&mut self, mut piece: Vec<u8>) {
+        if piece.capacity() == PIECE_BYTES {
+            piece.clear();
+            self.0.push(piece);
+        }
+    }
+
+    /// Frees one piece, and returns its length.
+    pub fn free_one(&mut self) -> Option<usize> {
+        self.0.pop().map(|piece| piece.capacity())
+    }
+
+    /// The bytes of all pieces.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.0.len() * PIECE_BYTES) as u64
+    }
+}
+
 /// The entries of one partition in a segment: see the [module](super).
 #[derive(Clone, Debug, Default)]
 pub struct Part {
@@ -51,21 +77,35 @@ impl Part {
         all
     }
 
+    /// Drops the bytes in the last piece of memory. The piece becomes a spare one; without `spares`
+    /// it is freed. Returns its length, or `None` if no piece is left.
+    pub fn drop_piece(&mut self, spares: Option<&mut SparePieces>) -> Option<usize> {
+        let (begins, piece) = self.pieces.pop()?;
+        let bytes = piece.capacity();
+        (self.length, self.memory) = (begins, self.memory - bytes);
+        if let Some(spares) = spares {
+            spares.keep(piece);
+        }
+        Some(bytes)
+    }
+
     /// Adds bytes at the end.
     pub fn append(&mut self, bytes: &[u8]) {
-        self.push(bytes);
+        self.push(bytes, &mut SparePieces::default());
     }
 
     #[inline]
-    pub(super) fn push(&mut self, mut bytes: &[u8]) {
+    pub(super) fn push(&mut self, mut bytes: &[u8], spares: &mut SparePieces) {
         while !bytes.is_empty() {
             let room = match self.pieces.last_mut() {
                 Some((_, piece)) if piece.len() < piece.capacity() => piece,
                 last => {
                     let before = last.map_or(0, |(_, piece)| piece.capacity());
                     let bytes = (2 * before).clamp(FIRST_BYTES, PIECE_BYTES);
-                    self.memory += bytes;
-                    self.pieces.push((self.length, Vec::with_capacity(bytes)));
+                    let spare = if bytes == PIECE_BYTES { spares.0.pop() } else { None };
+                    let piece = spare.unwrap_or_else(|| Vec::with_capacity(bytes));
+                    self.memory += piece.capacity();
+                    self.pieces.push((self.length, piece));
                     continue;
                 }
             };
@@ -89,10 +129,11 @@ mod tests {
             offset in 0..300_000usize,
             most in prop_oneof![0..200_000usize, Just(usize::MAX)],
         ) {
+            let mut spares = SparePieces::default();
             let (mut part, mut all) = (Part::default(), Vec::new());
             for (number, length) in pushes.into_iter().enumerate() {
                 let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + number) as u8).collect();
-                part.push(&bytes);
+                part.push(&bytes, &mut spares);
                 all.extend_from_slice(&bytes);
             }
             prop_assert_eq!(&part.to_vec(), &all);
@@ -100,6 +141,18 @@ mod tests {
             let slices: Vec<u8> = part.slices(offset, most).flatten().copied().collect();
             let behind = all.get(offset..).unwrap_or_default();
             prop_assert_eq!(&slices[..], &behind[..most.min(behind.len())]);
+            let mut kept = 0;
+            while let Some(bytes) = part.drop_piece(Some(&mut spares)) {
+                prop_assert!((FIRST_BYTES..=PIECE_BYTES).contains(&bytes));
+                prop_assert_eq!(&part.to_vec(), &all[..part.len()]);
+                kept += usize::from(bytes == PIECE_BYTES);
+            }
+            prop_assert_eq!((part.len(), part.memory_bytes()), (0, 0));
+            prop_assert_eq!(spares.bytes(), (kept * PIECE_BYTES) as u64);
+            // Another part takes the spare pieces, and shows nothing of their former contents.
+            part.push(&all, &mut spares);
+            prop_assert_eq!(&part.to_vec(), &all);
+            prop_assert_eq!(spares.bytes(), 0);
         }
     }
 }
