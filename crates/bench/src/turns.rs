@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
-use thunderhead_load::machine::ensure_memory;
+use thunderhead_load::machine::{cores, ensure_memory, pinned};
 use thunderhead_load::output::show;
 use thunderhead_load::table::Table;
 use thunderhead_runtime::clock::Clock;
@@ -189,25 +189,53 @@ fn floor(turns: &Turns) -> Result<Scene> {
 ///
 /// Linux offers the host free memory in blocks of 2 MiB, some seconds after it was freed. Here one
 /// page of each 256 KiB stays in use, so that hardly any block of 2 MiB is free as a whole. The
-/// kernel hands out small blocks first.
+/// kernel hands out small blocks first. It takes the pages of its tables of addresses from other
+/// blocks: `supply_page_tables` has the host supply some of those.
+///
+/// Linux keeps freed pages for the core that freed them, up to about 1 GiB. So each core supplies
+/// itself ([`SuppliedMemory::of_all_cores`]).
 struct SuppliedMemory {
     base: *mut std::ffi::c_void,
 }
 
+/// Maps memory.
+fn map(bytes: usize, more: MapFlags) -> Result<*mut std::ffi::c_void> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | more);
+    // SAFETY: a new private mapping at an address of the kernel's choice affects no other memory.
+    unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }.context("map memory")
+}
+
+/// Has the kernel use pages for tables of addresses, and frees them: one for each 2 MiB of a
+/// mapping in which a page is touched.
+fn supply_page_tables() -> Result<()> {
+    const BYTES: usize = 8 << 30;
+    const BYTES_OF_A_TABLE: usize = 2 << 20;
+    let base = map(BYTES, MapFlags::NORESERVE)?;
+    for page in (0..BYTES).step_by(BYTES_OF_A_TABLE) {
+        // SAFETY: within the mapping, which is ours alone.
+        unsafe { base.cast::<u8>().add(page).write_volatile(1) };
+    }
+    // SAFETY: nothing refers to the mapping.
+    unsafe { munmap(base, BYTES) }.context("free memory")
+}
+
 impl SuppliedMemory {
+    /// The memory of a core.
     const BYTES: usize = 1 << 30;
+    /// On a machine with more cores, the others are not supplied.
+    const CORES_MAX: usize = 4;
     const PAGE_BYTES: usize = 4 << 10;
     const BLOCK_BYTES: usize = 256 << 10;
 
+    fn of_all_cores() -> Result<Vec<SuppliedMemory>> {
+        let cores = cores().min(SuppliedMemory::CORES_MAX);
+        ensure_memory((cores * SuppliedMemory::BYTES) as u64, "--objects")?;
+        (0..cores).map(|core| pinned(core, SuppliedMemory::new)).collect()
+    }
+
     fn new() -> Result<SuppliedMemory> {
-        ensure_memory(SuppliedMemory::BYTES as u64, "--objects")?;
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new private mapping at an address of the kernel's choice affects no other
-        // memory.
-        let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), SuppliedMemory::BYTES, protection, flags)
-        };
-        let memory = SuppliedMemory { base: base.context("map memory")? };
+        supply_page_tables()?;
+        let memory = SuppliedMemory { base: map(SuppliedMemory::BYTES, MapFlags::empty())? };
         for page in (0..SuppliedMemory::BYTES).step_by(SuppliedMemory::PAGE_BYTES) {
             // SAFETY: within the mapping, which is ours alone.
             unsafe { memory.base.cast::<u8>().add(page).write_volatile(1) };
@@ -339,7 +367,7 @@ fn measure(arguments: &Arguments, local: &LocalCluster, turns: &Turns) -> Result
     let writer = Writer::start(coordinator, table, arguments.objects)?;
     let mut scenes = Vec::new();
     let mut scene = |name, act: &mut dyn FnMut() -> Result<()>| -> Result<()> {
-        let _supplied = SuppliedMemory::new()?;
+        let _supplied = SuppliedMemory::of_all_cores()?;
         let (began, before) = (Instant::now(), writer.done());
         turns.reset();
         act().context(name)?;
