@@ -22,6 +22,9 @@ use thunderhead_wire::{SegmentId, ServerId};
 const JOBS_MAX: usize = 16;
 const PER_BACKUP_MAX: usize = 4;
 
+/// Calls that begin in one turn. The first calls to a backup may open a connection.
+const CALLS_AT_ONCE: usize = 4;
+
 /// For this long the shard prefers other backups to a silent one.
 const AVOIDED: Duration = Duration::from_secs(5);
 
@@ -83,7 +86,7 @@ impl Jobs {
         let mut events = Vec::new();
         let now = context.now();
         let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
-        let (mut is_oldest, mut wake) = (true, Time::NEVER);
+        let (mut is_oldest, mut wake, mut calls) = (true, Time::NEVER, 0);
         for job in &mut self.running {
             if job.fetch.is_whole() {
                 continue;
@@ -92,12 +95,16 @@ impl Jobs {
             if !may_ask || !job.fetch.is_due() {
                 continue;
             }
+            if calls == CALLS_AT_ONCE {
+                wake = now;
+                break;
+            }
             let silent = &self.silent;
             job.fetch.prefer(|server| silent.get(&server).is_none_or(|until| *until <= now));
             let before = job.fetch.held();
             match job.fetch.ask(context, task, timeout, own) {
                 AskResult::Later(at) => wake = wake.min(at),
-                AskResult::Sent => {}
+                AskResult::Sent => calls += 1,
                 AskResult::Answered(event) => {
                     events.push(event);
                     // It is due again where it was refused.
