@@ -64,7 +64,9 @@ func WithCluster(id uint64) Option { return func(s *settings) { s.cluster = id }
 // flight. It is 8192 by default.
 func WithInFlight(operations int) Option { return func(s *settings) { s.inFlight = operations } }
 
-// WithDialer makes connections with this function instead of a [net.Dialer].
+// WithDialer makes connections with this function instead of a [net.Dialer]. On Linux, a dialer for
+// a server on this machine should set SO_REUSEADDR: without it, the port of a connection stays taken
+// for a minute, and a server that restarts may need that port.
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(s *settings) { s.dial = dial }
 }

@@ -2,12 +2,7 @@
 
 package thunderhead
 
-import (
-	"net"
-	"syscall"
-)
-
-func allowListeners(_, _ string, _ syscall.RawConn) error { return nil }
+import "net"
 
 // A directWriter exists only on systems with sockets that can be written to without waiting.
 // Elsewhere a goroutine of the connection writes everything.

@@ -7,16 +7,6 @@ import (
 	"syscall"
 )
 
-// allowListeners is a [net.Dialer]'s Control. Without the option that it sets, the system keeps the
-// port of a connection from every listener, even for a minute after the connection. A server on this
-// machine that restarts could then not listen at its port.
-func allowListeners(_, _ string, raw syscall.RawConn) error {
-	return raw.Control(func(fd uintptr) {
-		// Without the option, the connection works as well.
-		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
-	})
-}
-
 // A directWriter writes to a socket without waiting for room in it. So a caller writes its request
 // by itself, and no slow peer can hold it.
 type directWriter struct {

@@ -189,8 +189,8 @@ fn floor(turns: &Turns) -> Result<Scene> {
 ///
 /// Linux offers the host free memory in blocks of 2 MiB, some seconds after it was freed. Here one
 /// page of each 256 KiB stays in use, so that hardly any block of 2 MiB is free as a whole. The
-/// kernel hands out small blocks first. It takes the pages of its tables of addresses from other
-/// blocks: `supply_page_tables` has the host supply some of those.
+/// kernel hands out small blocks first. Page tables come from other blocks of memory:
+/// `supply_page_tables` has the host supply some of those.
 ///
 /// Linux keeps freed pages for the core that freed them, up to about 1 GiB. So each core supplies
 /// itself ([`SuppliedMemory::of_all_cores`]).
@@ -202,7 +202,14 @@ struct SuppliedMemory {
 fn map(bytes: usize, more: MapFlags) -> Result<*mut std::ffi::c_void> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | more);
     // SAFETY: a new private mapping at an address of the kernel's choice affects no other memory.
-    unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }.context("map memory")
+    // The size of its pages does not change its contents.
+    unsafe {
+        let base = mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags);
+        let base = base.context("map memory")?;
+        // A kernel without large pages does not know this.
+        let _ = madvise(base, bytes, Advice::LinuxNoHugepage);
+        Ok(base)
+    }
 }
 
 /// Has the kernel use pages for tables of addresses, and frees them: one for each 2 MiB of a

@@ -11,7 +11,7 @@
 //!   than necessary, so that the next message does not trigger another search.
 //!
 //! This is plain logic, shared by all transports. It counts bytes of messages; a buffer may have
-//! capacity for twice as many.
+//! capacity for six times as many.
 
 use crate::peer::ConnectionId;
 

@@ -6,8 +6,9 @@
 
 use std::ops::RangeInclusive;
 
-/// The most memory that a buffer gets at once, as a multiple of its contents. A buffer that doubles
-/// is copied each time, and a copy of 200 KiB into new memory takes 150 us.
+/// The most memory that a buffer gets at once, as a multiple of its contents. More would let a peer
+/// that sends little take much of the budget of all connections. Less would make the buffer grow
+/// twice for a message of 256 KiB, and a copy of 200 KiB into new memory takes 150 us.
 pub const GROWTH_MAX: usize = 6;
 
 /// A container with allocated memory.
@@ -82,7 +83,7 @@ impl BufferPool<Vec<u8>> {
     /// contents: a peer's claim of a length takes memory only as its bytes arrive.
     pub fn lengthen(&mut self, buffer: &mut Vec<u8>, bytes_expected: usize) {
         let wanted = bytes_expected.min(GROWTH_MAX * buffer.len());
-        let longer = if !self.is_empty() {
+        let longer = if self.unused.last().is_some_and(|it| it.capacity() > buffer.capacity()) {
             self.take()
         } else if wanted > buffer.capacity() {
             // To grow it in place would copy its whole capacity.
@@ -134,6 +135,11 @@ mod tests {
         pool.lengthen(&mut buffer, 4);
         assert_eq!(buffer, [1, 2, 3]);
         assert!(buffer.capacity() >= 500 && pool.is_empty());
+        // A kept buffer that is no longer stays in the pool.
+        pool.keep(Vec::with_capacity(200));
+        let before = buffer.capacity();
+        pool.lengthen(&mut buffer, 4);
+        assert_eq!((buffer.capacity(), pool.is_empty()), (before, false));
     }
 
     #[test]

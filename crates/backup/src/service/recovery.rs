@@ -174,6 +174,8 @@ pub(super) struct Recoveries {
     spares: SparePieces,
     /// Nothing was cut for a while, so the spares are freed.
     frees_spares: bool,
+    /// When a segment last came to be cut.
+    last_cut: Time,
     held: u64,
     /// The most bytes of parts, and of segments that are about to become parts.
     limit: u64,
@@ -194,6 +196,7 @@ impl Recoveries {
             waste: Vec::new(),
             spares: SparePieces::default(),
             frees_spares: false,
+            last_cut: Time(0),
             held: 0,
             limit: 0,
             limit_whole: 0,
@@ -379,7 +382,7 @@ impl Recoveries {
                 if of.whole && bytes.header().closed {
                     self.keep_parts(&job, vec![(0, KeptData::Whole(Arc::new(bytes)))], now);
                 } else {
-                    self.frees_spares = false;
+                    (self.frees_spares, self.last_cut) = (false, now);
                     let partitions = Rc::clone(&of.partitions);
                     self.cutting.push_back(CuttingJob::new(job, bytes, partitions));
                 }
@@ -435,7 +438,8 @@ impl Recoveries {
             return;
         }
         self.swept = now;
-        self.frees_spares = self.cutting.is_empty() && self.reads.is_empty();
+        let is_idle = self.cutting.is_empty() && self.reads.is_empty();
+        self.frees_spares = is_idle && now.since(self.last_cut) >= SWEEP;
         store.trim();
         let is_over = |of: &&Recovery| now.since(of.touched) >= FORGOTTEN;
         let over = self.of.iter().filter(|(_, of)| is_over(of)).map(|(master, _)| *master);

@@ -22,7 +22,8 @@ use thunderhead_wire::{SegmentId, ServerId};
 const JOBS_MAX: usize = 16;
 const PER_BACKUP_MAX: usize = 4;
 
-/// Calls that begin in one turn. The first calls to a backup may open a connection.
+/// Calls of one recovery that begin in one turn. The first call to a backup may open a
+/// connection.
 const CALLS_AT_ONCE: usize = 4;
 
 /// For this long the shard prefers other backups to a silent one.

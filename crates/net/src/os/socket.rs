@@ -125,6 +125,19 @@ fn is_connected_to_itself(socket: impl AsFd) -> bool {
         .is_some_and(|it| local(socket) == Some(it))
 }
 
+/// Returns a socket that is connected to itself.
+#[cfg(test)]
+pub(super) fn connected_to_itself() -> (OwnedFd, SocketAddr) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let own = socket(any).unwrap();
+    net::bind(&own, &any).unwrap();
+    let address = local(&own).unwrap();
+    assert_eq!(net::connect(&own, &address), Err(Errno::INPROGRESS));
+    poll(&mut [PollFd::new(&own, PollFlags::OUT)], None).unwrap();
+    (own, address)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,9 +168,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_is_connected_to_itself_is_refused() {
-        let own = socket(FREE.parse().unwrap()).unwrap();
-        net::bind(&own, &FREE.parse::<SocketAddr>().unwrap()).unwrap();
-        assert_eq!(net::connect(&own, &local(&own).unwrap()), Err(Errno::INPROGRESS));
+        let (own, _) = connected_to_itself();
         assert_eq!(attempt_error(&own), Some(Errno::CONNREFUSED));
 
         let (listener, address) = listen(FREE.parse().unwrap()).unwrap();

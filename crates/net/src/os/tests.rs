@@ -104,6 +104,19 @@ fn message(length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn an_attempt_that_is_connected_to_itself_is_refused() {
+    let (mut transport, _) = server();
+    let (own, address) = socket::connected_to_itself();
+    let id = transport.connections.insert(Connection::connect(address, Time(1_000_000_000)));
+    transport.counters.open += 1;
+    transport.poller.add(&own, table::Token::Connection(id).number(), true, true).unwrap();
+    transport.connections.get_mut(id).unwrap().carry_by(own);
+    let mut handler = Echo::default();
+    poll_until(&mut transport, Time(1), &mut handler, |it| !it.closed.is_empty());
+    assert_eq!(handler.closed, [Cause::Refused]);
+}
+
+#[test]
 fn a_server_sleeps_while_its_peer_leaves_a_ring_full_and_wakes_when_there_is_room() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let one = message(1000);

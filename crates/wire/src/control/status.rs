@@ -157,6 +157,7 @@ pub struct BackupStatus {
     pub durability: String,
     /// Bytes of replicas that it read for recoveries since it began.
     pub recovery_bytes_read: u64,
-    /// Bytes that it cut for recoveries, and keeps until they are fetched.
+    /// Bytes of memory for parts of segments that it cut for recoveries: parts that wait to be
+    /// fetched, and memory for the next parts.
     pub recovery_bytes_held: u64,
 }

@@ -95,15 +95,14 @@ impl Recoveries {
             let is_wanted =
                 |job: &Job| self.of.get(&job.of).is_some_and(|it| it.number == job.recovery);
             if !is_wanted(&cutting.job) {
-                self.cutting.pop_front();
+                self.drop_cutting();
                 continue;
             }
             let (more, has_time) = match cutting.step(&mut self.spares, budget) {
                 Ok(done) => done,
                 Err(damage) => {
-                    let done = self.cutting.pop_front();
-                    if let Some(done) = done {
-                        self.give_up(&done.job, Unserved::Damaged(damage));
+                    if let Some(job) = self.drop_cutting() {
+                        self.give_up(&job, Unserved::Damaged(damage));
                     }
                     continue;
                 }
@@ -118,11 +117,19 @@ impl Recoveries {
         false
     }
 
+    /// Drops the segment that is being cut, and its parts.
+    fn drop_cutting(&mut self) -> Option<Job> {
+        let CuttingJob { job, filter, .. } = self.cutting.pop_front()?;
+        self.waste.extend(filter.finish().parts);
+        Some(job)
+    }
+
     fn on_segment_cut(&mut self, cutting: CuttingJob, now: Time) {
         let CuttingJob { job, replica, filter, .. } = cutting;
         let cut = filter.finish();
         // Only the end of a segment that was open may be missing.
         if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
+            self.waste.extend(cut.parts);
             return self.give_up(&job, Unserved::Damaged(torn));
         }
         // Partitions that were not wanted have no part, not even a header.

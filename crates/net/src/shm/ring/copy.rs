@@ -99,10 +99,12 @@ fn few(bytes: &[u8]) -> u64 {
     byte(0) | byte(length / 2) | byte(length - 1)
 }
 
-/// A record from this length on is long.
-const LONG_BYTES: usize = 4 << 10;
+/// A buffer that holds so many bytes and gets another record mostly gets a long message: a producer
+/// cuts it into records of some 4 KiB.
+const LONG_BYTES: usize = 8000;
 
-/// The room that a long record gets: a buffer of this length is kept for the next messages.
+/// The length that such a buffer gets. The transport keeps a buffer of this length for the next
+/// messages.
 const AHEAD_BYTES: usize = 128 << 10;
 
 /// Appends `length` bytes that begin at a word of a ring to `into`. The number of words is a power
@@ -126,11 +128,12 @@ pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mu
     unsafe { into.set_len(into.len() + length) };
 }
 
-/// Makes room for a record. A long record mostly belongs to a long message, so its next records get
-/// room too: a buffer that grows with each of them is copied each time.
+/// Makes room for a record. If much is there already, the next records get room too, because a
+/// buffer that doubles is copied each time.
 #[cold]
 fn make_room(into: &mut Vec<u8>, bytes: usize) {
-    let ahead = if bytes < LONG_BYTES { 0 } else { AHEAD_BYTES.saturating_sub(into.len()) };
+    let is_long = into.len() >= LONG_BYTES;
+    let ahead = if is_long { AHEAD_BYTES.saturating_sub(into.len()) } else { 0 };
     into.reserve(bytes.max(ahead));
 }
 
@@ -157,16 +160,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_buffer_grows_once_for_long_records() {
-        let words: Vec<AtomicU64> = (0..8192).map(AtomicU64::new).collect();
-        let mut long = Vec::new();
-        append(&words, 0, 32 << 10, &mut long);
-        let begin = long.as_ptr();
-        (0..3).for_each(|_| append(&words, 0, 32 << 10, &mut long));
-        assert_eq!((long.as_ptr(), long.len()), (begin, AHEAD_BYTES));
-        let mut short = Vec::new();
-        append(&words, 0, 100, &mut short);
-        assert!(short.capacity() < LONG_BYTES);
+    fn a_buffer_for_a_long_message_grows_three_times() {
+        const RECORD_BYTES: usize = 4088;
+        let words: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
+        let (mut into, mut capacities) = (Vec::new(), Vec::new());
+        while into.len() + RECORD_BYTES <= AHEAD_BYTES {
+            append(&words, 0, RECORD_BYTES, &mut into);
+            capacities.push(into.capacity());
+        }
+        capacities.dedup();
+        assert_eq!(capacities, [RECORD_BYTES, 2 * RECORD_BYTES, AHEAD_BYTES]);
     }
 
     #[test]
