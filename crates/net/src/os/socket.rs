@@ -21,7 +21,12 @@ fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    net::socket_with(family, SocketType::STREAM, flags, None)
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // Without this option on both sockets, the kernel keeps the port of a connection from every
+    // listener, even for a minute after the connection. A server that restarts could then not
+    // listen at its port.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
 }
 
 /// Sets the options of every connection; an option that the kernel refuses is left out.
@@ -43,7 +48,6 @@ fn tune(socket: impl AsFd, peer: SocketAddr) {
 /// Listens; returns the socket and its address.
 pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = socket(address)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         // An IPv6 address means IPv6 only. To listen on both, listen twice.
         sockopt::set_ipv6_v6only(&socket, true)?;
@@ -57,9 +61,6 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 /// Begins to connect.
 pub(super) fn connect(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket(address)?;
-    // Without this option, the kernel keeps the port that it chooses here from every listener, even
-    // for a minute after the connection. A server that restarts could then not listen at its port.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
     tune(&socket, address);
     match net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
