@@ -66,8 +66,8 @@ use thunderhead_wire::control::{self, Owned, Recover, Recovered, Taken};
 use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange};
 
 /// The size of one replay step: a whole batch of small entries, whose cache misses overlap.
-const ENTRIES: usize = 64;
-const BYTES: usize = 32 << 10;
+const ENTRIES: usize = 32;
+const BYTES: usize = 16 << 10;
 
 /// The time to replay an entry and a kilobyte: `thunderhead-bench log replay`.
 const ENTRY_NS: u64 = 250;
@@ -131,6 +131,9 @@ pub(crate) enum AnswerEffect {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// The turn that brought the task is not over. Reading the task took time of that turn, and
+    /// the first calls may open connections.
+    Told,
     Beginning,
     MakingRoom,
     Replaying,
@@ -189,7 +192,7 @@ impl Recovery {
             options,
             last_progress: now,
             last_heard: now,
-            stage: Stage::Beginning,
+            stage: Stage::Told,
             rebuild: None,
             has_tablets: false,
             failure: None,
@@ -359,6 +362,10 @@ impl Recovery {
         context: &mut Context<'_>,
         resources: &mut RecoveryResources<'_>,
     ) -> Next {
+        if matches!(self.stage, Stage::Told) {
+            self.stage = Stage::Beginning;
+            return Next::Again;
+        }
         self.waits_for_cleaners = false;
         let now = context.now();
         let mut wake = Time::NEVER;
@@ -395,7 +402,7 @@ impl Recovery {
                 }
                 Ok(Next::Wait)
             }
-            Stage::Over => return Next::Over,
+            Stage::Told | Stage::Over => return Next::Over,
         };
         let is_held = std::mem::take(&mut self.is_held);
         let waiting = Waiting { now, durable_moved: resources.durable_moved, is_held };

@@ -34,7 +34,7 @@ impl Service for Costly {
         }
         assert_eq!(slice.spent(), Duration::from_micros(steps.into()));
         let mut whole = context.whole_slice();
-        assert!(whole.spend(Duration::from_micros(49)) && !whole.spend(Duration::from_micros(1)));
+        assert!(whole.spend(Duration::from_micros(39)) && !whole.spend(Duration::from_micros(1)));
         let mut turns = self.turns.borrow_mut();
         turns.last_mut().unwrap().1 = steps;
         turns.push((0, 0));
@@ -70,23 +70,23 @@ fn turns_of(cost_us: u64, worked_us: u64) -> Vec<(u32, u32)> {
 
 #[test]
 fn costly_messages_of_one_read_are_spread_over_turns() {
-    assert_eq!(turns_of(15, 0), [(3, 10); 4], "the third brings the turn to its limit");
-    assert_eq!(turns_of(60, 0), [(1, 10); 12]);
+    assert_eq!(turns_of(15, 0), [(3, 4); 4], "the third brings the turn to its limit");
+    assert_eq!(turns_of(60, 0), [(1, 4); 12]);
 }
 
 #[test]
 fn messages_that_cost_little_share_a_turn_and_shorten_its_slice() {
     let turns = turns_of(2, 0);
-    assert!(turns.iter().all(|(messages, steps)| *steps == 50 - 2 * messages), "{turns:?}");
+    assert!(turns.iter().all(|(messages, steps)| *steps == 40 - 2 * messages), "{turns:?}");
     assert_eq!(turns_of(0, 0).iter().map(|(messages, _)| messages).sum::<u32>(), 12);
 }
 
 #[test]
 fn the_work_of_one_part_shortens_the_slices_of_the_others_in_the_same_turn_only() {
-    assert_eq!(turns_of(60, 30), [(1, 10); 12]);
+    assert_eq!(turns_of(60, 30), [(1, 4); 12]);
     let turns = turns_of(2, 30);
     assert!(
-        turns.iter().all(|(messages, steps)| *steps == 20u32.saturating_sub(2 * messages).max(10)),
+        turns.iter().all(|(messages, steps)| *steps == 10u32.saturating_sub(2 * messages).max(4)),
         "{turns:?}"
     );
 }

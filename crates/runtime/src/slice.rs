@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 /// The longest time that any work may hold a turn.
-pub const SLICE: Duration = Duration::from_micros(50);
+pub const SLICE: Duration = Duration::from_micros(40);
 
 /// A turn takes no further message after messages that cost this much.
-pub const MESSAGES: Duration = Duration::from_micros(40);
+pub const MESSAGES: Duration = Duration::from_micros(32);
 
 /// The remaining part of a slice.
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl Budget {
         Budget { left_ns: slice_ns, first_ns: slice_ns, least_ns: -slice_ns, slice_ns, is_strict }
     }
 
-    /// Shortens the slice by work that the same turn has done already. A fifth of it always
+    /// Shortens the slice by work that the same turn has done already. A tenth of it always
     /// remains, so that long work continues however busy the turns are.
     #[must_use]
     pub fn after(self, spent: Duration) -> Budget {
         let left = self.left_ns.saturating_sub(spent.as_nanos() as i64);
-        let left = left.max(self.slice_ns / 5);
+        let left = left.max(self.slice_ns / 10);
         // The longest step of work is as long as before.
         Budget { left_ns: left, first_ns: left, least_ns: left - 2 * self.slice_ns, ..self }
     }
@@ -81,26 +81,26 @@ mod tests {
     #[test]
     fn a_slice_is_shorter_after_other_work_of_the_turn_and_never_empty() {
         let mut budget = Budget::new(SLICE, true).after(Duration::from_micros(30));
-        assert!(budget.spend(Duration::from_micros(19)));
+        assert!(budget.spend(Duration::from_micros(9)));
         assert!(!budget.spend(Duration::from_micros(1)));
         let mut budget = Budget::new(SLICE, true).after(Duration::from_secs(1));
-        assert!(budget.spend(Duration::from_micros(9)));
+        assert!(budget.spend(Duration::from_micros(3)));
         assert!(!budget.spend(Duration::from_micros(1)));
         // Steps that fit into a whole slice may follow.
         let mut budget = Budget::new(SLICE, true).after(Duration::from_secs(1));
-        assert!((0..3).all(|_| !budget.spend(Duration::from_micros(30))));
+        assert!((0..3).all(|_| !budget.spend(Duration::from_micros(25))));
     }
 
     #[test]
     fn a_slice_ends_when_it_is_used_up() {
         let mut budget = Budget::new(SLICE, true);
-        assert!(budget.spend(Duration::from_micros(49)));
+        assert!(budget.spend(Duration::from_micros(39)));
         assert!(!budget.spend(Duration::from_micros(2)));
     }
 
     #[test]
     #[should_panic(expected = "cut the work finer")]
     fn work_that_is_not_cut_panics() {
-        Budget::new(SLICE, true).spend(Duration::from_micros(101));
+        Budget::new(SLICE, true).spend(Duration::from_micros(81));
     }
 }

@@ -19,6 +19,10 @@ use thunderhead_wire::SegmentId;
 /// The bytes that the replicator is given in a turn: some tens of microseconds of work.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// The bytes of side segments among them. A turn of a recovery has much other work, and the
+/// replicator's copy goes into memory that is touched for the first time.
+const SIDE_PIECE_BYTES: usize = 32 << 10;
+
 /// The bytes that it is given each time that a turn ends by itself, after a number of writes. A
 /// shard's turn may have several such ends; a caller that only writes has no others.
 const OWN_PIECE_BYTES: usize = 32 << 10;
@@ -105,7 +109,8 @@ impl Log {
     /// Gives the replicator a piece of the full side segments.
     #[inline(never)]
     pub(super) fn hand_over_side_segments(&mut self, is_urgent: bool) {
-        let mut left = self.handovers.allowance.bytes(is_urgent);
+        let allowed = self.handovers.allowance.bytes(is_urgent);
+        let mut left = if is_urgent { allowed } else { allowed.min(SIDE_PIECE_BYTES) };
         while left > 0
             && let Some(SideHandover { id, bytes }) = self.handovers.side.front_mut()
         {

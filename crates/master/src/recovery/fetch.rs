@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a piece. Copying one takes less than a slice, even into memory that is touched for the
 /// first time, and several fit into the ring between two servers of a host.
-pub(super) const PIECE_BYTES: usize = 40 << 10;
+pub(super) const PIECE_BYTES: usize = 32 << 10;
 
 /// The longest segment that the log's format knows.
 const SEGMENT_BYTES_MAX: u32 = 1 << 30;

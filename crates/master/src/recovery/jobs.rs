@@ -24,7 +24,7 @@ const PER_BACKUP_MAX: usize = 4;
 
 /// Calls of one recovery that begin in one turn. The first call to a backup may open a
 /// connection.
-const CALLS_AT_ONCE: usize = 4;
+const CALLS_AT_ONCE: usize = 2;
 
 /// For this long the shard prefers other backups to a silent one.
 const AVOIDED: Duration = Duration::from_secs(5);

@@ -25,7 +25,9 @@ pub(crate) fn recovered(
             while coordinators.borrow().recovered.is_empty() {
                 user.tasks.sleep(Duration::from_millis(10)).await;
                 if user.tasks.now().0 % 3 == 0 {
-                    user.insist(Opcode::Recover, body.clone()).await.unwrap();
+                    let again = user.insist(Opcode::Recover, body.clone()).await;
+                    // A log that could not be taken back is refused from then on.
+                    assert!(again.is_ok() || !coordinators.borrow().recovered.is_empty());
                 }
             }
             let outcome = coordinators.borrow().recovered[0].clone();

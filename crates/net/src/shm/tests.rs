@@ -58,6 +58,6 @@ fn send_all(channel: &mut Channel, bytes: &[u8]) {
 /// Returns all arrived bytes.
 fn received(channel: &mut Channel) -> Vec<u8> {
     let mut bytes = Vec::new();
-    channel.receive(&mut bytes, usize::MAX).expect("the peer is honest");
+    while channel.receive(&mut bytes, usize::MAX).expect("the peer is honest") > 0 {}
     bytes
 }

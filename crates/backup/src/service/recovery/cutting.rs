@@ -12,8 +12,8 @@ use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
 
 /// The work of one step.
-const ENTRIES: usize = 32;
-const BYTES: usize = 16 << 10;
+const ENTRIES: usize = 16;
+const BYTES: usize = 8 << 10;
 
 /// The cost of cutting, by entry and by bytes read and written.
 const ENTRY_NS: u64 = 150;

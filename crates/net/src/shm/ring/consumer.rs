@@ -2,7 +2,7 @@
 
 use super::super::error::Corrupt;
 use super::super::layout::{End, LINE_BYTES, Layout, WORD_BYTES};
-use super::copy::append;
+use super::copy::{append, must_copy};
 use super::{Ring, believed_payload, payload_of, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,8 +46,9 @@ impl Consumer {
     }
 
     /// Appends records to `into` until there are no more, or until it has copied `limit` bytes or
-    /// as many as the ring has. Returns the number of bytes copied, and whether the consumed
-    /// position was published.
+    /// as many as the ring has. It also stops before a record that makes a long `into` grow: the
+    /// growth would copy the bytes that are there, and the caller may have used them by the next
+    /// call. Returns the number of bytes copied, and whether the consumed position was published.
     #[inline]
     pub(in super::super) fn receive(
         &mut self,
@@ -67,6 +68,9 @@ impl Consumer {
             let Some(payload) = payload_of(word, self.payload_max) else {
                 return Err(Corrupt::Header { position: self.consumed, word });
             };
+            if must_copy(into, payload as usize) && into.len() > before {
+                break;
+            }
             let start = ring.index(self.consumed + WORD_BYTES as u64);
             append(ring.words, start, payload as usize, into);
             self.consumed += span(payload);

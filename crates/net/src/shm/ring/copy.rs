@@ -107,6 +107,15 @@ const LONG_BYTES: usize = 8000;
 /// messages.
 const AHEAD_BYTES: usize = 128 << 10;
 
+/// A buffer with so many bytes does not grow in the middle of a read, because growth copies them.
+const COPY_BYTES: usize = 48 << 10;
+
+/// Whether `into` has many bytes and no room for another `length` bytes.
+#[inline]
+pub(super) fn must_copy(into: &Vec<u8>, length: usize) -> bool {
+    into.len() >= COPY_BYTES && into.capacity() - into.len() < length.next_multiple_of(WORD_BYTES)
+}
+
 /// Appends `length` bytes that begin at a word of a ring to `into`. The number of words is a power
 /// of two, and they hold at least that many bytes.
 #[inline]

@@ -42,6 +42,25 @@ fn bytes_stay_while_pages_of_long_rings_are_faulted_in() {
 }
 
 #[test]
+fn a_read_ends_before_a_long_buffer_grows_and_the_next_read_goes_on() {
+    let (mut here, mut there) = Channel::pair(1 << 20).unwrap();
+    let bytes: Vec<u8> = (0..200_000).map(pattern_byte).collect();
+    send_all(&mut here, &bytes);
+    let mut into = Vec::with_capacity(100_000);
+    let (full, limit) = (into.capacity(), usize::MAX);
+    let first = there.receive(&mut into, limit).unwrap();
+    assert!((full - 5000..=full).contains(&first) && into.capacity() == full, "{first} bytes");
+    // A caller that keeps the bytes gets a longer buffer.
+    there.receive(&mut into, limit).unwrap();
+    assert!(into.len() > full && into[..] == bytes[..into.len()]);
+    // A caller that has used the bytes reads on into the same memory.
+    let (used, longer) = (into.len(), into.capacity());
+    into.clear();
+    while there.receive(&mut into, limit).unwrap() > 0 {}
+    assert!(into[..] == bytes[used..] && into.capacity() == longer);
+}
+
+#[test]
 fn closed_rings_are_unmapped_in_pieces_and_the_peer_receives_what_was_sent() {
     let (mut here, mut there) = Channel::pair(1 << 20).unwrap();
     let bytes: Vec<u8> = (0..900_000).map(pattern_byte).collect();
