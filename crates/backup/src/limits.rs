@@ -124,7 +124,7 @@ pub(crate) const BUSY_US: u32 = 1_000;
 const _: () = assert!(SEGMENT_BYTES_MAX as usize / CHUNKS_MAX >= BLOCK_BYTES);
 
 /// The cost of a message with bytes of replicas: the network copies them, the backup copies them
-/// again and computes their checksums. A turn takes 64 KiB.
+/// again and computes their checksums.
 pub(crate) const REPLICATED_KILOBYTE: Duration = Duration::from_nanos(700);
 
 /// The cost of recovery data in an answer: they are copied.

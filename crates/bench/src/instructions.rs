@@ -265,7 +265,7 @@ fn judge(operation: Operation, numbers: &[u64], answer: Result<&[u8], CallError>
     if is_whole { Outcome::Right } else { Outcome::Wrong(format!("{} bytes", body.len())) }
 }
 
-/// Entries and bytes of a slice, as in a recovery master.
+/// Entries and bytes of a slice: twice those of a step of a recovery master.
 const SLICE: (usize, usize) = (64, 32 << 10);
 
 /// Executes a slice of a replay.

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 use thunderhead_log::{
-    Cleaner, Error, Log, LogId, Memory, Options, Replicator, SegmentBytes, SegmentKind, TableId,
-    TabletRange,
+    Cleaner, Error, Log, LogId, Memory, Options, Rebuild, Recorder, Replicator, SegmentBytes,
+    SegmentKind, TableId, TabletRange,
 };
 use thunderhead_wire::{LogPosition, SegmentId};
 
@@ -113,6 +113,35 @@ fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
     assert!(given.longest <= 192 << 10, "{} bytes were handed over in one turn", given.longest);
     assert!(given.longest >= 64 << 10, "{} bytes", given.longest);
     assert!(given.most_freed <= 24, "{} segments were freed in one turn", given.most_freed);
+}
+
+/// A step of the replay ends a turn of the log, and so does the turn itself.
+#[test]
+fn a_turn_of_a_replay_hands_over_two_short_pieces_of_its_side_segments() {
+    let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
+    let options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
+    let former = Recorder::new();
+    let mut old = Log::new(&memory, LogId(2), options.clone(), Box::new(former.clone())).unwrap();
+    let whole = TabletRange::whole(TABLE);
+    old.create_tablet(whole).unwrap();
+    for key in 0..8000u32 {
+        old.write(TABLE, &key.to_be_bytes(), &[7; 1000]).unwrap();
+        old.turn();
+    }
+    let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
+    let meter = Meter::default();
+    let mut log = Log::new(&memory, LogId(3), options, Box::new(meter.clone())).unwrap();
+    let mut rebuild = Rebuild::begin_in_side_log(&mut log, [(whole, SegmentId::NONE)]).unwrap();
+    for replica in former.replicas(usize::MAX).into_values() {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = rebuild.step(&mut log, &replica.bytes, from, 32, 16 << 10).unwrap();
+            log.turn();
+            meter.turn_is_over();
+        }
+    }
+    let longest = meter.0.lock().unwrap().longest;
+    assert!((1..=64 << 10).contains(&longest), "{longest} bytes were handed over in one turn");
 }
 
 /// A round of a shard's requests may have many writes, in which turns end by themselves. Backups

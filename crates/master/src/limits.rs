@@ -8,10 +8,13 @@ pub(crate) const REPLICATE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The bytes of survivors and side segments that a turn sends for each replica: as many as the log
 /// hands over in a turn. Each byte is copied from memory that no cache holds: 256 KiB take 60 to
-/// 130 us. If a turn sends fewer, later turns may send more, up to
-/// [`MESSAGE_BYTES`](crate::replication::MESSAGE_BYTES). Otherwise a backup with a slow disk, which
-/// answers a message after many turns, would get short messages.
+/// 130 us. If a turn sends fewer, later turns may send more, up to [`BESIDE_HEADS_MAX`].
 pub(crate) const BYTES_BESIDE_HEADS: usize = 64 << 10;
+
+/// The most bytes of survivors and side segments that a turn sends, with the unused part of earlier
+/// turns. Without that part, a backup with a slow disk, which answers a message after many turns,
+/// would get short messages.
+pub(crate) const BESIDE_HEADS_MAX: usize = 256 << 10;
 
 /// The bytes that a turn copies from memory for replicas that are made later than the others.
 pub(crate) const FETCHED_BYTES: usize = 64 << 10;

@@ -65,7 +65,7 @@ use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_wire::control::{self, Owned, Recover, Recovered, Taken};
 use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange};
 
-/// The size of one replay step: a whole batch of small entries, whose cache misses overlap.
+/// The size of one replay step: enough small entries that their cache misses overlap.
 const ENTRIES: usize = 32;
 const BYTES: usize = 16 << 10;
 
@@ -131,9 +131,6 @@ pub(crate) enum AnswerEffect {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The turn that brought the task is not over. Reading the task took time of that turn, and
-    /// the first calls may open connections.
-    Told,
     Beginning,
     MakingRoom,
     Replaying,
@@ -155,6 +152,9 @@ pub(crate) struct Recovery {
     /// Its tablets in their order; without its segments, which the jobs have.
     task: Recover,
     options: Options,
+    /// The turn that brought the task. Reading the task took time of it, and the first calls may
+    /// open connections, so the work begins in the next turn.
+    told: Time,
     /// When it last made progress, and when it last heard that it will.
     last_progress: Time,
     last_heard: Time,
@@ -192,7 +192,8 @@ impl Recovery {
             options,
             last_progress: now,
             last_heard: now,
-            stage: Stage::Told,
+            told: now,
+            stage: Stage::Beginning,
             rebuild: None,
             has_tablets: false,
             failure: None,
@@ -362,12 +363,11 @@ impl Recovery {
         context: &mut Context<'_>,
         resources: &mut RecoveryResources<'_>,
     ) -> Next {
-        if matches!(self.stage, Stage::Told) {
-            self.stage = Stage::Beginning;
+        let now = context.now();
+        if self.told == now {
             return Next::Again;
         }
         self.waits_for_cleaners = false;
-        let now = context.now();
         let mut wake = Time::NEVER;
         if matches!(self.stage, Stage::Beginning | Stage::MakingRoom | Stage::Replaying) {
             let timeout = self.options.backup_timeout;
@@ -402,7 +402,7 @@ impl Recovery {
                 }
                 Ok(Next::Wait)
             }
-            Stage::Told | Stage::Over => return Next::Over,
+            Stage::Over => return Next::Over,
         };
         let is_held = std::mem::take(&mut self.is_held);
         let waiting = Waiting { now, durable_moved: resources.durable_moved, is_held };

@@ -90,7 +90,7 @@ pub(crate) use driver::{OwnBackup, ReplicationDriver};
 pub use gathering::AwaitedAnswers;
 pub use trial::PlacementTrial;
 
-use crate::limits::{BYTES_BESIDE_HEADS, FETCHED_BYTES};
+use crate::limits::{BESIDE_HEADS_MAX, BYTES_BESIDE_HEADS, FETCHED_BYTES};
 use blocks::SpareBlocks;
 use gathering::Gathering;
 use lease::Lease;
@@ -134,7 +134,8 @@ pub struct Settings {
 }
 
 /// The default for the bytes of a message to a backup. A backup copies them and computes their
-/// checksums in one turn, which takes some 90 us on a busy machine.
+/// checksums in one turn, which takes some 90 us on a busy machine. More would make the turn too
+/// long.
 pub const MESSAGE_BYTES: u32 = 128 << 10;
 
 /// The receiver of a request.
@@ -237,7 +238,7 @@ impl State {
     /// Renews the bytes that a turn may send and copy.
     fn renew_room(&mut self) {
         let more = BYTES_BESIDE_HEADS * self.settings.replicas as usize;
-        let most = more.max(MESSAGE_BYTES as usize);
+        let most = more.max(BESIDE_HEADS_MAX);
         self.room_beside_heads = most.min(self.room_beside_heads + more);
         self.room_to_fetch = FETCHED_BYTES;
     }
@@ -302,7 +303,7 @@ impl Replication {
             in_flight: Vec::new(),
             numbers: 0,
             spare: Vec::new(),
-            room_beside_heads: MESSAGE_BYTES as usize,
+            room_beside_heads: BESIDE_HEADS_MAX,
             next_beside_heads: SegmentId::NONE,
             room_to_fetch: FETCHED_BYTES,
             spare_blocks: SpareBlocks::default(),

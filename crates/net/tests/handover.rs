@@ -179,6 +179,24 @@ fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn a_peer_that_has_filled_a_long_ring_and_is_gone_is_heard_to_the_end() {
+    let mut server = End::with(Options { features: LONG_MESSAGES, ..Options::default() });
+    let address = server.transport.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let mut now = Time(1);
+    let (_stream, mut channel) = ring_peer_with(LONG_MESSAGES, &mut server, address, &mut now);
+    // Frames that fill the buffer of the connection at places where it would have to grow.
+    let sent = frame(Kind::MESSAGE, &[7; 100 << 10]);
+    (0..10).for_each(|_| assert_eq!(channel.send(&[&sent]), Ok(sent.len())));
+    channel.flush();
+    shutdown(channel.socket(), Shutdown::Both).unwrap();
+    while server.heard.closed.is_empty() {
+        now = now + TURN;
+        server.turn(now);
+    }
+    assert_eq!((server.heard.messages.len(), &server.heard.closed[..]), (10, &[Cause::ByPeer][..]));
+}
+
+#[test]
 fn a_closed_peer_that_keeps_filling_its_ring_delays_no_other_connection() {
     let (mut server, address) = End::server();
     let mut now = Time(1);

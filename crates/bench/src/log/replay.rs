@@ -98,11 +98,11 @@ fn log_memory_bytes(value_bytes: usize, bytes: u64) -> u64 {
 pub enum Way {
     /// Segment after segment, without other work.
     AtOnce,
-    /// In slices as in a recovery master, with a turn of the log between them.
+    /// In slices, with a turn of the log between them.
     InSlices,
 }
 
-/// Entries and bytes of a slice, as in a recovery master.
+/// Entries and bytes of a slice: twice those of a step of a recovery master.
 const SLICE: (usize, usize) = (64, 32 << 10);
 
 /// Returns the segments of a log with this many objects of one size.

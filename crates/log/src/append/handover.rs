@@ -19,8 +19,9 @@ use thunderhead_wire::SegmentId;
 /// The bytes that the replicator is given in a turn: some tens of microseconds of work.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The bytes of side segments among them. A turn of a recovery has much other work, and the
-/// replicator's copy goes into memory that is touched for the first time.
+/// The bytes of side segments that it is given at once. A turn of a recovery has much other work,
+/// and the replicator's copy goes into memory that is touched for the first time. A replay ends
+/// turns of the log in between, so such a turn may give two pieces.
 const SIDE_PIECE_BYTES: usize = 32 << 10;
 
 /// The bytes that it is given each time that a turn ends by itself, after a number of writes. A

@@ -19,6 +19,7 @@
 //! (56.5 beside 40.7 K/s). `thunderhead-bench write --replicas 2 --synced --clients 2 --depth 1`
 //! measures it, and the same with `--without gathering`.
 
+use super::MESSAGE_BYTES;
 use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::optimizations::Optimization;
@@ -32,8 +33,8 @@ const HOLD_MAX: Duration = Duration::from_millis(1);
 /// A hold ends when no update has come for this part of the longest hold.
 const PATIENCE: u32 = 4;
 
-/// More than this is not held.
-const BYTES_MAX: u32 = 256 << 10;
+/// More than this is not held: it fills a message.
+const BYTES_MAX: u32 = MESSAGE_BYTES;
 
 /// The binary logarithm of the most holds that are left out in a row.
 const MISSES_MAX: u32 = 6;

@@ -61,6 +61,9 @@ pub(crate) struct Control {
     sweep: Option<Cursor>,
     /// The last slice forgot records that are no longer needed.
     has_forgotten: bool,
+    /// Migrations and the clearing of segments used up the last slice. The other work comes first
+    /// in the next one.
+    has_waited: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
     /// Remarks, with the times at which they were made.
@@ -505,14 +508,21 @@ impl Shard {
         is_clearing: bool,
         is_busy: bool,
     ) {
-        if !self.control.migrations.is_idle() {
+        if !self.control.migrations.is_idle() && !std::mem::take(&mut self.control.has_waited) {
             self.work_on_migrations(context, budget);
         }
         if is_clearing {
-            while self.log.clear_some() && budget.spend(SWEEPING) {}
+            while budget.has_time() && self.log.clear_some() {
+                budget.spend(SWEEPING);
+            }
             if self.log.has_to_clear() {
                 context.alarm().ring();
             }
+        }
+        if !budget.has_time() {
+            self.control.has_waited = true;
+            context.alarm().ring();
+            return;
         }
         let control = &self.control;
         // Writing clients steadily make records that are no longer needed: every other slice

@@ -262,10 +262,12 @@ impl OsTransport {
         }
         if let Carrier::Rings(channel) = &mut connection.carrier {
             if event.readable && channel.peer_gone() {
-                // The bytes that it sent before still count: at most one ring.
-                let most = channel.ring_bytes().div_ceil(READ_BYTES) + 1;
-                for _ in 0..most {
-                    if !self.read(id, handler) {
+                // The bytes that it sent before still count: at most one ring. A read may end
+                // early, before its long buffer grows, but not twice in a row.
+                let most = channel.ring_bytes();
+                let until = self.counters.bytes_in + most as u64;
+                for _ in 0..2 * most.div_ceil(READ_BYTES) + 2 {
+                    if self.counters.bytes_in >= until || !self.read(id, handler) {
                         break;
                     }
                 }

@@ -77,7 +77,8 @@ impl Channel {
     }
 
     /// Appends the bytes that have arrived to `into`, until there are no more or at least `limit`
-    /// bytes have been copied: less than a quarter of the ring beyond it. One call copies at most
+    /// bytes have been copied: less than a quarter of the ring beyond it. It may copy fewer, so
+    /// that a long `into` need not grow: only 0 says that none are left. One call copies at most
     /// about a ring, so that a peer that never stops sending cannot hold its caller. Returns the
     /// number of bytes copied, 0 if none have arrived. Call [`Channel::flush`] eventually, because
     /// this may have made room.
