@@ -110,8 +110,8 @@ pub struct Core {
     ready: Vec<PartId>,
     /// Parts that wait for a map. Some may have ended since.
     lost: BTreeSet<PartId>,
-    /// Tables for which the map is wrong or incomplete.
-    stale: BTreeSet<TableId>,
+    /// Tables for which the map is wrong or incomplete, and since when that is known.
+    stale: BTreeMap<TableId, Time>,
     /// Parts that wait for a lease.
     unleased: BTreeSet<PartId>,
     /// When each batch has something to do: send a part again, or end at its deadline.
@@ -214,7 +214,7 @@ impl Core {
             reads_max: PARTS_MAX,
             ready: Vec::new(),
             lost: BTreeSet::new(),
-            stale: BTreeSet::new(),
+            stale: BTreeMap::new(),
             unleased: BTreeSet::new(),
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -432,19 +432,21 @@ impl Core {
 
     /// Makes the request for news: the changes since the present map.
     pub(crate) fn map_request(&self) -> MapRequest {
-        let stale = self.stale.iter().take(MAP_TABLES_MAX);
+        let stale = self.stale.keys().take(MAP_TABLES_MAX);
         let tables = stale.map(|table| (*table, self.map.table_version(*table))).collect();
         let since = self.map.whole_version();
         MapRequest { is_news: true, since, tables, ..MapRequest::default() }
     }
 
-    /// Merges a coordinator's news of all tables or of some.
-    pub(crate) fn told(&mut self, now: Time, news: &Map) {
+    /// Merges a coordinator's news of all tables or of some. They answer a request that was sent at
+    /// the time `sent`. So they say nothing of a table that was missed later: it may have been
+    /// created after the answer was made.
+    pub(crate) fn told(&mut self, now: Time, sent: Time, news: &Map) {
         self.now = now;
         self.map.merge(news);
         let stale = self.stale.len();
         if !news.is_part && news.more.is_none() {
-            self.stale.clear();
+            self.stale.retain(|_, since| *since > sent);
         }
         for table in news.tables.iter().map(|table| &table.id).chain(&news.gone) {
             self.stale.remove(table);
@@ -472,7 +474,7 @@ impl Core {
                 continue;
             }
             let table = part.operation.table;
-            if self.stale.contains(&table) {
+            if self.stale.contains_key(&table) {
                 self.lost.insert((ticket, at));
             } else if self.map.find(table, part.hash).is_some() {
                 part.state = State::Ready;
@@ -628,7 +630,7 @@ impl Core {
         match part.retry.decide(error, now, &mut self.random) {
             Decision::Again { refresh: true, at } if at <= now => {
                 self.lost.insert((ticket, at_part));
-                self.stale.insert(table);
+                self.stale.entry(table).or_insert(now);
                 self.ask_for_map(now);
             }
             Decision::Again { refresh, at } => {
@@ -637,7 +639,7 @@ impl Core {
                 batch.wakes.push(at);
                 self.due.insert((at, ticket));
                 if refresh {
-                    self.stale.insert(table);
+                    self.stale.entry(table).or_insert(now);
                     self.ask_for_map(now);
                 }
             }

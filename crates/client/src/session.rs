@@ -459,7 +459,7 @@ impl Session {
         match it.purpose.clone() {
             Purpose::Learn => match self.map_of(it, body) {
                 Some(map) => {
-                    self.core.told(now, &map);
+                    self.core.told(now, sent, &map);
                     NextStep::Ended
                 }
                 None => NextStep::Elsewhere,
@@ -494,7 +494,7 @@ impl Session {
             }
             Purpose::CloseLease(_) => NextStep::Ended,
             Purpose::User(ticket, question, step) => {
-                self.understood_user(it, (ticket, question, step), body)
+                self.understood_user(it, (ticket, question, step), body, sent)
             }
         }
     }
@@ -504,6 +504,7 @@ impl Session {
         it: &mut Pending,
         (ticket, question, step): (Ticket, Question, Step),
         body: &[u8],
+        sent: Time,
     ) -> NextStep {
         let name = question.table().unwrap_or_default().to_owned();
         let result = match step {
@@ -513,7 +514,7 @@ impl Session {
                 Some(map) => {
                     let is_whole = matches!(question, Question::Map(None)) && map.more.is_none();
                     if is_whole || matches!(question, Question::News) {
-                        self.core.told(self.now, &map);
+                        self.core.told(self.now, sent, &map);
                     }
                     Ok(Reply::Map(map))
                 }

@@ -28,7 +28,7 @@ impl Core {
             let to = self.map.find(part.operation.table, part.hash);
             if to.is_none() {
                 is_lost = true;
-                self.stale.insert(part.operation.table);
+                self.stale.entry(part.operation.table).or_insert(self.now);
             }
             let is_new = part.operation.is_update() && part.update_id.is_none();
             if is_new && self.identities.lease().is_none() {

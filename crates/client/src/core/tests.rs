@@ -100,13 +100,47 @@ fn a_message_names_the_map_version_of_its_updates_tables() {
     };
     let updates = || [1, 1, 2, 3].map(update).to_vec();
     let mut core = Core::new(LeaseId(1), Random::from_seed(1));
-    core.told(NOW, &news(10, false, &[1, 2, 3]));
+    core.told(NOW, NOW, &news(10, false, &[1, 2, 3]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
     assert_eq!(sent(&mut core), BTreeMap::from([(10, 4)]), "the whole map has one version");
     // The core learns a newer version of one table, which says nothing about the others.
-    core.told(NOW, &news(20, true, &[2]));
+    core.told(NOW, NOW, &news(20, true, &[2]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
     assert_eq!(sent(&mut core), BTreeMap::from([(10, 3), (20, 1)]));
+}
+
+/// An answer on its way may be older than a table that the client has created since it asked.
+#[test]
+fn an_answer_to_an_earlier_question_does_not_say_that_a_new_table_is_missing() {
+    let news = |version, since, tables: &[u64]| control::Map {
+        version,
+        since,
+        tables: tables.iter().map(|id| table_at(*id)).collect(),
+        ..control::Map::default()
+    };
+    let read = |table| Operation {
+        table: TableId(table),
+        key: b"k".to_vec(),
+        condition: Condition::Always,
+        action: Action::Read,
+    };
+    let [asked, missed, heard] = [1, 2, 3].map(|ms| NOW + Duration::from_millis(ms));
+    let deadline = NOW + Duration::from_secs(10);
+    let mut core = Core::new(LeaseId(1), Random::from_seed(1));
+    core.told(NOW, NOW, &news(10, 0, &[1]));
+    core.begin(asked, vec![read(3)], deadline);
+    assert_eq!(core.next_output(), Some(Output::Learn));
+    let request = core.map_request();
+    assert_eq!(request.tables, [(TableId(3), 10)]);
+    core.begin(missed, vec![read(2)], deadline);
+    assert_eq!(core.next_output(), None, "the first answer is still to come");
+    core.told(heard, asked, &news(10, 10, &[]));
+    let (_, results) = core.next_done().unwrap();
+    assert_eq!(results, [Err(Error::NoSuchTable(TableId(3)))], "it was missed before");
+    assert_eq!(core.next_done(), None, "nothing is known of the other one");
+    assert_eq!(core.next_output(), Some(Output::Learn));
+    core.told(heard, heard, &news(11, 10, &[2]));
+    assert!(matches!(core.next_output(), Some(Output::Call { opcode: Opcode::Read, .. })));
 }
 
 fn table_at(id: u64) -> control::TableInfo {
