@@ -67,7 +67,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::Duration;
 use thunderhead_log::{Cursor, HashedKey, Log};
-use thunderhead_runtime::slice::{Budget, SLICE};
+use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::OwnedSince;
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{LeaseId, Sequence, Status, TableId, TabletRange};
@@ -471,9 +471,14 @@ impl Clients {
         loop {
             let mut took = FORGETTING;
             if let Some((lease, base, bits)) = self.unneeded.pop() {
-                let entries = log.forget_some(lease, base, bits);
-                // Sixty-four records that are found together cost a little more than a slice.
-                took = FORGETTING.saturating_mul((entries + LOOKING) as u32).min(SLICE);
+                // Sixty-four records at once would take longer than a slice.
+                let low = bits & u64::from(u32::MAX);
+                let some = if low == 0 { bits } else { low };
+                if some != bits {
+                    self.unneeded.push((lease, base, bits & !some));
+                }
+                let entries = log.forget_some(lease, base, some);
+                took = FORGETTING.saturating_mul((entries + LOOKING) as u32);
             } else if let Some(lease) = self.ending.last().copied() {
                 let client = self.clients.get_mut(&lease);
                 if let Some(sequence) = client.and_then(|client| client.recorded.pop_first()) {

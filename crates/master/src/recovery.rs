@@ -61,7 +61,7 @@ use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError, TakeIn};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
-use thunderhead_runtime::slice::{Budget, SLICE};
+use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{self, Owned, Recover, Recovered, Taken};
 use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange};
 
@@ -625,8 +625,7 @@ impl Recovery {
                     self.jobs.done(number, resources.buffers);
                 }
             }
-            // One entry cannot be cut, however long it is.
-            if !resources.budget.spend(Duration::from_nanos(took).min(SLICE)) {
+            if !resources.budget.spend_uncut(Duration::from_nanos(took)) {
                 return Ok(Next::Again);
             }
         }

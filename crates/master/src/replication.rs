@@ -128,14 +128,13 @@ pub struct Settings {
     pub self_backup: bool,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
-    /// The maximum bytes of a message to a backup, without the headers of its last parts:
-    /// [`MESSAGE_BYTES`], or less.
+    /// The maximum bytes of segments in a message to a backup: [`MESSAGE_BYTES`], or less.
     pub message_bytes: u32,
 }
 
-/// The default for the bytes of a message to a backup. A backup copies them and computes their
-/// checksums in one turn, which takes some 90 us on a busy machine. More would make the turn too
-/// long.
+/// The default for the bytes of segments in a message to a backup. A backup copies them and
+/// computes their checksums in one turn, which takes some 90 us on a busy machine. More would make
+/// the turn too long.
 pub const MESSAGE_BYTES: u32 = 128 << 10;
 
 /// The receiver of a request.

@@ -57,6 +57,13 @@ impl Budget {
         self.left_ns > 0
     }
 
+    /// Counts a finished step that cannot be cut, however long it was: at most a slice. Returns
+    /// whether more may follow.
+    #[inline]
+    pub fn spend_uncut(&mut self, work: Duration) -> bool {
+        self.spend(work.min(Duration::from_nanos(self.slice_ns.unsigned_abs())))
+    }
+
     /// Counts finished work. Returns whether more may follow in this slice.
     ///
     /// # Panics

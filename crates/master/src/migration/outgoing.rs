@@ -32,7 +32,7 @@ use thunderhead_log::{Cursor, Log, Object};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::backoff::Backoff;
-use thunderhead_runtime::slice::{Budget, SLICE};
+use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{self, MigrateOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
@@ -402,8 +402,7 @@ impl Outgoing {
     fn fill(&mut self, log: &mut Log, budget: &mut Budget, now: Time) -> bool {
         let cost = |entries: usize, bytes: usize| {
             let took = BUCKET_NS + entries as u64 * ENTRY_NS + bytes as u64 * KILOBYTE_NS / 1024;
-            // The largest object alone takes longer, but it cannot be cut.
-            Duration::from_nanos(took).min(SLICE)
+            Duration::from_nanos(took)
         };
         let range = self.task.range;
         while self.sending.len() < WINDOW {
@@ -498,7 +497,8 @@ impl Outgoing {
                 }
                 Stage::Ending | Stage::Given(_) => return false,
             }
-            if !budget.spend(cost(entries, bytes)) {
+            // The largest object alone takes longer than a slice.
+            if !budget.spend_uncut(cost(entries, bytes)) {
                 return self.sending.len() < WINDOW;
             }
         }
@@ -510,6 +510,7 @@ impl Outgoing {
 mod tests {
     use super::*;
     use thunderhead_log::{LogId, Memory, NoReplication, Options};
+    use thunderhead_runtime::slice::SLICE;
     use thunderhead_wire::{MasterId, TabletRange};
 
     const TABLE: TableId = TableId(1);

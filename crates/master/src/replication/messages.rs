@@ -123,9 +123,13 @@ impl Draft {
         Draft { server, body, spans: Vec::new(), parts: Vec::new() }
     }
 
+    /// Returns how many more bytes of segments fit. Headers do not count: they would cut a few
+    /// bytes off the last part, which would then need a part of their own.
     fn room(&self, message_bytes: usize) -> usize {
+        let heads = size_of::<ReplicateHead>() + self.parts.len() * size_of::<ReplicaPart>();
         let spanned: u32 = self.spans.iter().map(|span| span.end - span.from).sum();
-        let room = message_bytes.saturating_sub(self.body.len() + spanned as usize);
+        let bytes = (self.body.len() + spanned as usize).saturating_sub(heads);
+        let room = message_bytes.saturating_sub(bytes);
         if self.parts.len() < PARTS_MAX { room } else { 0 }
     }
 }

@@ -508,8 +508,13 @@ impl Shard {
         is_clearing: bool,
         is_busy: bool,
     ) {
-        if !self.control.migrations.is_idle() && !std::mem::take(&mut self.control.has_waited) {
-            self.work_on_migrations(context, budget);
+        let has_waited = std::mem::take(&mut self.control.has_waited);
+        if !self.control.migrations.is_idle() {
+            if has_waited {
+                context.alarm().ring();
+            } else {
+                self.work_on_migrations(context, budget);
+            }
         }
         if is_clearing {
             while budget.has_time() && self.log.clear_some() {

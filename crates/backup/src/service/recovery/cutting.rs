@@ -9,7 +9,7 @@ use std::time::Duration;
 use thunderhead_log::Damage;
 use thunderhead_log::filter::{Filter, Partitions, SparePieces};
 use thunderhead_runtime::Time;
-use thunderhead_runtime::slice::{Budget, SLICE};
+use thunderhead_runtime::slice::Budget;
 
 /// The work of one step.
 const ENTRIES: usize = 16;
@@ -51,9 +51,7 @@ impl CuttingJob {
         self.filter.swap_spares(spares);
         let progress = step?;
         let took = progress.entries as u64 * ENTRY_NS + progress.bytes as u64 * KILOBYTE_NS / 1024;
-        // One entry is verified as a whole, however long it is.
-        let time = Duration::from_nanos(took.max(200)).min(SLICE);
-        Ok((progress.more, budget.spend(time)))
+        Ok((progress.more, budget.spend_uncut(Duration::from_nanos(took.max(200)))))
     }
 }
 

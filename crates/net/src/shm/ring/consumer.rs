@@ -2,7 +2,7 @@
 
 use super::super::error::Corrupt;
 use super::super::layout::{End, LINE_BYTES, Layout, WORD_BYTES};
-use super::copy::{append, must_copy};
+use super::copy::{append, has_room, make_room};
 use super::{Ring, believed_payload, payload_of, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,11 +68,12 @@ impl Consumer {
             let Some(payload) = payload_of(word, self.payload_max) else {
                 return Err(Corrupt::Header { position: self.consumed, word });
             };
-            if must_copy(into, payload as usize) && into.len() > before {
+            let length = payload as usize;
+            if !has_room(into, length) && !make_room(into, length, into.len() == before) {
                 break;
             }
             let start = ring.index(self.consumed + WORD_BYTES as u64);
-            append(ring.words, start, payload as usize, into);
+            append(ring.words, start, length, into);
             self.consumed += span(payload);
             if self.consumed - self.published >= self.ring_bytes / 4 {
                 published |= self.publish(words);

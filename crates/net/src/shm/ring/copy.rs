@@ -110,23 +110,35 @@ const AHEAD_BYTES: usize = 128 << 10;
 /// A buffer with so many bytes does not grow in the middle of a read, because growth copies them.
 const COPY_BYTES: usize = 48 << 10;
 
-/// Whether `into` has many bytes and no room for another `length` bytes.
+/// Whether `into` has room for a record of so many bytes.
 #[inline]
-pub(super) fn must_copy(into: &Vec<u8>, length: usize) -> bool {
-    into.len() >= COPY_BYTES && into.capacity() - into.len() < length.next_multiple_of(WORD_BYTES)
+pub(super) fn has_room(into: &Vec<u8>, length: usize) -> bool {
+    // The copy of whole words may write up to seven bytes behind the end.
+    into.capacity() - into.len() >= length.next_multiple_of(WORD_BYTES)
 }
 
-/// Appends `length` bytes that begin at a word of a ring to `into`. The number of words is a power
-/// of two, and they hold at least that many bytes.
+/// Makes room for a record, unless that would copy many bytes. `begins`: the record is the first of
+/// a read, so there must be room for it. Returns whether there is.
+#[cold]
+pub(super) fn make_room(into: &mut Vec<u8>, length: usize, begins: bool) -> bool {
+    if !begins && into.len() >= COPY_BYTES {
+        return false;
+    }
+    // If much is there already, the next records get room too, because a buffer that doubles is
+    // copied each time.
+    let is_long = into.len() >= LONG_BYTES;
+    let ahead = if is_long { AHEAD_BYTES.saturating_sub(into.len()) } else { 0 };
+    into.reserve(length.next_multiple_of(WORD_BYTES).max(ahead));
+    true
+}
+
+/// Appends `length` bytes that begin at a word of a ring to `into`, which has room for them. The
+/// number of words is a power of two, and they hold at least that many bytes.
 #[inline]
 pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mut Vec<u8>) {
     // This copies whole words, so the last may bring up to seven extra bytes. They are written
     // behind the end, where there is room for them.
     let count = length.div_ceil(WORD_BYTES);
-    let bytes = count * WORD_BYTES;
-    if into.capacity() - into.len() < bytes {
-        make_room(into, bytes);
-    }
     let (slots, _) = into.spare_capacity_mut().as_chunks_mut::<WORD_BYTES>();
     let (run, wrapped) = slots[..count].split_at_mut(count.min(words.len() - start));
     let copied = load_all(&words[start..], run) + load_all(words, wrapped);
@@ -135,15 +147,6 @@ pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mu
     // SAFETY: `load_all` has written the first `copied` words behind the end. They lie within the
     // capacity and are at least `length` bytes.
     unsafe { into.set_len(into.len() + length) };
-}
-
-/// Makes room for a record. If much is there already, the next records get room too, because a
-/// buffer that doubles is copied each time.
-#[cold]
-fn make_room(into: &mut Vec<u8>, bytes: usize) {
-    let is_long = into.len() >= LONG_BYTES;
-    let ahead = if is_long { AHEAD_BYTES.saturating_sub(into.len()) } else { 0 };
-    into.reserve(bytes.max(ahead));
 }
 
 /// Loads as many words as there are slots for, and returns their number.
@@ -168,13 +171,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Takes the first record of a read.
+    fn receive(words: &[AtomicU64], start: usize, length: usize, into: &mut Vec<u8>) {
+        assert!(has_room(into, length) || make_room(into, length, true));
+        append(words, start, length, into);
+    }
+
     #[test]
     fn a_buffer_for_a_long_message_grows_three_times() {
         const RECORD_BYTES: usize = 4088;
         let words: Vec<AtomicU64> = (0..1024).map(AtomicU64::new).collect();
         let (mut into, mut capacities) = (Vec::new(), Vec::new());
         while into.len() + RECORD_BYTES <= AHEAD_BYTES {
-            append(&words, 0, RECORD_BYTES, &mut into);
+            receive(&words, 0, RECORD_BYTES, &mut into);
             capacities.push(into.capacity());
         }
         capacities.dedup();
@@ -204,7 +213,7 @@ mod tests {
             writer.finish();
             let expected = parts.concat();
             let mut read = before.clone();
-            append(&words, start, expected.len(), &mut read);
+            receive(&words, start, expected.len(), &mut read);
             prop_assert_eq!(&read[..before.len()], &before[..]);
             prop_assert_eq!(&read[before.len()..], &expected[..]);
             let touched = expected.len().div_ceil(WORD_BYTES);
