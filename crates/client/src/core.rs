@@ -25,6 +25,7 @@ use crate::error::{Error, Obstacle};
 use crate::identities::{Identities, UpdateId};
 use crate::map::TabletMap;
 use crate::operation::{Answer, Operation};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -102,8 +103,8 @@ pub struct Core {
     is_fixed: bool,
     random: Random,
     now: Time,
-    batches: BTreeMap<Ticket, Batch>,
-    calls: BTreeMap<CallNumber, Call>,
+    batches: FxHashMap<Ticket, Batch>,
+    calls: FxHashMap<CallNumber, Call>,
     /// The limit of reads in one message. It falls if an answer to many reads is too long.
     reads_max: usize,
     /// Parts that are ready to be sent.
@@ -209,8 +210,8 @@ impl Core {
             is_fixed: false,
             random,
             now: Time(0),
-            batches: BTreeMap::new(),
-            calls: BTreeMap::new(),
+            batches: FxHashMap::default(),
+            calls: FxHashMap::default(),
             reads_max: PARTS_MAX,
             ready: Vec::new(),
             lost: BTreeSet::new(),
@@ -517,7 +518,7 @@ impl Core {
         {
             self.reads_max = (self.reads_max * 2).min(PARTS_MAX);
         }
-        let mut tickets = BTreeSet::new();
+        let mut tickets = Vec::with_capacity(parts.len());
         for (ticket, at) in parts {
             // Each part of the answer is consumed, also for operations that have ended.
             let answer = match outcome {
@@ -530,7 +531,7 @@ impl Core {
             };
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
             let Some(part) = batch.parts.get_mut(at) else { continue };
-            tickets.insert(ticket);
+            tickets.push(ticket);
             if !matches!(part.state, State::Sent) {
                 continue;
             }
@@ -565,6 +566,8 @@ impl Core {
                 Err(error) => self.failed(now, ticket, at, error),
             }
         }
+        tickets.sort_unstable();
+        tickets.dedup();
         for ticket in tickets {
             self.wake(now, ticket);
             self.finish(ticket);
@@ -758,7 +761,7 @@ fn end(
     if !matches!(part.state, State::Done(_)) {
         part.state = State::Done(result);
         *open -= 1;
-        if let Some(update_id) = part.update_id {
+        if let Some(update_id) = part.update_id.take() {
             identities.ended(update_id);
         }
     }

@@ -12,7 +12,8 @@ use crate::error::{Error, Obstacle};
 use crate::operation::Operation;
 use crate::question::{Question, Reply};
 use crate::session::Session;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use thunderhead_rpc::{CallId, Caller};
@@ -142,13 +143,13 @@ struct Driver {
     caller: Caller,
     clock: Clock,
     alarm: Alarm,
-    calls: HashMap<CallId, CallNumber>,
+    calls: FxHashMap<CallId, CallNumber>,
     /// Operations that have not begun, in the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     /// The deadlines of the operations in `waiting`.
     expiring: BTreeSet<(Time, u64)>,
-    running: HashMap<Ticket, RunningJob>,
-    tickets: HashMap<u64, Ticket>,
+    running: FxHashMap<Ticket, RunningJob>,
+    tickets: FxHashMap<u64, Ticket>,
     /// The number of operations that have begun and not ended.
     in_flight: usize,
     in_flight_max: usize,
@@ -185,11 +186,11 @@ impl Driver {
             caller,
             clock,
             alarm,
-            calls: HashMap::new(),
+            calls: FxHashMap::default(),
             waiting: BTreeMap::new(),
             expiring: BTreeSet::new(),
-            running: HashMap::new(),
-            tickets: HashMap::new(),
+            running: FxHashMap::default(),
+            tickets: FxHashMap::default(),
             in_flight: 0,
             in_flight_max: options.in_flight_max.max(1),
             delivery: Delivery::default(),

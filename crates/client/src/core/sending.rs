@@ -10,13 +10,49 @@ use thunderhead_wire::Sequence;
 use thunderhead_wire::operations::Identity;
 use zerocopy::IntoBytes;
 
+/// The parts of messages, by route, each with the shortest timeout of its parts.
+#[derive(Default)]
+struct Messages {
+    by_route: BTreeMap<Route, (Duration, Vec<PartId>)>,
+    /// The route of the latest parts, which the next part mostly has too: to compare it with one
+    /// route is faster than to search for it.
+    latest: Option<(Route, (Duration, Vec<PartId>))>,
+}
+
+impl Messages {
+    fn add(&mut self, route: Route, timeout: Duration, part: PartId) {
+        match &mut self.latest {
+            Some((latest, (shortest, parts))) if *latest == route => {
+                *shortest = timeout.min(*shortest);
+                parts.push(part);
+            }
+            _ => {
+                let (shortest, mut parts) =
+                    self.by_route.remove(&route).unwrap_or((timeout, Vec::new()));
+                parts.push(part);
+                self.keep_latest();
+                self.latest = Some((route, (timeout.min(shortest), parts)));
+            }
+        }
+    }
+
+    fn keep_latest(&mut self) {
+        self.by_route.extend(self.latest.take());
+    }
+
+    fn ordered(mut self) -> BTreeMap<Route, (Duration, Vec<PartId>)> {
+        self.keep_latest();
+        self.by_route
+    }
+}
+
 impl Core {
     /// Sends all ready parts, together if they go to the same shard.
     pub(super) fn send_ready(&mut self) {
         if self.ready.is_empty() {
             return;
         }
-        let mut messages: BTreeMap<Route, (Duration, Vec<PartId>)> = BTreeMap::new();
+        let mut messages = Messages::default();
         let mut is_lost = false;
         for (ticket, at) in std::mem::take(&mut self.ready) {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
@@ -57,11 +93,9 @@ impl Core {
                 alone: part.is_alone.then_some((ticket, at)),
                 haste: timeout.as_nanos().leading_zeros(),
             };
-            let (shortest, parts) = messages.entry(route).or_insert((timeout, Vec::new()));
-            *shortest = timeout.min(*shortest);
-            parts.push((ticket, at));
+            messages.add(route, timeout, (ticket, at));
         }
-        for (route, (timeout, parts)) in messages {
+        for (route, (timeout, parts)) in messages.ordered() {
             // Sequences are assigned only now, so that those of a message are consecutive: a shard
             // records the outcomes of a message together.
             for part in &parts {
