@@ -57,6 +57,9 @@ pub struct Usage {
 /// The shortest budget: about the cost of falling asleep.
 const BUDGET_MIN: Duration = Duration::from_micros(4);
 
+/// How long a thread takes to wake up, about. Work that wakes a reactor came that long before.
+const WAKING: Duration = Duration::from_micros(25);
+
 /// How long a reactor spins before it yields its core, and how often it yields after that. At this
 /// rate the cost of the kernel calls is not noticeable.
 const TURNS_OF_OTHERS: Duration = Duration::from_micros(10);
@@ -70,7 +73,8 @@ pub struct Pacer {
     last_work: Time,
     /// The time up to which `usage` counts.
     counted: Time,
-    slept: bool,
+    /// The end of the last sleep, until a turn does some work.
+    woke: Option<Time>,
     /// The time of the last yield.
     yielded: Time,
     usage: Usage,
@@ -85,7 +89,7 @@ impl Pacer {
             _ => Duration::ZERO,
         };
         let usage = Usage::default();
-        Pacer { polling, budget, last_work: now, counted: now, slept: false, yielded: now, usage }
+        Pacer { polling, budget, last_work: now, counted: now, woke: None, yielded: now, usage }
     }
 
     /// Returns the number of consecutive idle turns for one reading of the clock. More turns find
@@ -103,9 +107,9 @@ impl Pacer {
         self.counted = now;
         if did_something {
             self.usage.busy += took;
-            if self.slept {
-                self.slept = false;
-                self.adapt(now.since(self.last_work));
+            // The gap ends when work comes. The turn that does it may be long, and is no part of it.
+            if let Some(woke) = self.woke.take() {
+                self.adapt(woke.since(self.last_work));
             }
             self.last_work = now;
             return false;
@@ -136,13 +140,13 @@ impl Pacer {
         self.usage.blocked += now.since(self.counted);
         self.usage.sleeps += 1;
         self.counted = now;
-        self.slept = true;
+        self.woke = Some(now);
     }
 
     /// Adapts the budget after a gap that included a sleep.
     fn adapt(&mut self, gap: Duration) {
         let Polling::Adaptive(most) = self.polling else { return };
-        self.budget = if gap <= most {
+        self.budget = if gap <= most + WAKING {
             (gap + gap / 2).clamp(BUDGET_MIN.min(most), most)
         } else {
             (self.budget / 2).max(BUDGET_MIN.min(most))
@@ -205,6 +209,20 @@ mod tests {
         assert_eq!(all, [10, 20, 30, 40]);
         pacer.turn_ended(Time(0) + us(46), true);
         assert!(!lets(&mut pacer, 51) && lets(&mut pacer, 56), "not right after some work");
+    }
+
+    #[test]
+    fn a_long_turn_and_a_slow_wake_do_not_make_a_gap_look_longer() {
+        let mut pacer = Pacer::new(Polling::Adaptive(us(100)), Time(0));
+        let mut now = Time(0);
+        // A long break makes the reactor sleep. Then work comes 90 us after the last.
+        for gap in [5000, 5000, 5000, 90, 90] {
+            now = now + us(gap) + us(20);
+            pacer.slept(now);
+            now = now + us(60);
+            pacer.turn_ended(now, true);
+        }
+        assert!(!pacer.turn_ended(now + us(90), false), "it spins for 90 us again");
     }
 
     #[test]
