@@ -38,6 +38,10 @@ use thunderhead_wire::{KeyHash, LeaseId, Status, TableId};
 /// The limit of operations in one message: a shard accepts no more.
 const PARTS_MAX: usize = 128;
 
+/// A message with this many parts takes no further batch. The shard works on it while the
+/// client prepares the next message, and answers it while the shard works on that.
+const ENOUGH_PARTS: usize = 40;
+
 /// The approximate limit of bytes in one message. A single operation may exceed it.
 const MESSAGE_BYTES: usize = 256 << 10;
 

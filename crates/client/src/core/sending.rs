@@ -1,7 +1,9 @@
 //! Builds messages from the ready parts: which parts share a message, and the bytes of a message.
 
 use super::{Call, CallNumber};
-use super::{Core, MESSAGE_BYTES, Output, PARTS_MAX, Part, PartId, Route, State, patience};
+use super::{
+    Core, ENOUGH_PARTS, MESSAGE_BYTES, Output, PARTS_MAX, Part, PartId, Route, State, patience,
+};
 use crate::error::Obstacle;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -123,13 +125,14 @@ impl Core {
     fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartId]) {
         let count_max = if route.lease.is_some() { PARTS_MAX } else { self.reads_max };
         while !parts.is_empty() {
-            let (mut count, mut bytes) = (0, 0);
+            let (mut count, mut bytes, mut latest) = (0, 0, None);
             for part in parts.iter().take(count_max) {
                 bytes += self.part(*part).map_or(0, |part| part.operation.bytes());
-                if count > 0 && bytes > MESSAGE_BYTES {
+                let is_enough = count >= ENOUGH_PARTS && latest != Some(part.0);
+                if count > 0 && (bytes > MESSAGE_BYTES || is_enough) {
                     break;
                 }
-                count += 1;
+                (count, latest) = (count + 1, Some(part.0));
             }
             let (these, others) = parts.split_at(count);
             parts = others;

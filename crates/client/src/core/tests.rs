@@ -64,10 +64,10 @@ fn the_answer_to_the_first_attempt_is_the_result() {
     assert_eq!(wrong, [Err(Error::Refused(Status::Malformed))]);
 }
 
-/// Counts the updates in each message that the core sends, by the map version that the message
-/// names.
-fn sent(core: &mut Core) -> BTreeMap<u64, usize> {
-    let mut found = BTreeMap::new();
+/// Returns the map version that each message of updates names, and how many updates it has, in the
+/// order in which the core sends them.
+fn sent(core: &mut Core) -> Vec<(u64, usize)> {
+    let mut found = Vec::new();
     while let Some(output) = core.next_output() {
         let Output::Call { opcode, body, .. } = output else { panic!("the map is known") };
         let (identity, rest) = Identity::ref_from_prefix(&body).unwrap();
@@ -79,34 +79,57 @@ fn sent(core: &mut Core) -> BTreeMap<u64, usize> {
                 (count, rest) = (count + 1, behind);
             }
         }
-        found.insert(identity.map_version(), count);
+        found.push((identity.map_version(), count));
     }
     found
 }
 
-#[test]
-fn a_message_names_the_map_version_of_its_updates_tables() {
-    let news = |version, is_part, tables: &[u64]| control::Map {
-        version,
-        is_part,
-        tables: tables.iter().map(|id| table_at(*id)).collect(),
-        ..control::Map::default()
-    };
-    let update = |id| Operation {
-        table: TableId(id),
+fn update(table: u64) -> Operation {
+    Operation {
+        table: TableId(table),
         key: b"k".to_vec(),
         condition: Condition::Always,
         action: Action::Write(b"v".to_vec()),
-    };
+    }
+}
+
+fn map_of(version: u64, is_part: bool, tables: &[u64]) -> control::Map {
+    let tables = tables.iter().map(|id| table_at(*id)).collect();
+    control::Map { version, is_part, tables, ..control::Map::default() }
+}
+
+/// A shard begins to work on the first operations while the client prepares the others. A batch is
+/// not divided for that.
+#[test]
+fn many_lone_operations_travel_in_several_messages() {
+    let until = NOW + Duration::from_secs(10);
+    let mut core = Core::new(LeaseId(1), Random::from_seed(1));
+    core.told(NOW, NOW, &map_of(1, false, &[1]));
+    for _ in 0..100 {
+        core.begin(NOW, vec![update(1)], until);
+    }
+    assert_eq!(sent(&mut core), [(1, 40), (1, 40), (1, 20)]);
+    core.begin(NOW, vec![update(1); 100], until);
+    assert_eq!(sent(&mut core), [(1, 100)], "a batch stays together");
+    for _ in 0..3 {
+        core.begin(NOW, vec![update(1); 30], until);
+    }
+    assert_eq!(sent(&mut core), [(1, 60), (1, 30)], "two batches have enough parts");
+    core.begin(NOW, vec![update(1); 130], until);
+    assert_eq!(sent(&mut core), [(1, 128), (1, 2)], "a shard accepts no more");
+}
+
+#[test]
+fn a_message_names_the_map_version_of_its_updates_tables() {
     let updates = || [1, 1, 2, 3].map(update).to_vec();
     let mut core = Core::new(LeaseId(1), Random::from_seed(1));
-    core.told(NOW, NOW, &news(10, false, &[1, 2, 3]));
+    core.told(NOW, NOW, &map_of(10, false, &[1, 2, 3]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
-    assert_eq!(sent(&mut core), BTreeMap::from([(10, 4)]), "the whole map has one version");
+    assert_eq!(sent(&mut core), [(10, 4)], "the whole map has one version");
     // The core learns a newer version of one table, which says nothing about the others.
-    core.told(NOW, NOW, &news(20, true, &[2]));
+    core.told(NOW, NOW, &map_of(20, true, &[2]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
-    assert_eq!(sent(&mut core), BTreeMap::from([(10, 3), (20, 1)]));
+    assert_eq!(sent(&mut core), [(10, 3), (20, 1)]);
 }
 
 /// An answer on its way may be older than a table that the client has created since it asked.
