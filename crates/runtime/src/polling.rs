@@ -107,7 +107,7 @@ impl Pacer {
         self.counted = now;
         if did_something {
             self.usage.busy += took;
-            // The gap ends when work comes. The turn that does it may be long, and is no part of it.
+            // The turn that does the work may be long, and is no part of the gap before it.
             if let Some(woke) = self.woke.take() {
                 self.adapt(woke.since(self.last_work));
             }
