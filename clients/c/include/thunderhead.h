@@ -1060,9 +1060,10 @@ th_status th_take(struct th_queue *queue,
                   struct th_error *error);
 
 /**
- * Hands over a descriptor that is readable while there are results to take. Only wait for it, with
- * `poll` or `epoll`: never read from it, write to it or close it. It stays valid until
- * `th_queue_free`.
+ * Hands over a descriptor that is readable while there are results to take. Now and then it is
+ * readable although an earlier call has just taken them; `th_take` hands over `NULL` then. Only
+ * wait for it, with `poll` or `epoll`: never read from it, write to it or close it. It stays valid
+ * until `th_queue_free`.
  */
 th_status th_queue_fd(struct th_queue *queue,
                       int *fd,

@@ -1302,7 +1302,8 @@ public:
         return shared_->drain();
     }
 
-    /// Waits until there are results to drain, for at most this time. Returns whether there are.
+    /// Waits until there are results to drain, for at most this time. Returns whether there are. Now
+    /// and then it returns true although an earlier call has just drained them.
     [[nodiscard]] bool wait(std::chrono::milliseconds time) const {
         return shared_ && shared_->wait(time);
     }

@@ -166,9 +166,10 @@ fn result(Completion { tag, outcome: its }: Completion) -> (u64, Outcome) {
     (tag, its)
 }
 
-/// Hands over a descriptor that is readable while there are results to take. Only wait for it, with
-/// `poll` or `epoll`: never read from it, write to it or close it. It stays valid until
-/// `th_queue_free`.
+/// Hands over a descriptor that is readable while there are results to take. Now and then it is
+/// readable although an earlier call has just taken them; `th_take` hands over `NULL` then. Only
+/// wait for it, with `poll` or `epoll`: never read from it, write to it or close it. It stays valid
+/// until `th_queue_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn th_queue_fd(
     queue: *mut th_queue,

@@ -87,7 +87,8 @@ impl Outcome {
 /// Results that wait for their user.
 pub(crate) struct Completions {
     list: Mutex<Vec<Completion>>,
-    /// Readable while the list is not empty.
+    /// Readable while the list is not empty. It is set a moment after the list was filled, so it may
+    /// also be readable when all has been taken already. [`Completions::take`] clears it then.
     is_filled: EventFlag,
 }
 
@@ -101,6 +102,8 @@ impl Completions {
         let mut list = self.lock();
         let wakes = list.is_empty() && !from.is_empty();
         list.append(from);
+        // The thread that wakes up takes the lock at once.
+        drop(list);
         if wakes {
             self.is_filled.set();
         }
@@ -109,7 +112,7 @@ impl Completions {
     /// Takes at most this many completions, the oldest first.
     fn take(&self, most: usize) -> Vec<Completion> {
         let mut list = self.lock();
-        if list.is_empty() || most == 0 {
+        if most == 0 {
             return Vec::new();
         }
         let taken = if most >= list.len() {
@@ -239,8 +242,9 @@ impl CompletionQueue {
         self.completions.take(most)
     }
 
-    /// Returns a descriptor that is readable while there are completions to take. Only wait for it;
-    /// never read from it or write to it.
+    /// Returns a descriptor that is readable while there are completions to take. Now and then it
+    /// is readable although an earlier call has just taken them; [`CompletionQueue::take`] returns
+    /// none then. Only wait for it; never read from it or write to it.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.completions.is_filled.descriptor()
@@ -305,6 +309,19 @@ mod tests {
         assert_eq!(tags(completions.take(100)), [4]);
         assert!(!is_readable(&completions));
         assert_eq!(completions.take(100), []);
+    }
+
+    /// The driver sets the flag after it has released the list, so another thread may take the list
+    /// before that.
+    #[test]
+    fn a_flag_that_is_set_too_late_is_cleared_by_the_next_take() {
+        let completions =
+            Completions { list: Mutex::default(), is_filled: EventFlag::new().unwrap() };
+        completions.is_filled.set();
+        assert_eq!(completions.take(0), []);
+        assert!(is_readable(&completions), "nothing was looked at");
+        assert_eq!(completions.take(1), []);
+        assert!(!is_readable(&completions));
     }
 
     #[test]
