@@ -153,10 +153,11 @@ impl Caller {
                 continue;
             }
             self.now = self.clock.now();
+            let sleeps = self.pacer.turn_ended(self.now, false);
             if self.now >= until {
                 return;
             }
-            if self.pacer.turn_ended(self.now, false) {
+            if sleeps {
                 let until = (until != Time::NEVER).then_some(until);
                 let deadlines = [self.calls.deadline(), self.transport.deadline(), until];
                 let next = deadlines.into_iter().flatten().min();

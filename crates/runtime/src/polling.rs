@@ -75,6 +75,9 @@ pub struct Pacer {
     counted: Time,
     /// The end of the last sleep, until a turn does some work.
     woke: Option<Time>,
+    /// Whether a gap that is a little longer than the longest budget may be a shorter one and the
+    /// time to wake up.
+    is_hopeful: bool,
     /// The time of the last yield.
     yielded: Time,
     usage: Usage,
@@ -89,7 +92,16 @@ impl Pacer {
             _ => Duration::ZERO,
         };
         let usage = Usage::default();
-        Pacer { polling, budget, last_work: now, counted: now, woke: None, yielded: now, usage }
+        Pacer {
+            polling,
+            budget,
+            last_work: now,
+            counted: now,
+            woke: None,
+            is_hopeful: true,
+            yielded: now,
+            usage,
+        }
     }
 
     /// Returns the number of consecutive idle turns for one reading of the clock. More turns find
@@ -103,13 +115,14 @@ impl Pacer {
     /// Counts a turn that has ended. Returns whether to sleep now.
     #[inline]
     pub fn turn_ended(&mut self, now: Time, did_something: bool) -> bool {
-        let took = now.since(self.counted);
+        let (began, took) = (self.counted, now.since(self.counted));
         self.counted = now;
         if did_something {
             self.usage.busy += took;
-            // The turn that does the work may be long, and is no part of the gap before it.
             if let Some(woke) = self.woke.take() {
-                self.adapt(woke.since(self.last_work));
+                // The turn that does the work may be long, and is no part of the gap before it.
+                let gap_end = if woke == began { woke } else { now };
+                self.adapt(gap_end.since(self.last_work));
             }
             self.last_work = now;
             return false;
@@ -146,7 +159,11 @@ impl Pacer {
     /// Adapts the budget after a gap that included a sleep.
     fn adapt(&mut self, gap: Duration) {
         let Polling::Adaptive(most) = self.polling else { return };
-        self.budget = if gap <= most + WAKING {
+        let is_near = most < gap && gap <= most + WAKING;
+        // If it spun as long as it may, the work did come later than that. It hopes again when the
+        // gaps change.
+        self.is_hopeful = if is_near { self.is_hopeful && self.budget < most } else { true };
+        self.budget = if gap <= most || (is_near && self.is_hopeful) {
             (gap + gap / 2).clamp(BUDGET_MIN.min(most), most)
         } else {
             (self.budget / 2).max(BUDGET_MIN.min(most))
@@ -193,6 +210,10 @@ mod tests {
     fn a_reactor_spins_while_work_comes_often_and_sleeps_when_it_does_not() {
         let adaptive = Polling::Adaptive(us(50));
         assert!(spinning_share(adaptive, us(20)) > 0.9);
+        for too_long in [51, 52, 60, 70, 75, 76, 80, 1000] {
+            let share = spinning_share(adaptive, us(too_long));
+            assert!(share < 0.1, "{share} of gaps of {too_long} us, which it cannot catch");
+        }
         assert!(spinning_share(adaptive, us(1000)) < 0.01);
         assert!(spinning_share(Polling::Always, us(1000)) > 0.99);
         assert!(spinning_share(Polling::Never, us(20)) < 0.1);
@@ -216,7 +237,7 @@ mod tests {
         let mut pacer = Pacer::new(Polling::Adaptive(us(100)), Time(0));
         let mut now = Time(0);
         // A long break makes the reactor sleep. Then work comes 90 us after the last.
-        for gap in [5000, 5000, 5000, 90, 90] {
+        for gap in [5000, 5000, 5000, 90] {
             now = now + us(gap) + us(20);
             pacer.slept(now);
             now = now + us(60);

@@ -16,7 +16,7 @@ use crate::question::{Question, Reply};
 use std::future::Future;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -90,9 +90,16 @@ pub(crate) struct Completions {
     /// Readable while the list is not empty. It is set a moment after the list was filled, so it may
     /// also be readable when all has been taken already. [`Completions::take`] clears it then.
     is_filled: EventFlag,
+    /// Whether the flag was set since the list was empty: its user's calls that find an empty list
+    /// mostly need no call of the kernel.
+    was_set: AtomicBool,
 }
 
 impl Completions {
+    fn new(is_filled: EventFlag) -> Completions {
+        Completions { list: Mutex::new(Vec::new()), is_filled, was_set: AtomicBool::new(false) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Completion>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,12 +113,20 @@ impl Completions {
         drop(list);
         if wakes {
             self.is_filled.set();
+            // In this order: otherwise a `take` between the two could leave the flag set for ever.
+            self.was_set.store(true, Ordering::Release);
         }
     }
 
     /// Takes at most this many completions, the oldest first.
     fn take(&self, most: usize) -> Vec<Completion> {
         let mut list = self.lock();
+        if list.is_empty() {
+            if most > 0 && self.was_set.swap(false, Ordering::AcqRel) {
+                self.is_filled.clear();
+            }
+            return Vec::new();
+        }
         if most == 0 {
             return Vec::new();
         }
@@ -121,6 +136,7 @@ impl Completions {
             list.drain(..most).collect()
         };
         if list.is_empty() {
+            self.was_set.store(false, Ordering::Relaxed);
             self.is_filled.clear();
         }
         taken
@@ -178,7 +194,7 @@ impl CompletionQueue {
     pub fn begin(options: &Options) -> Result<CompletionQueue, Error> {
         let is_filled = EventFlag::new().map_err(|error| Error::System(error.kind()))?;
         let handle = wait(Handle::start(options))?;
-        let completions = Arc::new(Completions { list: Mutex::new(Vec::new()), is_filled });
+        let completions = Arc::new(Completions::new(is_filled));
         Ok(CompletionQueue { handle, completions })
     }
 
@@ -294,8 +310,7 @@ mod tests {
 
     #[test]
     fn the_descriptor_is_readable_exactly_while_there_are_completions() {
-        let completions =
-            Arc::new(Completions { list: Mutex::default(), is_filled: EventFlag::new().unwrap() });
+        let completions = Arc::new(Completions::new(EventFlag::new().unwrap()));
         assert!(!is_readable(&completions));
         completions.add(&mut Vec::new());
         assert!(!is_readable(&completions));
@@ -315,9 +330,9 @@ mod tests {
     /// before that.
     #[test]
     fn a_flag_that_is_set_too_late_is_cleared_by_the_next_take() {
-        let completions =
-            Completions { list: Mutex::default(), is_filled: EventFlag::new().unwrap() };
+        let completions = Completions::new(EventFlag::new().unwrap());
         completions.is_filled.set();
+        completions.was_set.store(true, Ordering::Relaxed);
         assert_eq!(completions.take(0), []);
         assert!(is_readable(&completions), "nothing was looked at");
         assert_eq!(completions.take(1), []);
@@ -326,8 +341,7 @@ mod tests {
 
     #[test]
     fn a_submission_that_is_lost_has_an_unknown_outcome() {
-        let completions =
-            Arc::new(Completions { list: Mutex::default(), is_filled: EventFlag::new().unwrap() });
+        let completions = Arc::new(Completions::new(EventFlag::new().unwrap()));
         drop(QueuePlace::new(9, Some(2), Arc::clone(&completions)));
         QueuePlace::new(10, None, Arc::clone(&completions)).forget();
         let unknown = Err(Error::Unknown(Obstacle::NoAnswer));
