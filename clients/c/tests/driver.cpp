@@ -250,21 +250,22 @@ public:
         if (op == "scan") return scanned(th::Client::connect(url_).value().table(table));
         const auto key = request.bytes("key");
         const auto condition = request.condition();
-        if (op == "get") return one(th::Operation::get(table, key), got);
+        if (op == "get") return one(request, th::Operation::get(table, key), got);
         if (op == "put") {
             const auto value = request.bytes("value");
-            return one(th::Operation::put_if(table, key, value, condition), changed);
+            return one(request, th::Operation::put_if(table, key, value, condition), changed);
         }
         if (op == "put_number") {
             const auto number = request.number("number");
-            return one(th::Operation::put_number_if(table, key, number, condition), changed);
+            return one(request, th::Operation::put_number_if(table, key, number, condition),
+                       changed);
         }
         if (op == "delete") {
-            return one(th::Operation::erase_if(table, key, condition),
+            return one(request, th::Operation::erase_if(table, key, condition),
                        [](const th::Effect& it) { return deleted(it.version()); });
         }
         if (op == "increment") {
-            return one(th::Operation::increment(table, key, request.number("by")),
+            return one(request, th::Operation::increment(table, key, request.number("by")),
                        [](const th::Effect& it) { return summed(it.version(), it.integer()); });
         }
         throw request.unknown();
@@ -308,8 +309,10 @@ private:
 
     static Json changed(const th::Effect& it) { return versioned(it.version()); }
 
-    template <class Convert> Json one(const th::Operation& operation, Convert&& convert) {
+    template <class Convert>
+    Json one(const Request& request, const th::Operation& operation, Convert&& convert) {
         auto future = shared_->queue.submit(operation).value();
+        if (request.json.contains("cancel")) future.cancel();
         return convert(future.get().value());
     }
 
@@ -420,7 +423,7 @@ void run() {
 } // namespace
 
 int main() {
-    std::puts(R"({"ready":true,"language":"c++","modes":["sync","async"]})");
+    std::puts(R"({"ready":true,"language":"c++","modes":["sync","async"],"cancels":["async"]})");
     std::fflush(stdout);
     try {
         run();

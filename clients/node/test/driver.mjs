@@ -59,18 +59,26 @@ async function each(call, count, convert) {
 
 /** Performs an operation on a table, and returns the `ok` of its reply. */
 async function perform(table, request) {
+  const canceller = new AbortController();
+  const performed = begin(table, request, canceller.signal);
+  if (request.cancel) canceller.abort();
+  return performed;
+}
+
+async function begin(table, request, signal) {
   const key = decoded(request.key ?? "");
+  const options = { signal, ...conditions(request) };
   switch (request.op) {
     case "get":
-      return found(await table.get(key));
+      return found(await table.get(key, { signal }));
     case "put":
-      return versioned(await table.put(key, decoded(request.value), conditions(request)));
+      return versioned(await table.put(key, decoded(request.value), options));
     case "put_number":
-      return versioned(await table.putNumber(key, BigInt(request.number), conditions(request)));
+      return versioned(await table.putNumber(key, BigInt(request.number), options));
     case "delete":
-      return versioned(await table.delete(key, conditions(request)));
+      return versioned(await table.delete(key, options));
     case "increment": {
-      const { value, version } = await table.increment(key, BigInt(request.by));
+      const { value, version } = await table.increment(key, BigInt(request.by), { signal });
       return { version: `${version}`, sum: `${value}` };
     }
     case "get_many": {
@@ -139,7 +147,7 @@ class Performer {
 
 const write = (reply) => process.stdout.write(`${JSON.stringify(reply)}\n`);
 
-write({ ready: true, language: "node", modes: ["async"] });
+write({ ready: true, language: "node", modes: ["async"], cancels: ["async"] });
 const performers = new Map();
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line);

@@ -101,6 +101,14 @@ def call(table: Any, request: Request) -> tuple[Any, Callable[[Any], Reply]]:
     raise ValueError(f"the operation {request['op']} is unknown")
 
 
+async def cancelled(operation: Any) -> Any:
+    """Cancels an operation that has begun. Returns its result if it has ended before."""
+    task = asyncio.ensure_future(operation)
+    await asyncio.sleep(0)
+    task.cancel()
+    return await task
+
+
 def of_batch(request: Request, error: thunderhead.Error) -> Reply:
     """The reply for an error. Operations of a batch have an outcome each."""
     if request["op"] not in ("get_many", "put_many"):
@@ -186,6 +194,11 @@ class Asynchronous:
                 write({"id": request["id"], "ok": await self._reply(request)})
             except thunderhead.Error as error:
                 write(of_batch(request, error))
+            except asyncio.CancelledError:
+                # It does not say whether the operation was done.
+                text = "the task was cancelled"
+                failure = {"code": 0, "outcome": "unknown", "version": "0", "text": text}
+                write({"id": request["id"], "error": failure})
         if self._db is not None:
             await self._db.close()
 
@@ -204,6 +217,8 @@ class Asynchronous:
         if request["op"] == "scan":
             return listed([entry async for entry in table.scan()])
         result, convert = call(table, request)
+        if request.get("cancel"):
+            return convert(await cancelled(result))
         return convert(await result)
 
 
@@ -212,7 +227,7 @@ def main() -> None:
     loop_thread = threading.Thread(target=loop.run_forever)
     loop_thread.start()
     clients: dict[int, Synchronous | Asynchronous] = {}
-    write({"ready": True, "language": "python", "modes": ["sync", "async"]})
+    write({"ready": True, "language": "python", "modes": ["sync", "async"], "cancels": ["async"]})
     for line in sys.stdin:
         request: Request = json.loads(line)
         number = request["client"]

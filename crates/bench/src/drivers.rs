@@ -63,6 +63,9 @@ pub struct Arguments {
     /// The deadline of an operation, in seconds.
     #[arg(long, default_value_t = 30.0)]
     deadline: f64,
+    /// Cancel one of this many operations, in the modes that can cancel; 0: none.
+    #[arg(long, default_value_t = 100)]
+    cancel_every: u64,
     /// The seed of the clients' choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -81,6 +84,8 @@ struct Report {
     unknown: u64,
     /// Increments that were reported as not done, and were begun anew.
     not_done: u64,
+    /// Operations that were cancelled. Their outcome may be any.
+    cancelled: u64,
     /// The sum of the counters.
     sum: u64,
     /// Answered operations in the history.
@@ -151,6 +156,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         "client",
         "increments done",
         "unknown",
+        "cancelled",
         "sum",
         "history",
         "longest",
@@ -165,6 +171,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             format!("{} {}", it.language, it.mode),
             it.done.to_string(),
             it.unknown.to_string(),
+            it.cancelled.to_string(),
             it.sum.to_string(),
             it.answered.to_string(),
             format!("{:.2} s", it.longest_s),
@@ -209,6 +216,8 @@ struct Counts {
     done: AtomicU64,
     unknown: AtomicU64,
     not_done: AtomicU64,
+    /// Of all operations, also those of the history.
+    cancelled: AtomicU64,
 }
 
 /// Runs one driver in one mode.
@@ -222,7 +231,8 @@ fn drive(
     let milliseconds = deadline.as_millis();
     let url = format!("thunderhead://{}/?deadline={milliseconds}ms", cluster.coordinator());
     let open = |number: u64, table: &str| {
-        DriverClient::open(driver, number, (&url, mode), table, deadline)
+        let options = (deadline, arguments.cancel_every);
+        DriverClient::open(driver, number, (&url, mode), table, options)
     };
     let work = Work {
         increments_left: arguments.increments.into(),
@@ -240,6 +250,7 @@ fn drive(
             threads.push(scope.spawn(move || -> Result<_> {
                 let client = open(2 * number, COUNTED)?;
                 let longest = count(&client, work, counts, counted)?;
+                counts.cancelled.fetch_add(client.cancelled(), Ordering::Relaxed);
                 client.close()?;
                 Ok((Vec::new(), longest))
             }));
@@ -251,6 +262,7 @@ fn drive(
                 while work.take_one(&work.operations_left) {
                     user.act()?;
                 }
+                counts.cancelled.fetch_add(client.cancelled(), Ordering::Relaxed);
                 client.close()?;
                 Ok((user.history, user.longest))
             }));
@@ -299,6 +311,7 @@ fn drive(
         done,
         unknown,
         not_done: load(&counts.not_done),
+        cancelled: load(&counts.cancelled),
         sum,
         answered: histories.len() as u64 - unanswered,
         longest_s: longest.as_secs_f64(),
@@ -325,7 +338,7 @@ fn count(client: &DriverClient, work: &Work, counts: &Counts, table: TableId) ->
             Ok(Answer::Sum { .. }) => &counts.done,
             Ok(other) => anyhow::bail!("an increment was answered with {other:?}"),
             Err(error) if error.is_unknown() => &counts.unknown,
-            Err(Error::TimedOut(_)) => {
+            Err(Error::TimedOut(_) | Error::Cancelled) => {
                 // It was not done, so it is begun anew.
                 work.increments_left.fetch_add(1, Ordering::Relaxed);
                 &counts.not_done

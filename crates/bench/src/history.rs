@@ -195,8 +195,8 @@ impl<'a> User<'a> {
                 Outcome::Refused(judged(version))
             }
             (Err(Error::Unknown(_) | Error::Incomprehensible), _) => Outcome::Unknown,
-            // A timeout means that nothing was done, so the judge must not need the operation.
-            (Err(Error::TimedOut(_)), _) => {
+            // Nothing was done, so the judge must not need the operation.
+            (Err(Error::TimedOut(_) | Error::Cancelled), _) => {
                 self.timed_out += 1;
                 return Ok(());
             }

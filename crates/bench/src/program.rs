@@ -26,6 +26,8 @@ type Waiting = Arc<Mutex<Option<HashMap<u64, Sender<Value>>>>>;
 pub(crate) struct Program {
     pub(crate) language: String,
     pub(crate) modes: Vec<String>,
+    /// The modes in which it can cancel an operation.
+    pub(crate) cancels: Vec<String>,
     child: Mutex<Child>,
     input: Mutex<Option<ChildStdin>>,
     waiting: Waiting,
@@ -87,6 +89,7 @@ impl Program {
             // Until the program names its language.
             language: command.to_owned(),
             modes: Vec::new(),
+            cancels: Vec::new(),
             child: Mutex::new(child),
             input: Mutex::new(input),
             waiting,
@@ -98,8 +101,11 @@ impl Program {
         let first = first.context("the program does not say that it is ready")?;
         let language = first["language"].as_str().context("the program names no language")?;
         program.language = language.to_owned();
-        let modes = first["modes"].as_array().into_iter().flatten();
-        program.modes = modes.filter_map(|it| it.as_str().map(str::to_owned)).collect();
+        let names = |member: &str| -> Vec<String> {
+            let names = first[member].as_array().into_iter().flatten();
+            names.filter_map(|it| it.as_str().map(str::to_owned)).collect()
+        };
+        (program.modes, program.cancels) = (names("modes"), names("cancels"));
         ensure!(!program.modes.is_empty(), "the program for {language} names no modes");
         Ok(program)
     }

@@ -37,6 +37,8 @@ type request struct {
 	If      condition
 	Keys    [][]byte
 	Objects [][2][]byte
+	// Cancel is whether to cancel the operation while it is performed.
+	Cancel bool
 }
 
 // A condition is the condition of an update: none, or one.
@@ -174,7 +176,7 @@ type client struct {
 // serve performs requests until there are no more.
 func (c *client) serve(to *output) {
 	for r := range c.requests {
-		ok, err := c.perform(context.Background(), &r)
+		ok, err := c.answer(&r)
 		if err != nil {
 			to.write(reply{ID: r.ID, Error: failureOf(err)})
 		} else {
@@ -182,6 +184,16 @@ func (c *client) serve(to *output) {
 		}
 	}
 	c.close()
+}
+
+// answer performs a request, and cancels it meanwhile if the request says so.
+func (c *client) answer(r *request) (any, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if r.Cancel {
+		go cancel()
+	}
+	return c.perform(ctx, r)
 }
 
 func (c *client) perform(ctx context.Context, r *request) (any, error) {
@@ -293,7 +305,7 @@ func end(err error) {
 
 func main() {
 	to := &output{w: os.Stdout}
-	to.write(map[string]any{"ready": true, "language": "go", "modes": []string{"sync"}})
+	to.write(map[string]any{"ready": true, "language": "go", "modes": []string{"sync"}, "cancels": []string{"sync"}})
 	clients := map[uint64]*client{}
 	var running sync.WaitGroup
 	lines := bufio.NewScanner(os.Stdin)

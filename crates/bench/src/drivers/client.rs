@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use thunderhead_client::{
     Action, Answer, Condition, Error, Number, Obstacle, Operation, Status, Version,
@@ -18,6 +19,9 @@ pub(super) struct DriverClient {
     table: String,
     /// How long an answer may take: longer than the client's own deadline.
     patience: Duration,
+    /// One of so many operations is cancelled; 0: none.
+    cancel_every: u64,
+    performed: AtomicU64,
 }
 
 impl DriverClient {
@@ -27,11 +31,14 @@ impl DriverClient {
         number: u64,
         (url, mode): (&str, &str),
         table: &str,
-        deadline: Duration,
+        (deadline, cancel_every): (Duration, u64),
     ) -> Result<DriverClient> {
         let patience = deadline * 2 + Duration::from_secs(30);
+        let cancels = driver.cancels.iter().any(|it| it == mode);
+        let cancel_every = if cancels { cancel_every } else { 0 };
         let (driver, table) = (Arc::clone(driver), table.to_owned());
-        let client = DriverClient { driver, number, table, patience };
+        let performed = AtomicU64::new(0);
+        let client = DriverClient { driver, number, table, patience, cancel_every, performed };
         let reply = client.ask(json!({ "op": "open", "url": url, "mode": mode }))?;
         ensure!(reply.get("ok").is_some(), "the client cannot be made: {reply}");
         Ok(client)
@@ -73,6 +80,10 @@ impl DriverClient {
             }
             other => bail!("drivers do not have the operation {other:?}"),
         }
+        let count = self.performed.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.cancel_every > 0 && count.is_multiple_of(self.cancel_every) {
+            request["cancel"] = json!(true);
+        }
         let reply = self.ask(request)?;
         if let Some(error) = reply.get("error") {
             return error_of(error).map(Err);
@@ -81,6 +92,11 @@ impl DriverClient {
         answer_of(&operation.action, ok)
             .with_context(|| format!("a reply that does not fit its request: {reply}"))
             .map(Ok)
+    }
+
+    /// Returns the number of operations that were cancelled. Some had ended before.
+    pub(super) fn cancelled(&self) -> u64 {
+        self.performed.load(Ordering::Relaxed).checked_div(self.cancel_every).unwrap_or(0)
     }
 
     /// Closes the client.
@@ -129,6 +145,7 @@ fn error_of(error: &Value) -> Result<Error> {
         1 => Error::ConditionFailed { version },
         code if code == not_a_number => Error::NotANumber { version },
         4..=9 | 13..=19 => Error::TimedOut(Obstacle::NoAnswer),
+        20 => Error::Cancelled,
         _ => bail!("an unexpected error: {error}"),
     })
 }
@@ -156,7 +173,7 @@ mod tests {
         let driver = Arc::new(driver.unwrap());
         assert_eq!((driver.language.as_str(), driver.modes.len()), ("shell", 1));
         let client =
-            DriverClient::open(&driver, 0, ("thunderhead://h", "sync"), "t", Duration::ZERO);
+            DriverClient::open(&driver, 0, ("thunderhead://h", "sync"), "t", (Duration::ZERO, 0));
         let mut client = client.unwrap();
         let by = Action::Increment(Number::Integer(5));
         let sum = Answer::Sum { version: Version(8), number: Number::Integer(12) };
@@ -165,6 +182,33 @@ mod tests {
         assert_eq!(error, Error::ConditionFailed { version: Version(9) });
         client.patience = Duration::from_millis(1);
         assert!(client.perform(&operation(Action::Read)).is_err());
+        driver.end().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn every_third_operation_is_cancelled_in_a_mode_that_can() {
+        let ready = READY.replace(r#"["sync"]"#, r#"["sync","async"],"cancels":["async"]"#);
+        let script = format!(
+            "{ready}\nid=0\nwhile read a; do id=$((id + 1)); case \"$a\" in\n\
+             *'\"cancel\":true'*) echo '{{\"id\":'$id',\"error\":{{\"code\":20,\
+             \"outcome\":\"not_done\",\"text\":\"it was cancelled\"}}}}';;\n\
+             *) echo '{{\"id\":'$id',\"ok\":{{\"absent\":true}}}}';; esac; done\n"
+        );
+        let (path, driver) = shell(&script);
+        let driver = Arc::new(driver.unwrap());
+        for (mode, cancels) in [("sync", false), ("async", true)] {
+            let options = (Duration::ZERO, 3);
+            let client = DriverClient::open(&driver, 0, ("thunderhead://h", mode), "t", options);
+            let client = client.unwrap();
+            for count in 1..=7 {
+                let result = client.perform(&operation(Action::Read)).unwrap();
+                let is_cancelled = cancels && count % 3 == 0;
+                assert_eq!(result.is_err(), is_cancelled, "{result:?}");
+                assert!(!is_cancelled || result == Err(Error::Cancelled));
+            }
+            assert_eq!(client.cancelled(), if cancels { 2 } else { 0 });
+        }
         driver.end().unwrap();
         std::fs::remove_file(path).unwrap();
     }

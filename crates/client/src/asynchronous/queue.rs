@@ -87,8 +87,8 @@ impl Outcome {
 /// Results that wait for their user.
 pub(crate) struct Completions {
     list: Mutex<Vec<Completion>>,
-    /// Readable while the list is not empty. It is set a moment after the list was filled, so it may
-    /// also be readable when all has been taken already. [`Completions::take`] clears it then.
+    /// Readable while the list is not empty. It is set a moment after the list was filled, so it
+    /// may also be readable when all has been taken already. The next `take` clears it then.
     is_filled: EventFlag,
     /// Whether the flag was set since the list was empty: its user's calls that find an empty list
     /// mostly need no call of the kernel.

@@ -38,7 +38,8 @@ public final class Driver {
     try {
       write(
           JsonParser.parseString(
-                  "{\"ready\":true,\"language\":\"java\",\"modes\":[\"sync\",\"async\"]}")
+                  "{\"ready\":true,\"language\":\"java\",\"modes\":[\"sync\",\"async\"],"
+                      + "\"cancels\":[\"async\"]}")
               .getAsJsonObject());
       run();
     } catch (IOException | RuntimeException error) {

@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.function.Function;
@@ -48,18 +49,25 @@ final class Futures implements Driver.Performer {
   }
 
   private static JsonObject reply(Request request, JsonObject ok, Throwable error) {
-    return error == null
-        ? Replies.done(request, ok)
+    if (error == null) {
+      return Replies.done(request, ok);
+    }
+    return cause(error) instanceof CancellationException
+        ? Replies.cancelled(request)
         : Replies.failed(request, failure(error));
   }
 
   /** Returns the exception of the client with which a future ended. */
   private static ThunderheadException failure(Throwable error) {
-    Throwable cause = error instanceof CompletionException ? error.getCause() : error;
+    Throwable cause = cause(error);
     if (cause instanceof ThunderheadException failure) {
       return failure;
     }
     throw new CompletionException(cause);
+  }
+
+  private static Throwable cause(Throwable error) {
+    return error instanceof CompletionException ? error.getCause() : error;
   }
 
   private CompletableFuture<JsonObject> perform(Request request) {
@@ -98,18 +106,21 @@ final class Futures implements Driver.Performer {
 
   private static CompletableFuture<JsonObject> perform(AsyncTable table, Request request) {
     return switch (request.op()) {
-      case "get" -> table.get(request.key()).thenApply(Replies::found);
+      case "get" -> one(request, table.get(request.key()), Replies::found);
       case "put" ->
-          table
-              .putIf(request.key(), request.value(), request.condition())
-              .thenApply(Replies::version);
+          one(
+              request,
+              table.putIf(request.key(), request.value(), request.condition()),
+              Replies::version);
       case "put_number" ->
-          table
-              .putNumberIf(request.key(), request.number(), request.condition())
-              .thenApply(Replies::version);
+          one(
+              request,
+              table.putNumberIf(request.key(), request.number(), request.condition()),
+              Replies::version);
       case "delete" ->
-          table.deleteIf(request.key(), request.condition()).thenApply(Replies::deleted);
-      case "increment" -> table.increment(request.key(), request.by()).thenApply(Replies::sum);
+          one(request, table.deleteIf(request.key(), request.condition()), Replies::deleted);
+      case "increment" ->
+          one(request, table.increment(request.key(), request.by()), Replies::sum);
       case "get_many" -> {
         List<byte[]> keys = request.keys();
         yield each(keys.size(), table.getMany(keys), Replies::found);
@@ -121,6 +132,15 @@ final class Futures implements Driver.Performer {
       case "scan" -> scan(table);
       default -> throw request.unknown();
     };
+  }
+
+  /** Cancels the operation if its request says so. */
+  private static <T> CompletableFuture<JsonObject> one(
+      Request request, CompletableFuture<T> operation, Function<T, JsonObject> convert) {
+    if (request.isCancelled()) {
+      operation.cancel(true);
+    }
+    return operation.thenApply(convert);
   }
 
   private static <T> CompletableFuture<JsonObject> each(

@@ -29,6 +29,16 @@ final class Replies {
     return reply(request, "error", failed(error));
   }
 
+  /** Makes the reply of a future that was cancelled, which does not say whether it was done. */
+  static JsonObject cancelled(Request request) {
+    JsonObject cancelled = new JsonObject();
+    cancelled.addProperty("code", 0);
+    cancelled.addProperty("outcome", "unknown");
+    cancelled.addProperty("version", "0");
+    cancelled.addProperty("text", "the future was cancelled");
+    return reply(request, "error", cancelled);
+  }
+
   private static JsonObject reply(Request request, String kind, JsonObject content) {
     JsonObject reply = new JsonObject();
     reply.add("id", request.id());

@@ -48,6 +48,11 @@ record Request(JsonObject json) {
     return member("table").getAsString();
   }
 
+  /** Whether to cancel the operation once it has begun. */
+  boolean isCancelled() {
+    return json.has("cancel");
+  }
+
   byte[] key() {
     return bytes(member("key"));
   }
