@@ -3,6 +3,7 @@ package thunderhead_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -48,7 +49,7 @@ func startDriver(t *testing.T, binary string) *driver {
 	if err := d.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	d.expect(`{"language":"go","modes":["sync"],"ready":true}`)
+	d.expect(`{"cancels":["sync"],"language":"go","modes":["sync"],"ready":true}`)
 	return d
 }
 
@@ -116,6 +117,37 @@ func TestTheDriverAnswersEachRequest(t *testing.T) {
 	d.ask(`"op":"get",`+key, `"error":{"code":12,"outcome":"not_done","version":"0","text":"thunderhead: get`)
 	d.ask(opening, `"ok":{}}`)
 	d.ask(`"op":"increment","by":"1",`+key, `"ok":{"version":"V","sum":"43"}}`)
+	if failed, errors := d.end(); failed || errors != "" {
+		t.Errorf("the driver failed: %v, and printed %q", failed, errors)
+	}
+}
+
+func TestTheDriverCancels(t *testing.T) {
+	server := startServer(t)
+	db := open(t, server.url)
+	newTable(t, db)
+	d := startDriver(t, buildDriver(t))
+	d.ask(fmt.Sprintf(`"op":"open","url":%q,"mode":"sync"`, server.url), `"ok":{}}`)
+	var done, unknown int64
+	for range 50 {
+		d.ask(`"op":"increment","by":"1","table":"t","key":"bg==","cancel":true`, ``)
+		switch got := d.out.Text(); {
+		case strings.Contains(got, `"ok"`):
+			done++
+		case strings.Contains(got, `"outcome":"unknown"`):
+			unknown++
+		case !strings.Contains(got, `"error":{"code":20,"outcome":"not_done"`):
+			t.Errorf("a cancelled increment ended with %s", got)
+		}
+	}
+	table, err := db.Table(context.Background(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, _, err := table.Increment(context.Background(), "n", 0)
+	if err != nil || sum < done || sum > done+unknown {
+		t.Errorf("the sum is %d, %v; %d are done, %d unknown", sum, err, done, unknown)
+	}
 	if failed, errors := d.end(); failed || errors != "" {
 		t.Errorf("the driver failed: %v, and printed %q", failed, errors)
 	}

@@ -58,7 +58,8 @@ class Driver {
 async function startDriver(context) {
   const driver = new Driver();
   context.after(() => driver.kill());
-  assert.deepEqual(await driver.read(), { ready: true, language: "node", modes: ["async"] });
+  const ready = { ready: true, language: "node", modes: ["async"], cancels: ["async"] };
+  assert.deepEqual(await driver.read(), ready);
   return driver;
 }
 
@@ -105,6 +106,25 @@ describe("the driver", () => {
     assert.equal((await driver.ask("get", object)).error.code, 12);
     assert.deepEqual(await driver.ask("open", opening), { ok: {} });
     assert.equal((await driver.ask("increment", { ...object, by: "1" })).ok.sum, "43");
+    assert.deepEqual(await driver.end(), [0, ""]);
+  });
+
+  test("cancels", async (context) => {
+    const { url } = await startStore();
+    const db = await connect(url);
+    await db.createTable("t");
+    await db.close();
+    const driver = await startDriver(context);
+    await driver.ask("open", { url, mode: "async" });
+    const fields = { table: "t", key: base64("n"), by: "1" };
+    const counts = { done: 0, not_done: 0, unknown: 0 };
+    for (let count = 0; count < 50; count += 1) {
+      const { error } = await driver.ask("increment", { ...fields, cancel: true });
+      counts[error?.outcome ?? "done"] += 1;
+      if (error?.outcome === "not_done") assert.equal(error.code, 20);
+    }
+    const total = Number((await driver.ask("increment", fields)).ok.sum) - 1;
+    assert.ok(counts.done <= total && total <= counts.done + counts.unknown, `${total}`);
     assert.deepEqual(await driver.end(), [0, ""]);
   });
 

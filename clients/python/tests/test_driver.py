@@ -47,10 +47,18 @@ class Driver:
         return reply
 
 
+READY = {
+    "ready": True,
+    "language": "python",
+    "modes": ["sync", "async"],
+    "cancels": ["async"],
+}
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_driver_answers_each_request(url: str, table: thunderhead.Table, mode: str) -> None:
     driver = Driver()
-    assert driver.read() == {"ready": True, "language": "python", "modes": ["sync", "async"]}
+    assert driver.read() == READY
     assert driver.ask("open", url=url, mode=mode) == {"ok": {}}
     name, key, value = table.name, b64("k"), b64("v")
     assert driver.ask("get", table=name, key=key) == {"ok": {"absent": True}}
@@ -75,5 +83,20 @@ def test_the_driver_answers_each_request(url: str, table: thunderhead.Table, mod
     other = "async" if mode == "sync" else "sync"
     assert driver.ask("open", url=url, mode=other) == {"ok": {}}
     assert driver.ask("increment", table=name, key=key, by="1")["ok"]["sum"] == "43"
+    assert driver.process.communicate() == ("", "")
+    assert driver.process.returncode == 0
+
+
+def test_the_driver_cancels(url: str, table: thunderhead.Table) -> None:
+    driver = Driver()
+    assert driver.read() == READY
+    assert driver.ask("open", url=url, mode="async") == {"ok": {}}
+    fields = {"table": table.name, "key": b64("n"), "by": "1"}
+    replies = [driver.ask("increment", **fields, cancel=True) for _ in range(50)]
+    errors = [reply["error"] for reply in replies if "error" in reply]
+    assert {(error["code"], error["outcome"]) for error in errors} <= {(0, "unknown")}
+    done = len(replies) - len(errors)
+    total = int(driver.ask("increment", **fields)["ok"]["sum"]) - 1
+    assert done <= total <= len(replies)
     assert driver.process.communicate() == ("", "")
     assert driver.process.returncode == 0

@@ -39,7 +39,8 @@ class DriverTest {
       input = process.outputWriter(StandardCharsets.UTF_8);
       output = process.inputReader(StandardCharsets.UTF_8);
       assertEquals(
-          "{\"ready\":true,\"language\":\"java\",\"modes\":[\"sync\",\"async\"]}",
+          "{\"ready\":true,\"language\":\"java\",\"modes\":[\"sync\",\"async\"],"
+              + "\"cancels\":[\"async\"]}",
           output.readLine());
     }
 
@@ -144,6 +145,32 @@ class DriverTest {
       assertEquals("{}", driver.ask(open).toString());
       sum = driver.ask("'op':'increment','by':'1'," + object);
       assertEquals("43", sum.get("sum").getAsString());
+      driver.end(0, "");
+    }
+  }
+
+  @Test
+  void theDriverCancels() throws Exception {
+    String name = Server.newName();
+    try (Thunderhead db = Thunderhead.connect(Server.shared().url())) {
+      db.createTable(name);
+    }
+    try (Asked driver = new Asked()) {
+      driver.ask("'op':'open','url':'" + Server.shared().url() + "','mode':'async'");
+      String increment = "'op':'increment','by':'1','table':'" + name + "','key':'bg=='";
+      int count = 50;
+      int done = 0;
+      for (int at = 0; at < count; at++) {
+        JsonObject reply = driver.reply(increment + ",'cancel':true");
+        if (reply.has("ok")) {
+          done++;
+        } else {
+          JsonObject error = reply.getAsJsonObject("error");
+          assertEquals("unknown", error.get("outcome").getAsString(), error.toString());
+        }
+      }
+      int total = driver.ask(increment).get("sum").getAsInt() - 1;
+      assertTrue(done <= total && total <= count, done + " are done, the sum is " + total);
       driver.end(0, "");
     }
   }
