@@ -41,7 +41,7 @@ const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Microseconds that a client waits before it tries again, if there are more requests.
 const BUSY_US: u32 = 1_000;
 
-/// The maximum operations in one message: this many take no longer than a slice.
+/// The maximum operations in one message: this many take about as long as a slice.
 const PARTS_MAX: usize = 128;
 
 /// The maximum bytes of an answer to many reads. Copying more takes longer than a slice.

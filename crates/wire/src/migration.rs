@@ -29,7 +29,7 @@ pub enum Kind {
     End,
 }
 
-/// The most entries in one message: they take no longer than a slice.
+/// The most entries in one message: they take about as long as a slice.
 pub const ENTRIES_MAX: usize = 48;
 
 /// The first bytes of a message.
