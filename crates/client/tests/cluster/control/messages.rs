@@ -17,7 +17,7 @@ fn operations_begun_at_the_same_time_share_messages() {
     }
     let many: Vec<Call> = stage.calls();
     let opcodes: Vec<Opcode> = many.iter().map(|call| call.opcode).collect();
-    assert_eq!(opcodes, [Opcode::UpdateMany; 3], "at most 128 in each");
+    assert_eq!(opcodes, [Opcode::UpdateMany; 8], "40 in each but the last");
 }
 
 #[test]
