@@ -669,9 +669,10 @@ public:
     /// Reads an object without a copy. The bytes are valid until the next call on the client.
     [[nodiscard]] Result<std::optional<BorrowedValue>> borrow(View key) const {
         th_value value = th_value_init();
-        detail::Report report;
-        const th_status status = th_get(client(), id_, key.slice(), call(), &value, report);
-        if (status != TH_OK) [[unlikely]] return failed(report, status);
+        auto error = detail::failure([&](th_error* e) {
+            return th_get(client(), id_, key.slice(), call(), &value, e);
+        });
+        if (error) [[unlikely]] return failed(std::move(*error));
         if (!value.exists) return std::optional<BorrowedValue>();
         return std::optional<BorrowedValue>(
             std::in_place, value.version, detail::text(value.value));
@@ -820,17 +821,10 @@ private:
         return detail::failed(client_ ? std::move(error) : Error());
     }
 
-    /// It is a function of its own, so that calls that succeed stay short.
-    [[nodiscard, gnu::cold, gnu::noinline]] detail::Failed failed(const detail::Report& report,
-                                                                  th_status status) const {
-        return failed(report.take(status));
-    }
-
     template <class Call> Result<std::uint64_t> versioned(Call&& call) const {
         std::uint64_t version = 0;
-        detail::Report report;
-        const th_status status = call(&version, static_cast<th_error*>(report));
-        if (status != TH_OK) [[unlikely]] return failed(report, status);
+        auto error = detail::failure([&](th_error* e) { return call(&version, e); });
+        if (error) [[unlikely]] return failed(std::move(*error));
         return version;
     }
 

@@ -63,12 +63,18 @@ async function startDriver(context) {
   return driver;
 }
 
+/** Starts a store with a table `t`, and returns its URL. */
+async function startStoreWithTable() {
+  const { url } = await startStore();
+  const db = await connect(url);
+  await db.createTable("t");
+  await db.close();
+  return url;
+}
+
 describe("the driver", () => {
   test("answers each request", async (context) => {
-    const { url } = await startStore();
-    const db = await connect(url);
-    await db.createTable("t");
-    await db.close();
+    const url = await startStoreWithTable();
     const driver = await startDriver(context);
     const opening = { url, mode: "async" };
     assert.deepEqual(await driver.ask("open", opening), { ok: {} });
@@ -110,10 +116,7 @@ describe("the driver", () => {
   });
 
   test("cancels", async (context) => {
-    const { url } = await startStore();
-    const db = await connect(url);
-    await db.createTable("t");
-    await db.close();
+    const url = await startStoreWithTable();
     const driver = await startDriver(context);
     await driver.ask("open", { url, mode: "async" });
     const fields = { table: "t", key: base64("n"), by: "1" };

@@ -121,13 +121,13 @@ impl Completions {
     /// Takes at most this many completions, the oldest first.
     fn take(&self, most: usize) -> Vec<Completion> {
         let mut list = self.lock();
-        if list.is_empty() {
-            if most > 0 && self.was_set.swap(false, Ordering::AcqRel) {
-                self.is_filled.clear();
-            }
+        if most == 0 {
             return Vec::new();
         }
-        if most == 0 {
+        if list.is_empty() {
+            if self.was_set.swap(false, Ordering::AcqRel) {
+                self.is_filled.clear();
+            }
             return Vec::new();
         }
         let taken = if most >= list.len() {

@@ -135,18 +135,8 @@ fn a_message_names_the_map_version_of_its_updates_tables() {
 /// An answer on its way may be older than a table that the client has created since it asked.
 #[test]
 fn an_answer_to_an_earlier_question_does_not_say_that_a_new_table_is_missing() {
-    let news = |version, since, tables: &[u64]| control::Map {
-        version,
-        since,
-        tables: tables.iter().map(|id| table_at(*id)).collect(),
-        ..control::Map::default()
-    };
-    let read = |table| Operation {
-        table: TableId(table),
-        key: b"k".to_vec(),
-        condition: Condition::Always,
-        action: Action::Read,
-    };
+    let news = |version, since, tables| control::Map { since, ..map_of(version, false, tables) };
+    let read = |table| Operation { action: Action::Read, ..update(table) };
     let [asked, missed, heard] = [1, 2, 3].map(|ms| NOW + Duration::from_millis(ms));
     let deadline = NOW + Duration::from_secs(10);
     let mut core = Core::new(LeaseId(1), Random::from_seed(1));

@@ -31,12 +31,7 @@ final class Replies {
 
   /** Makes the reply of a future that was cancelled, which does not say whether it was done. */
   static JsonObject cancelled(Request request) {
-    JsonObject cancelled = new JsonObject();
-    cancelled.addProperty("code", 0);
-    cancelled.addProperty("outcome", "unknown");
-    cancelled.addProperty("version", "0");
-    cancelled.addProperty("text", "the future was cancelled");
-    return reply(request, "error", cancelled);
+    return reply(request, "error", error(0, "unknown", 0, "the future was cancelled"));
   }
 
   private static JsonObject reply(Request request, String kind, JsonObject content) {
@@ -53,12 +48,17 @@ final class Replies {
     } else if (error instanceof NotANumberException failed) {
       version = failed.version();
     }
-    JsonObject failed = new JsonObject();
-    failed.addProperty("code", error.code());
-    failed.addProperty("outcome", error instanceof NotDoneException ? "not_done" : "unknown");
-    failed.addProperty("version", Long.toUnsignedString(version));
-    failed.addProperty("text", error.getMessage());
-    return failed;
+    String outcome = error instanceof NotDoneException ? "not_done" : "unknown";
+    return error(error.code(), outcome, version, error.getMessage());
+  }
+
+  private static JsonObject error(int code, String outcome, long version, String text) {
+    JsonObject error = new JsonObject();
+    error.addProperty("code", code);
+    error.addProperty("outcome", outcome);
+    error.addProperty("version", Long.toUnsignedString(version));
+    error.addProperty("text", text);
+    return error;
   }
 
   static JsonObject version(long version) {
