@@ -15,9 +15,10 @@ import {
   type Question,
   viewOf,
 } from "./bytes.js";
-import { cancelledFailure, closedFailure, internalFailure } from "./errors.js";
+import { cancelledFailure, closedFailure, errorOf, internalFailure } from "./errors.js";
 import { Failure } from "./failure.js";
 import { type Connection, native } from "./native.js";
+import type { Checked } from "./options.js";
 import { type Entry, Reader, type Result } from "./results.js";
 
 /** The size of the buffer for results. Larger results have a buffer of their own. */
@@ -56,6 +57,8 @@ class Pending {
     readonly form: Form,
     readonly operations: number,
     readonly resolve: (result: never) => void,
+    /** The name of its table, for the error of a single operation. */
+    readonly table: string | undefined = undefined,
   ) {}
 }
 
@@ -99,26 +102,28 @@ export class Engine {
 
   // Requests.
 
+  /**
+   * Does one operation, and resolves the user's promise with its result or its error. There is no
+   * other promise: each would cost as much as all else here.
+   */
   operate(
     action: Action,
-    tableLow: number,
-    tableHigh: number,
+    table: { low: number; high: number; name: string },
     key: Bytes,
     value: Bytes | bigint | number | undefined,
-    deadline: number | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<Result> {
-    return new Promise((resolve) => {
-      const pending = this.begin(Form.One, 1, deadline, Class.Operations, signal, resolve);
-      if (pending === undefined) return;
-      try {
-        this.outgoing.operation(action, tableLow, tableHigh, key, value);
-      } catch (error) {
-        this.undo(pending);
-        throw error;
-      }
-      this.added(pending);
-    });
+    { deadline, signal }: Readonly<Checked>,
+    resolve: (result: never) => void,
+  ): void {
+    const { low, high, name } = table;
+    const pending = this.begin(Form.One, 1, deadline, Class.Operations, signal, resolve, name);
+    if (pending === undefined) return;
+    try {
+      this.outgoing.operation(action, low, high, key, value);
+    } catch (error) {
+      this.undo(pending);
+      throw error;
+    }
+    this.added(pending);
   }
 
   /** Does one operation for each key. The results are in the order of the keys. */
@@ -219,13 +224,16 @@ export class Engine {
     type: Class,
     signal: AbortSignal | undefined,
     resolve: (result: never) => void,
+    table?: string,
   ): Pending | undefined {
     if (this.isClosed || signal?.aborted) {
-      fail(form, operations, resolve, this.isClosed ? closedFailure : cancelledFailure);
+      const refused = new Pending(-1, form, operations, resolve, table);
+      refused.signal = signal;
+      fail(refused, this.isClosed ? closedFailure : cancelledFailure);
       return undefined;
     }
     const tag = this.freeTags.pop() ?? this.pending.length;
-    const pending = new Pending(tag, form, operations, resolve);
+    const pending = new Pending(tag, form, operations, resolve, table);
     pending.start = this.outgoing.used;
     this.outgoing.head(tag, deadline ?? this.deadline, type, operations);
     this.pending[tag] = pending;
@@ -354,6 +362,7 @@ export class Engine {
       let result: unknown;
       if (pending.form === Form.One) {
         result = reader.result();
+        if (result instanceof Failure) result = raised(pending, result);
       } else if (pending.form === Form.List) {
         const list: Result[] = [];
         for (let at = 0; at < count; at++) list.push(reader.result());
@@ -368,7 +377,7 @@ export class Engine {
 
   private complete(pending: Pending, failure: Failure): void {
     this.forget(pending);
-    fail(pending.form, pending.operations, pending.resolve, failure);
+    fail(pending, failure);
   }
 
   private forget(pending: Pending): void {
@@ -410,12 +419,20 @@ export class Engine {
 }
 
 /** Hands a failure to a request in the form in which it takes its results. */
-function fail(
-  form: Form,
-  operations: number,
-  resolve: (result: never) => void,
-  failure: Failure,
-): void {
-  const result = form === Form.List ? new Array<Failure>(operations).fill(failure) : failure;
-  (resolve as (result: unknown) => void)(result);
+function fail(pending: Pending, failure: Failure): void {
+  const resolve = pending.resolve as (result: unknown) => void;
+  if (pending.form === Form.One) resolve(raised(pending, failure));
+  else if (pending.form === Form.Page) resolve(failure);
+  else resolve(new Array<Failure>(pending.operations).fill(failure));
+}
+
+/**
+ * Returns a promise that is rejected with the error of a single operation, after two turns of the
+ * microtasks. By then the user's promise waits for this one, so the error's stack leads over both
+ * to the code that awaits the operation.
+ */
+async function raised({ signal, table }: Pending, failure: Failure): Promise<never> {
+  await undefined;
+  await undefined;
+  throw errorOf(failure, signal, table);
 }

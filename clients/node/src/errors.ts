@@ -51,11 +51,13 @@ export abstract class NotDoneError extends ThunderheadError {}
  * If an `AbortSignal` ended the operation, `cause` is the signal's reason.
  */
 export class OutcomeUnknownError extends ThunderheadError {
-  readonly code: ErrorCode = "OUTCOME_UNKNOWN";}
+  readonly code: ErrorCode = "OUTCOME_UNKNOWN";
+}
 
 /** A bug in the client. A change may have been done or not. Please report it. */
 export class InternalError extends OutcomeUnknownError {
-  override readonly code = "INTERNAL";}
+  override readonly code = "INTERNAL";
+}
 
 /** The condition of an operation does not hold. */
 export class ConditionFailedError extends NotDoneError {
@@ -74,26 +76,31 @@ export class ConditionFailedError extends NotDoneError {
 
 /** The deadline passed, and nothing was done. The message names the obstacle. */
 export class TimedOutError extends NotDoneError {
-  readonly code = "TIMED_OUT";}
+  readonly code = "TIMED_OUT";
+}
 
 /** There is no such table. */
 export class NoSuchTableError extends NotDoneError {
-  readonly code = "NO_SUCH_TABLE";}
+  readonly code = "NO_SUCH_TABLE";
+}
 
 /** There is a table of this name already. */
 export class TableExistsError extends NotDoneError {
-  readonly code = "TABLE_EXISTS";}
+  readonly code = "TABLE_EXISTS";
+}
 
 /** The client was closed before the operation began. */
 export class ClosedError extends NotDoneError {
-  readonly code = "CLOSED";}
+  readonly code = "CLOSED";
+}
 
 /**
  * An `AbortSignal` ended the operation before it was done. Its name is `AbortError`, as everywhere
  * in JavaScript, and `cause` is the signal's reason.
  */
 export class CancelledError extends NotDoneError {
-  readonly code = "ABORT_ERR";}
+  readonly code = "ABORT_ERR";
+}
 
 /** The object is not a number of the kind that the operation needs. */
 export class NotANumberError extends NotDoneError {
@@ -110,19 +117,23 @@ export class NotANumberError extends NotDoneError {
 
 /** The sum does not fit into 64 bits. */
 export class OverflowError extends NotDoneError {
-  readonly code = "OVERFLOW";}
+  readonly code = "OVERFLOW";
+}
 
 /** An argument has the right type and a wrong value. */
 export class InvalidArgumentError extends NotDoneError {
-  readonly code = "INVALID_ARGUMENT";}
+  readonly code = "INVALID_ARGUMENT";
+}
 
 /** The cluster refused the operation for another reason, which the message says. */
 export class RefusedError extends NotDoneError {
-  readonly code = "REFUSED";}
+  readonly code = "REFUSED";
+}
 
 /** The system has no descriptor, thread or memory left for a client. */
 export class SystemError extends NotDoneError {
-  readonly code = "SYSTEM";}
+  readonly code = "SYSTEM";
+}
 
 /**
  * Some of many operations failed. Each was done, not done, or has an unknown outcome by itself:

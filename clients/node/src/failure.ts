@@ -1,6 +1,6 @@
 /**
- * A failure as it came over the border. It becomes an error only in the `async` function that the
- * user called: there, the error's stack leads to the user's code.
+ * A failure as it came over the border. It becomes an error only in an `async` function that the
+ * user's code awaits: there, the error's stack leads to the user's code.
  */
 export class Failure {
   constructor(

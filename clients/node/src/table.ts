@@ -18,11 +18,21 @@ import {
   type PutManyOptions,
   type PutOptions,
 } from "./options.js";
-import type { Changed, Found, Result, Sum } from "./results.js";
+import type { Changed, Found, Sum } from "./results.js";
 import { Scan } from "./scan.js";
 
-const READ: Action = { kind: Kind.Read, condition: 0, isFloat: false, version: 0n };
-const WRITE: Action = { kind: Kind.Write, condition: 0, isFloat: false, version: 0n };
+const READ = actionOf(Kind.Read);
+const WRITE = actionOf(Kind.Write);
+const REMOVE = actionOf(Kind.Delete);
+const WRITE_INTEGER = actionOf(Kind.WriteNumber);
+const WRITE_FLOAT = actionOf(Kind.WriteNumber, true);
+const ADD_INTEGER = actionOf(Kind.Increment);
+const ADD_FLOAT = actionOf(Kind.Increment, true);
+
+/** An operation without a condition. */
+function actionOf(kind: Kind, isFloat = false): Action {
+  return { kind, condition: 0, isFloat, version: 0n };
+}
 
 /**
  * A table. Any number of operations may be in progress. Operations that begin in one turn of the
@@ -36,15 +46,13 @@ export class Table {
   /** The table's id. It never changes, and no later table has it. */
   readonly id: bigint;
   readonly #engine: Engine;
-  readonly #low: number;
-  readonly #high: number;
+  readonly #target: { low: number; high: number; name: string };
 
   private constructor(engine: Engine, name: string, id: bigint) {
     this.#engine = engine;
     this.name = name;
     this.id = id;
-    this.#low = Number(id & 0xffff_ffffn);
-    this.#high = Number(id >> 32n);
+    this.#target = { low: Number(id & 0xffff_ffffn), high: Number(id >> 32n), name };
   }
 
   /** @internal */
@@ -53,9 +61,8 @@ export class Table {
   }
 
   /** Reads an object. Resolves to `undefined` if there is no such object. */
-  async get(key: Bytes, options?: CallOptions): Promise<Found | undefined> {
-    const given = checked(options, CALL);
-    return this.#end(await this.#begin(READ, key, undefined, given), given) as Found | undefined;
+  get(key: Bytes, options?: CallOptions): Promise<Found | undefined> {
+    return this.#operate(READ, key, undefined, options, CALL);
   }
 
   /**
@@ -74,60 +81,42 @@ export class Table {
   }
 
   /** Writes an object. */
-  async put(key: Bytes, value: Bytes, options?: PutOptions): Promise<Changed> {
-    const given = checked(options, PUT);
-    const { condition, version } = given;
-    const action =
-      condition === 0 ? WRITE : { kind: Kind.Write, condition, isFloat: false, version };
-    return this.#end(await this.#begin(action, key, value, given), given) as Changed;
+  put(key: Bytes, value: Bytes, options?: PutOptions): Promise<Changed> {
+    return this.#operate(WRITE, key, value, options, PUT);
   }
 
   /**
    * Writes a whole number, which {@link Table.increment} can add to. A read returns its 8 bytes,
    * little-endian.
    */
-  async putNumber(key: Bytes, number: number | bigint, options?: PutOptions): Promise<Changed> {
-    const given = checked(options, PUT);
-    const value = checkInteger(number, "putFloat");
-    const result = await this.#beginNumber(Kind.WriteNumber, key, value, given);
-    return this.#end(result, given) as Changed;
+  putNumber(key: Bytes, number: number | bigint, options?: PutOptions): Promise<Changed> {
+    return this.#operateNumber(WRITE_INTEGER, key, number, options, PUT);
   }
 
   /** Writes a floating-point number, which {@link Table.incrementFloat} can add to. */
-  async putFloat(key: Bytes, number: number, options?: PutOptions): Promise<Changed> {
-    const given = checked(options, PUT);
-    const value = checkFloat(number);
-    const result = await this.#beginNumber(Kind.WriteNumber, key, value, given);
-    return this.#end(result, given) as Changed;
+  putFloat(key: Bytes, number: number, options?: PutOptions): Promise<Changed> {
+    return this.#operateNumber(WRITE_FLOAT, key, number, options, PUT);
   }
 
   /**
    * Adds to a whole number of 64 bits and resolves to the sum. An absent object counts as 0. The
    * addition happens exactly once, however often the client must send it.
    */
-  async increment(key: Bytes, by: number | bigint = 1n, options?: CallOptions): Promise<Sum> {
-    const given = checked(options, CALL);
-    const value = checkInteger(by, "incrementFloat");
-    return this.#end(await this.#beginNumber(Kind.Increment, key, value, given), given) as Sum;
+  increment(key: Bytes, by: number | bigint = 1n, options?: CallOptions): Promise<Sum> {
+    return this.#operateNumber(ADD_INTEGER, key, by, options, CALL);
   }
 
   /** Adds to a floating-point number, like {@link Table.increment}. */
-  async incrementFloat(key: Bytes, by: number, options?: CallOptions): Promise<Sum<number>> {
-    const given = checked(options, CALL);
-    const sum = await this.#beginNumber(Kind.Increment, key, checkFloat(by), given);
-    return this.#end(sum, given) as Sum<number>;
+  incrementFloat(key: Bytes, by: number, options?: CallOptions): Promise<Sum<number>> {
+    return this.#operateNumber(ADD_FLOAT, key, by, options, CALL);
   }
 
   /**
    * Deletes an object. Resolves to the version that the object had, or to `undefined` if there was
    * no such object.
    */
-  async delete(key: Bytes, options?: DeleteOptions): Promise<Changed | undefined> {
-    const given = checked(options, DELETE);
-    const { condition, version } = given;
-    const action = { kind: Kind.Delete, condition, isFloat: false, version };
-    const result = await this.#begin(action, key, undefined, given);
-    return this.#end(result, given) as Changed | undefined;
+  delete(key: Bytes, options?: DeleteOptions): Promise<Changed | undefined> {
+    return this.#operate(REMOVE, key, undefined, options, DELETE);
   }
 
   /**
@@ -174,8 +163,7 @@ export class Table {
    */
   async deleteMany(keys: Iterable<Bytes>, options?: CallOptions): Promise<(Changed | undefined)[]> {
     const given = checked(options, CALL);
-    const action = { kind: Kind.Delete, condition: 0, isFloat: false, version: 0n };
-    return this.#many(action, list(keys, "the keys"), undefined, given);
+    return this.#many(REMOVE, list(keys, "the keys"), undefined, given);
   }
 
   /**
@@ -183,35 +171,41 @@ export class Table {
    * that of each page.
    */
   scan(options?: CallOptions): Scan {
-    return Scan.of(this.#engine, this.#low, this.#high, this.name, checked(options, CALL));
+    return Scan.of(this.#engine, this.#target.low, this.#target.high, this.name, checked(options, CALL));
   }
 
-  /** Begins an operation with a number. */
-  #beginNumber(
-    kind: Kind,
-    key: Bytes,
-    value: bigint | number,
-    given: Readonly<Checked>,
-  ): Promise<Result> {
-    const { condition, version } = given;
-    const action = { kind, condition, isFloat: typeof value === "number", version };
-    return this.#begin(action, key, value, given);
-  }
-
-  /** Begins an operation. It is no `async` function: that would cost as much as all else here. */
-  #begin(
+  /** Does an operation. A wrong argument rejects the promise, because the executor throws it. */
+  #operate<T>(
     action: Action,
     key: Bytes,
-    value: Bytes | bigint | number | undefined,
-    { deadline, signal }: Readonly<Checked>,
-  ): Promise<Result> {
-    return this.#engine.operate(action, this.#low, this.#high, key, value, deadline, signal);
+    value: Bytes | undefined,
+    options: (PutOptions & DeleteOptions) | undefined,
+    known: readonly string[],
+  ): Promise<T> {
+    return new Promise((resolve) => {
+      const given = checked(options, known);
+      const { condition, version } = given;
+      const conditional = condition === 0 ? action : { ...action, condition, version };
+      this.#engine.operate(conditional, this.#target, key, value, given, resolve);
+    });
   }
 
-  /** Returns a result, or throws its error. */
-  #end(result: Result, given: Readonly<Checked>): Result {
-    if (result instanceof Failure) throw errorOf(result, given.signal, this.name);
-    return result;
+  /** Does an operation with a number. */
+  #operateNumber<T>(
+    action: Action,
+    key: Bytes,
+    number: bigint | number,
+    options: PutOptions | undefined,
+    known: readonly string[],
+  ): Promise<T> {
+    return new Promise((resolve) => {
+      const given = checked(options, known);
+      const { condition, version } = given;
+      const instead = action.kind === Kind.Increment ? "incrementFloat" : "putFloat";
+      const value = action.isFloat ? checkFloat(number) : checkInteger(number, instead);
+      const conditional = condition === 0 ? action : { ...action, condition, version };
+      this.#engine.operate(conditional, this.#target, key, value, given, resolve);
+    });
   }
 
   async #many<T>(
@@ -223,8 +217,8 @@ export class Table {
     const { deadline, signal } = given;
     const results = await this.#engine.operateMany(
       action,
-      this.#low,
-      this.#high,
+      this.#target.low,
+      this.#target.high,
       keys,
       values,
       deadline,

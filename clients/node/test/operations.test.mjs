@@ -255,9 +255,18 @@ describe("operations", () => {
   });
 
   test("an error's stack leads to the code that called", async () => {
-    async function userOfTheTable() {
-      await table.put("stack", "x", { ifVersion: 99n });
+    const failing = [
+      () => table.put("stack", "x", { ifVersion: 99n }), // The cluster refuses it.
+      () => table.get("stack", { signal: AbortSignal.abort() }), // It is not begun.
+      () => table.get("", {}), // An argument is wrong.
+      () => table.getNumber("stack", { deadline: -1 }),
+      () => Promise.all([table.get("stack"), table.delete("stack", { ifPresent: true })]),
+    ];
+    for (const fails of failing) {
+      async function userOfTheTable() {
+        await fails();
+      }
+      await assert.rejects(userOfTheTable(), (error) => /userOfTheTable/.test(error.stack));
     }
-    await assert.rejects(userOfTheTable(), (error) => /userOfTheTable/.test(error.stack));
   });
 });

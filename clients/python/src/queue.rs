@@ -17,7 +17,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +47,7 @@ struct State {
     /// The operations that have not ended, by the addresses of their futures. An entry keeps its
     /// future until the completion arrives, also after a cancellation. So no other future has its
     /// address meanwhile.
-    pending: HashMap<u64, Pending>,
+    pending: FxHashMap<u64, Pending>,
     /// Work that began in this iteration of the loop.
     batch: Vec<Submission>,
     /// Whether the loop watches the descriptor.
