@@ -62,7 +62,7 @@ export class Table {
 
   /** Reads an object. Resolves to `undefined` if there is no such object. */
   get(key: Bytes, options?: CallOptions): Promise<Found | undefined> {
-    return this.#operate(READ, key, undefined, options, CALL);
+    return Table.#operate(this, READ, key, undefined, options, CALL);
   }
 
   /**
@@ -82,7 +82,7 @@ export class Table {
 
   /** Writes an object. */
   put(key: Bytes, value: Bytes, options?: PutOptions): Promise<Changed> {
-    return this.#operate(WRITE, key, value, options, PUT);
+    return Table.#operate(this, WRITE, key, value, options, PUT);
   }
 
   /**
@@ -90,12 +90,12 @@ export class Table {
    * little-endian.
    */
   putNumber(key: Bytes, number: number | bigint, options?: PutOptions): Promise<Changed> {
-    return this.#operateNumber(WRITE_INTEGER, key, number, options, PUT);
+    return Table.#operateNumber(this, WRITE_INTEGER, key, number, options, PUT);
   }
 
   /** Writes a floating-point number, which {@link Table.incrementFloat} can add to. */
   putFloat(key: Bytes, number: number, options?: PutOptions): Promise<Changed> {
-    return this.#operateNumber(WRITE_FLOAT, key, number, options, PUT);
+    return Table.#operateNumber(this, WRITE_FLOAT, key, number, options, PUT);
   }
 
   /**
@@ -103,12 +103,12 @@ export class Table {
    * addition happens exactly once, however often the client must send it.
    */
   increment(key: Bytes, by: number | bigint = 1n, options?: CallOptions): Promise<Sum> {
-    return this.#operateNumber(ADD_INTEGER, key, by, options, CALL);
+    return Table.#operateNumber(this, ADD_INTEGER, key, by, options, CALL);
   }
 
   /** Adds to a floating-point number, like {@link Table.increment}. */
   incrementFloat(key: Bytes, by: number, options?: CallOptions): Promise<Sum<number>> {
-    return this.#operateNumber(ADD_FLOAT, key, by, options, CALL);
+    return Table.#operateNumber(this, ADD_FLOAT, key, by, options, CALL);
   }
 
   /**
@@ -116,7 +116,7 @@ export class Table {
    * no such object.
    */
   delete(key: Bytes, options?: DeleteOptions): Promise<Changed | undefined> {
-    return this.#operate(REMOVE, key, undefined, options, DELETE);
+    return Table.#operate(this, REMOVE, key, undefined, options, DELETE);
   }
 
   /**
@@ -174,8 +174,12 @@ export class Table {
     return Scan.of(this.#engine, this.#target.low, this.#target.high, this.name, checked(options, CALL));
   }
 
-  /** Does an operation. A wrong argument rejects the promise, because the executor throws it. */
-  #operate<T>(
+  /**
+   * Does an operation. What the executor throws rejects the promise: a wrong argument, and also a
+   * table that is none, because a method was called without its table.
+   */
+  static #operate<T>(
+    table: Table,
     action: Action,
     key: Bytes,
     value: Bytes | undefined,
@@ -186,12 +190,13 @@ export class Table {
       const given = checked(options, known);
       const { condition, version } = given;
       const conditional = condition === 0 ? action : { ...action, condition, version };
-      this.#engine.operate(conditional, this.#target, key, value, given, resolve);
+      table.#engine.operate(conditional, table.#target, key, value, given, resolve);
     });
   }
 
   /** Does an operation with a number. */
-  #operateNumber<T>(
+  static #operateNumber<T>(
+    table: Table,
     action: Action,
     key: Bytes,
     number: bigint | number,
@@ -204,7 +209,7 @@ export class Table {
       const instead = action.kind === Kind.Increment ? "incrementFloat" : "putFloat";
       const value = action.isFloat ? checkFloat(number) : checkInteger(number, instead);
       const conditional = condition === 0 ? action : { ...action, condition, version };
-      this.#engine.operate(conditional, this.#target, key, value, given, resolve);
+      table.#engine.operate(conditional, table.#target, key, value, given, resolve);
     });
   }
 

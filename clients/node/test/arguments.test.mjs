@@ -141,6 +141,14 @@ describe("wrong arguments", () => {
     });
   }
 
+  test("a method without its table rejects and does not throw", async () => {
+    const { get, getNumber, put, putNumber, increment, incrementFloat, getMany } = table;
+    const methods = { get, getNumber, put, putNumber, increment, incrementFloat, getMany };
+    for (const [name, method] of Object.entries({ ...methods, delete: table.delete })) {
+      await assert.rejects(method("key", 1), TypeError, name);
+    }
+  });
+
   test("a scan with wrong options throws at once", () => {
     assert.throws(() => table.scan({ deadline: "1s" }), TypeError);
     assert.throws(() => table.scan({ limit: 5 }), TypeError);
