@@ -45,6 +45,25 @@ diff "$work/expected" "$work/replies"
 test ! -s "$work/errors" || { cat "$work/errors" && exit 1; }
 head -n 1 "$work/output" | grep -q "^{\"ready\":true,.*\"$mode\"" || { echo "it is not ready" && exit 1; }
 
+# A driver that cancels: each increment ends in one of three ways, and is done at most once.
+if head -n 1 "$work/output" | grep -q "\"cancels\":.*\"$mode\""; then
+    fields='"op":"increment","table":"t","key":"Yw==","by":"1"'
+    {
+        echo "{\"id\":1,\"client\":8,\"op\":\"open\",\"url\":\"$url\",\"mode\":\"$mode\"}"
+        for id in $(seq 2 51); do echo "{\"id\":$id,\"client\":8,$fields,\"cancel\":true}"; done
+        echo "{\"id\":52,\"client\":8,$fields}"
+    } | "$driver" >"$work/output" 2>"$work/errors"
+    test ! -s "$work/errors" || { cat "$work/errors" && exit 1; }
+    done=$(grep -c '"ok":{"version":' "$work/output") || true
+    not_done=$(grep -c '"code":20,"outcome":"not_done"' "$work/output") || true
+    unknown=$(grep -c '"code":8,"outcome":"unknown"' "$work/output") || true
+    test $((done + not_done + unknown)) = 51 || { cat "$work/output" && exit 1; }
+    sum=$(sed -n 's/^{"id":52,.*"sum":"\([0-9]*\)".*/\1/p' "$work/output")
+    test "$sum" -ge "$done" && test "$sum" -le $((done + unknown)) || {
+        echo "$done were done, $unknown may be, and the sum is $sum" && exit 1
+    }
+fi
+
 # A request that makes no sense ends the driver.
 refuses() {
     status=0
