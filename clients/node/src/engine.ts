@@ -36,6 +36,13 @@ export interface Page {
   isLast: boolean;
 }
 
+/** A table: the halves of its id, and its name for errors. */
+export interface Target {
+  readonly low: number;
+  readonly high: number;
+  readonly name: string;
+}
+
 /** The form in which a request takes its results. */
 const enum Form {
   One,
@@ -50,15 +57,15 @@ class Pending {
   /** Its place in the buffer of requests, until it is submitted. */
   start = 0;
   end = 0;
-  signal: AbortSignal | undefined = undefined;
 
   constructor(
     readonly tag: number,
     readonly form: Form,
     readonly operations: number,
     readonly resolve: (result: never) => void,
+    readonly signal: AbortSignal | undefined,
     /** The name of its table, for the error of a single operation. */
-    readonly table: string | undefined = undefined,
+    readonly table: string | undefined,
   ) {}
 }
 
@@ -108,13 +115,12 @@ export class Engine {
    */
   operate(
     action: Action,
-    table: { low: number; high: number; name: string },
+    { low, high, name }: Target,
     key: Bytes,
     value: Bytes | bigint | number | undefined,
     { deadline, signal }: Readonly<Checked>,
     resolve: (result: never) => void,
   ): void {
-    const { low, high, name } = table;
     const pending = this.begin(Form.One, 1, deadline, Class.Operations, signal, resolve, name);
     if (pending === undefined) return;
     try {
@@ -129,12 +135,10 @@ export class Engine {
   /** Does one operation for each key. The results are in the order of the keys. */
   async operateMany(
     action: Action,
-    tableLow: number,
-    tableHigh: number,
+    { low, high }: Target,
     keys: Bytes[],
     values: Bytes[] | undefined,
-    deadline: number | undefined,
-    signal: AbortSignal | undefined,
+    { deadline, signal }: Readonly<Checked>,
   ): Promise<Result[]> {
     const parts: Promise<Result[]>[] = [];
     const begun: Pending[] = [];
@@ -156,7 +160,7 @@ export class Engine {
             try {
               for (let at = from; at < to; at++) {
                 const value = values?.[at];
-                this.outgoing.operation(action, tableLow, tableHigh, keys[at] as Bytes, value);
+                this.outgoing.operation(action, low, high, keys[at] as Bytes, value);
               }
             } catch (cause) {
               this.undo(pending);
@@ -195,8 +199,8 @@ export class Engine {
     });
   }
 
-  openScan(tableLow: number, tableHigh: number): number {
-    return this.connection?.openScan(tableLow, tableHigh) ?? 0;
+  openScan({ low, high }: Target): number {
+    return this.connection?.openScan(low, high) ?? 0;
   }
 
   closeScan(scan: number): void {
@@ -227,13 +231,12 @@ export class Engine {
     table?: string,
   ): Pending | undefined {
     if (this.isClosed || signal?.aborted) {
-      const refused = new Pending(-1, form, operations, resolve, table);
-      refused.signal = signal;
+      const refused = new Pending(-1, form, operations, resolve, signal, table);
       fail(refused, this.isClosed ? closedFailure : cancelledFailure);
       return undefined;
     }
     const tag = this.freeTags.pop() ?? this.pending.length;
-    const pending = new Pending(tag, form, operations, resolve, table);
+    const pending = new Pending(tag, form, operations, resolve, signal, table);
     pending.start = this.outgoing.used;
     this.outgoing.head(tag, deadline ?? this.deadline, type, operations);
     this.pending[tag] = pending;
@@ -299,7 +302,6 @@ export class Engine {
   // Cancelling.
 
   private listen(signal: AbortSignal, pending: Pending): void {
-    pending.signal = signal;
     let listening = this.listening.get(signal);
     if (listening === undefined) {
       const requests = new Set<Pending>();

@@ -1,6 +1,6 @@
 /** The walk over all objects of a table. */
 
-import type { Engine } from "./engine.js";
+import type { Engine, Target } from "./engine.js";
 import { errorOf } from "./errors.js";
 import { Failure } from "./failure.js";
 import type { Checked } from "./options.js";
@@ -26,34 +26,18 @@ const forgotten = new FinalizationRegistry<Open>(({ engine, scan }) => {
  */
 export class Scan implements AsyncIterable<Entry> {
   readonly #engine: Engine;
-  readonly #low: number;
-  readonly #high: number;
-  readonly #table: string;
+  readonly #target: Target;
   readonly #options: Readonly<Checked>;
 
-  private constructor(
-    engine: Engine,
-    low: number,
-    high: number,
-    table: string,
-    options: Readonly<Checked>,
-  ) {
+  private constructor(engine: Engine, target: Target, options: Readonly<Checked>) {
     this.#engine = engine;
-    this.#low = low;
-    this.#high = high;
-    this.#table = table;
+    this.#target = target;
     this.#options = options;
   }
 
   /** @internal */
-  static of(
-    engine: Engine,
-    low: number,
-    high: number,
-    table: string,
-    options: Readonly<Checked>,
-  ): Scan {
-    return new Scan(engine, low, high, table, options);
+  static of(engine: Engine, target: Target, options: Readonly<Checked>): Scan {
+    return new Scan(engine, target, options);
   }
 
   /** Walks over the objects one by one. */
@@ -73,10 +57,10 @@ export class Scan implements AsyncIterable<Entry> {
     const { engine } = open;
     const { deadline, signal } = this.#options;
     try {
-      open.scan = engine.openScan(this.#low, this.#high);
+      open.scan = engine.openScan(this.#target);
       for (;;) {
         const page = await engine.page(open.scan, deadline, signal);
-        if (page instanceof Failure) throw errorOf(page, signal, this.#table);
+        if (page instanceof Failure) throw errorOf(page, signal, this.#target.name);
         if (page.entries.length > 0) yield page.entries;
         if (page.isLast) return;
       }

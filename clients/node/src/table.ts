@@ -1,7 +1,7 @@
 /** A table, as the user sees it. */
 
 import { type Action, type Bytes, describe, Kind } from "./bytes.js";
-import type { Engine } from "./engine.js";
+import type { Engine, Target } from "./engine.js";
 import { BatchError, errorOf, NotANumberError } from "./errors.js";
 import { Failure } from "./failure.js";
 import {
@@ -46,7 +46,7 @@ export class Table {
   /** The table's id. It never changes, and no later table has it. */
   readonly id: bigint;
   readonly #engine: Engine;
-  readonly #target: { low: number; high: number; name: string };
+  readonly #target: Target;
 
   private constructor(engine: Engine, name: string, id: bigint) {
     this.#engine = engine;
@@ -90,12 +90,12 @@ export class Table {
    * little-endian.
    */
   putNumber(key: Bytes, number: number | bigint, options?: PutOptions): Promise<Changed> {
-    return Table.#operateNumber(this, WRITE_INTEGER, key, number, options, PUT);
+    return Table.#operate(this, WRITE_INTEGER, key, number, options, PUT);
   }
 
   /** Writes a floating-point number, which {@link Table.incrementFloat} can add to. */
   putFloat(key: Bytes, number: number, options?: PutOptions): Promise<Changed> {
-    return Table.#operateNumber(this, WRITE_FLOAT, key, number, options, PUT);
+    return Table.#operate(this, WRITE_FLOAT, key, number, options, PUT);
   }
 
   /**
@@ -103,12 +103,12 @@ export class Table {
    * addition happens exactly once, however often the client must send it.
    */
   increment(key: Bytes, by: number | bigint = 1n, options?: CallOptions): Promise<Sum> {
-    return Table.#operateNumber(this, ADD_INTEGER, key, by, options, CALL);
+    return Table.#operate(this, ADD_INTEGER, key, by, options, CALL);
   }
 
   /** Adds to a floating-point number, like {@link Table.increment}. */
   incrementFloat(key: Bytes, by: number, options?: CallOptions): Promise<Sum<number>> {
-    return Table.#operateNumber(this, ADD_FLOAT, key, by, options, CALL);
+    return Table.#operate(this, ADD_FLOAT, key, by, options, CALL);
   }
 
   /**
@@ -171,7 +171,7 @@ export class Table {
    * that of each page.
    */
   scan(options?: CallOptions): Scan {
-    return Scan.of(this.#engine, this.#target.low, this.#target.high, this.name, checked(options, CALL));
+    return Scan.of(this.#engine, this.#target, checked(options, CALL));
   }
 
   /**
@@ -182,34 +182,16 @@ export class Table {
     table: Table,
     action: Action,
     key: Bytes,
-    value: Bytes | undefined,
+    value: Bytes | bigint | number | undefined,
     options: (PutOptions & DeleteOptions) | undefined,
     known: readonly string[],
   ): Promise<T> {
     return new Promise((resolve) => {
       const given = checked(options, known);
       const { condition, version } = given;
+      const content = action.kind >= Kind.Increment ? checkNumber(action, value) : value;
       const conditional = condition === 0 ? action : { ...action, condition, version };
-      table.#engine.operate(conditional, table.#target, key, value, given, resolve);
-    });
-  }
-
-  /** Does an operation with a number. */
-  static #operateNumber<T>(
-    table: Table,
-    action: Action,
-    key: Bytes,
-    number: bigint | number,
-    options: PutOptions | undefined,
-    known: readonly string[],
-  ): Promise<T> {
-    return new Promise((resolve) => {
-      const given = checked(options, known);
-      const { condition, version } = given;
-      const instead = action.kind === Kind.Increment ? "incrementFloat" : "putFloat";
-      const value = action.isFloat ? checkFloat(number) : checkInteger(number, instead);
-      const conditional = condition === 0 ? action : { ...action, condition, version };
-      table.#engine.operate(conditional, table.#target, key, value, given, resolve);
+      table.#engine.operate(conditional, table.#target, key, content, given, resolve);
     });
   }
 
@@ -219,24 +201,21 @@ export class Table {
     values: Bytes[] | undefined,
     given: Readonly<Checked>,
   ): Promise<T[]> {
-    const { deadline, signal } = given;
-    const results = await this.#engine.operateMany(
-      action,
-      this.#target.low,
-      this.#target.high,
-      keys,
-      values,
-      deadline,
-      signal,
-    );
+    const results = await this.#engine.operateMany(action, this.#target, keys, values, given);
     if (results.some((result) => result instanceof Failure)) {
       const errors = results.map((result) =>
-        result instanceof Failure ? errorOf(result, signal, this.name) : (result as T),
+        result instanceof Failure ? errorOf(result, given.signal, this.name) : (result as T),
       );
       throw new BatchError(errors);
     }
     return results as T[];
   }
+}
+
+/** Checks the number that an operation stores or adds. */
+function checkNumber({ kind, isFloat }: Action, value: unknown): bigint | number {
+  if (isFloat) return checkFloat(value);
+  return checkInteger(value, kind === Kind.Increment ? "incrementFloat" : "putFloat");
 }
 
 function list<T>(all: Iterable<T>, name: string): T[] {
