@@ -1,12 +1,12 @@
 //! `cargo xtask instructions`: counts the instructions of each operation, and compares them with
 //! the table in `docs/evaluation/instructions.md`.
 //!
-//! Times on a shared machine say little. Instructions are the same every time, to within some 1.5 %
-//! (hashes have random seeds, and the clock is read when time has passed). `thunderhead-bench
-//! instructions` does the work on one thread, and callgrind counts. The cost of an operation is the
-//! difference between two runs with different numbers of operations. The counts are valid for one
-//! compiler and one kind of processor, which the table names. With another compiler, `--update`
-//! writes the table anew.
+//! Times on a shared machine say little. Instructions are nearly the same every time: single runs
+//! differ by some 2 %, because hashes have random seeds and the clock is read when time has passed.
+//! Each count is the median of several runs. `thunderhead-bench instructions` does the work on one
+//! thread, and callgrind counts. The cost of an operation is the difference between two runs with
+//! different numbers of operations. The counts are valid for one compiler and one kind of
+//! processor, which the table names. With another compiler, `--update` writes the table anew.
 
 mod layers;
 
@@ -43,6 +43,9 @@ const COUNTED: [(&str, Side); 5] = [
 
 /// The number of objects in the two runs of each operation.
 const OBJECTS: [u64; 2] = [2_100, 9_100];
+
+/// Each count is the median of so many.
+const REPEATS: usize = 3;
 
 /// The largest difference from the table, in percent. More is a regression. With less the table
 /// must be written anew, because otherwise a later regression up to the old count would not be
@@ -112,13 +115,11 @@ fn measure() -> Result<Vec<Row>> {
     for line in listed.lines() {
         let (name, description) =
             line.split_once('\t').context("a line of the list of operations")?;
-        let (few, many) = (count(name, OBJECTS[0])?, count(name, OBJECTS[1])?);
-        let objects = (OBJECTS[1] - OBJECTS[0]) as f64;
-        let each = |few: f64, many: f64| (many - few) / objects;
+        let all: Vec<Counts> = (0..REPEATS).map(|_| each(name)).collect::<Result<_>>()?;
         let counts = Counts {
-            shard: each(few.shard, many.shard),
-            client: each(few.client, many.client),
-            calls: each(few.calls, many.calls).max(0.0),
+            shard: median(&all, |counts| counts.shard),
+            client: median(&all, |counts| counts.client),
+            calls: median(&all, |counts| counts.calls),
         };
         ensure!(counts.shard > 1.0, "{name}: callgrind did not see the counted functions");
         println!("{name}: {:.0} in the shard, {:.0} in the client", counts.shard, counts.client);
@@ -126,6 +127,24 @@ fn measure() -> Result<Vec<Row>> {
     }
     ensure!(!rows.is_empty(), "no operations are listed");
     Ok(rows)
+}
+
+/// Counts once for each object of an operation.
+fn each(operation: &str) -> Result<Counts> {
+    let (few, many) = (count(operation, OBJECTS[0])?, count(operation, OBJECTS[1])?);
+    let objects = (OBJECTS[1] - OBJECTS[0]) as f64;
+    let each = |few: f64, many: f64| (many - few) / objects;
+    Ok(Counts {
+        shard: each(few.shard, many.shard),
+        client: each(few.client, many.client),
+        calls: each(few.calls, many.calls).max(0.0),
+    })
+}
+
+fn median(all: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
+    let mut values: Vec<f64> = all.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Returns the instructions of the shard's side by layer, for each object of each operation.
