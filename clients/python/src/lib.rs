@@ -18,6 +18,7 @@
 mod arguments;
 mod control;
 mod errors;
+mod future;
 mod guard;
 mod interrupt;
 mod names;
@@ -32,6 +33,8 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::future::Future;
     #[pymodule_export]
     use super::guard::panic_for_test;
     #[pymodule_export]

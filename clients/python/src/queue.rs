@@ -1,14 +1,16 @@
 //! Clients for event loops: the native half of `thunderhead.aio`.
 //!
-//! A [`Queue`] belongs to one loop and one thread. Each operation has a future of the loop. The
-//! operations that begin in one iteration of the loop are submitted together at its end. The loop
-//! watches the descriptor of the core's [`CompletionQueue`], so one wake-up delivers all results.
+//! A [`Queue`] belongs to one loop and one thread. Each operation has a [`Future`], which its task
+//! awaits. The operations that begin in one iteration of the loop are submitted together at its
+//! end. The loop watches the descriptor of the core's [`CompletionQueue`], so one wake-up delivers
+//! all results.
 //!
 //! No lock is held while code of Python runs, because that code may call the queue again.
 
 use crate::arguments::{
     Bytes, condition, deadline, for_keys, number, table_name, unsigned, writes,
 };
+use crate::future::{Future, When};
 use crate::guard::guarded;
 use crate::names::Target;
 use crate::{control, errors, results};
@@ -33,7 +35,6 @@ use thunderhead_client::{
 #[pyclass(frozen, module = "thunderhead._core")]
 pub(crate) struct Queue {
     event_loop: Py<PyAny>,
-    create_future: Py<PyAny>,
     /// The thread of the loop.
     thread: ThreadId,
     core: Arc<CompletionQueue>,
@@ -50,13 +51,15 @@ struct State {
     pending: FxHashMap<u64, Pending>,
     /// Work that began in this iteration of the loop.
     batch: Vec<Submission>,
+    /// Results that are left from a delivery which a task ended.
+    undelivered: Vec<Completion>,
     /// Whether the loop watches the descriptor.
     is_watched: bool,
     closing: Option<Closing>,
 }
 
 struct Pending {
-    future: Py<PyAny>,
+    future: Py<Future>,
     kind: Kind,
     /// The core's number of the work; `None` until it is submitted.
     number: Option<u64>,
@@ -109,10 +112,10 @@ impl Queue {
         request: Request,
         kind: Kind,
         limit: Duration,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         let (py, queue) = (slf.py(), slf.get());
         queue.check_thread()?;
-        let future = queue.create_future.bind(py).call0()?;
+        let future = Bound::new(py, Future::new(queue.event_loop.clone_ref(py)))?;
         let tag = future.as_ptr() as u64;
         let is_first = queue.lock().batch.is_empty();
         if is_first {
@@ -132,7 +135,7 @@ impl Queue {
         operation: Operation,
         kind: Kind,
         limit: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         let limit = deadline(limit, slf.get().limit)?;
         Queue::begin(slf, Request::Operations(vec![operation]), kind, limit)
     }
@@ -142,7 +145,7 @@ impl Queue {
         operations: Vec<Operation>,
         kind: Kind,
         limit: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         let limit = deadline(limit, slf.get().limit)?;
         Queue::begin(slf, Request::Operations(operations), kind, limit)
     }
@@ -152,7 +155,7 @@ impl Queue {
         question: Question,
         kind: Kind,
         limit: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         let limit = deadline(limit, slf.get().limit)?;
         Queue::begin(slf, Request::Question(question), kind, limit)
     }
@@ -181,24 +184,45 @@ impl Queue {
                 for tag in tags {
                     let pending = self.lock().pending.remove(&tag);
                     if let Some(pending) = pending {
-                        pending.end(py, Err(errors::raised(py, error)));
+                        // A task may be running. The only possible error is that of a closed loop.
+                        let error = Err(errors::raised(py, error));
+                        let _ = Future::end(pending.future.bind(py), error, When::Later);
                     }
                 }
             }
         }
     }
 
-    /// Delivers all results.
-    fn deliver(&self, py: Python<'_>) {
-        for Completion { tag, outcome } in self.core.take(usize::MAX) {
-            let pending = self.lock().pending.remove(&tag);
+    /// Delivers all results. Each one resumes its task.
+    ///
+    /// A task that raises `KeyboardInterrupt` or `SystemExit` ends the loop. Then the other results
+    /// are delivered once the loop runs again.
+    fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, queue) = (slf.py(), slf.get());
+        // In debug mode the loop names the callbacks that take long, so each task needs its own.
+        let is_debug =
+            queue.event_loop.call_method0(py, intern!(py, "get_debug"))?.is_truthy(py)?;
+        let when = if is_debug { When::Later } else { When::Now };
+        let mut completions = std::mem::take(&mut queue.lock().undelivered);
+        completions.extend(queue.core.take(usize::MAX));
+        let mut completions = completions.into_iter();
+        while let Some(Completion { tag, outcome }) = completions.next() {
+            let pending = queue.lock().pending.remove(&tag);
             let Some(pending) = pending else { continue };
             if pending.is_cancelled {
                 continue;
             }
             let result = pending.kind.result(py, outcome);
-            pending.end(py, result);
+            let resumed = Future::end(pending.future.bind(py), result, when);
+            if let Err(error) = resumed {
+                queue.lock().undelivered.extend(completions);
+                // A closed loop refuses: no task waits.
+                let deliver = slf.getattr(intern!(py, "_deliver"))?;
+                let _ = queue.event_loop.call_method1(py, intern!(py, "call_soon"), (deliver,));
+                return Err(error);
+            }
         }
+        Ok(())
     }
 
     /// Makes the loop watch the descriptor no longer. A loop that is closed watches nothing.
@@ -213,21 +237,6 @@ impl Queue {
 fn remove_reader(event_loop: &Bound<'_, PyAny>, descriptor: i32) {
     // A closed loop has removed it and may refuse.
     let _ = event_loop.call_method1(intern!(event_loop.py(), "remove_reader"), (descriptor,));
-}
-
-impl Pending {
-    /// Ends the future. A future that was cancelled a moment ago refuses, and so does a future of a
-    /// loop that is closed: no task waits for it.
-    fn end(&self, py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) {
-        let future = self.future.bind(py);
-        let _ = match result {
-            Ok(value) => future.call_method1(intern!(py, "set_result"), (value,)),
-            Err(error) => {
-                let exception = error.into_value(py);
-                future.call_method1(intern!(py, "set_exception"), (exception,))
-            }
-        };
-    }
 }
 
 impl Kind {
@@ -293,13 +302,12 @@ impl Queue {
     #[allow(clippy::disallowed_methods, reason = "only asks which thread this is")]
     fn new(py: Python<'_>, target: &Bound<'_, Target>, event_loop: Py<PyAny>) -> PyResult<Queue> {
         guarded(|| {
-            let create_future = event_loop.getattr(py, "create_future")?;
             let target = target.get();
             let options = target.options().map_err(|failure| failure.raised(py))?;
             let core = py.detach(|| CompletionQueue::begin(&options));
             let core = Arc::new(core.map_err(|error| errors::raised(py, error))?);
             let (thread, state) = (std::thread::current().id(), Mutex::default());
-            Ok(Queue { event_loop, create_future, thread, core, limit: target.deadline, state })
+            Ok(Queue { event_loop, thread, core, limit: target.deadline, state })
         })
     }
 
@@ -325,15 +333,12 @@ impl Queue {
     }
 
     /// Delivers all results: the descriptor is readable.
-    fn _deliver(&self, py: Python<'_>) -> PyResult<()> {
-        guarded(|| {
-            self.deliver(py);
-            Ok(())
-        })
+    fn _deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
+        guarded(|| Queue::deliver(slf))
     }
 
     /// Ends the work of a future for which no task waits any more.
-    fn cancel(&self, future: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn cancel(&self, future: &Bound<'_, Future>) -> PyResult<()> {
         guarded(|| {
             let tag = future.as_ptr() as u64;
             let mut state = self.lock();
@@ -358,7 +363,7 @@ impl Queue {
     }
 
     /// Asks for news of the cluster: ends when a coordinator has answered.
-    fn connected<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    fn connected<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Future>> {
         guarded(|| Queue::question(slf, Question::News, Kind::Done, None))
     }
 
@@ -369,7 +374,7 @@ impl Queue {
             let (py, queue) = (slf.py(), slf.get());
             queue.check_thread()?;
             queue.submit(py);
-            let future = queue.create_future.bind(py).call0()?;
+            let future = queue.event_loop.call_method0(py, intern!(py, "create_future"))?;
             let (over, end) = UnixStream::pair()?;
             let core = Arc::clone(&queue.core);
             // The other end of the pair is closed when the thread ends, also by a panic.
@@ -381,22 +386,21 @@ impl Queue {
             let on_closed = slf.getattr(intern!(py, "_on_closed"))?;
             let event_loop = queue.event_loop.bind(py);
             event_loop.call_method1(intern!(py, "add_reader"), (over.as_raw_fd(), on_closed))?;
-            queue.lock().closing = Some(Closing { future: future.clone().unbind(), over });
-            Ok(future)
+            queue.lock().closing = Some(Closing { future: future.clone_ref(py), over });
+            Ok(future.into_bound(py))
         })
     }
 
-    fn _on_closed(&self, py: Python<'_>) -> PyResult<()> {
+    fn _on_closed(slf: &Bound<'_, Self>) -> PyResult<()> {
         guarded(|| {
-            let closing = self.lock().closing.take();
+            let (py, queue) = (slf.py(), slf.get());
+            let closing = queue.lock().closing.take();
             let Some(Closing { future, over }) = closing else { return Ok(()) };
-            remove_reader(self.event_loop.bind(py), over.as_raw_fd());
-            self.deliver(py);
-            self.unwatch(py);
-            let none = py.None().into_bound(py);
-            let kind = Kind::Done;
-            Pending { future, kind, number: None, is_cancelled: false }.end(py, Ok(none));
-            Ok(())
+            remove_reader(queue.event_loop.bind(py), over.as_raw_fd());
+            queue.unwatch(py);
+            // It refuses if it was cancelled or its loop is closed: no task waits for it.
+            let _ = future.call_method1(py, intern!(py, "set_result"), (py.None(),));
+            Queue::deliver(slf)
         })
     }
 
@@ -420,7 +424,7 @@ impl Queue {
         table: u64,
         key: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
             let condition = condition(slf.py(), None, false, false)?;
@@ -441,7 +445,7 @@ impl Queue {
         if_absent: bool,
         if_present: bool,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
             let action = Action::Write(Bytes::of("value", value)?.as_slice().to_vec());
@@ -462,7 +466,7 @@ impl Queue {
         if_absent: bool,
         if_present: bool,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
             let action = Action::WriteNumber(self::number("number", number)?);
@@ -480,7 +484,7 @@ impl Queue {
         if_version: Option<&Bound<'py, PyAny>>,
         if_present: bool,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
             let condition = condition(slf.py(), if_version, false, if_present)?;
@@ -497,7 +501,7 @@ impl Queue {
         key: &Bound<'py, PyAny>,
         by: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
             let condition = condition(slf.py(), None, false, false)?;
@@ -513,7 +517,7 @@ impl Queue {
         table: u64,
         keys: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let operations = for_keys(TableId(table), keys, &Action::Read)?;
             Queue::operations(slf, operations, Kind::Reads, deadline)
@@ -526,7 +530,7 @@ impl Queue {
         table: u64,
         items: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let operations = writes(TableId(table), items)?;
             Queue::operations(slf, operations, Kind::Changes, deadline)
@@ -539,7 +543,7 @@ impl Queue {
         table: u64,
         keys: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let operations = for_keys(TableId(table), keys, &Action::Delete)?;
             Queue::operations(slf, operations, Kind::Changes, deadline)
@@ -552,7 +556,7 @@ impl Queue {
         slf: &Bound<'py, Self>,
         pages: &Bound<'py, Pages>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<Bound<'py, Future>>> {
         guarded(|| {
             let enumeration = Arc::clone(&pages.get().0);
             let next = enumeration.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -566,7 +570,7 @@ impl Queue {
         slf: &Bound<'py, Self>,
         name: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let name = table_name(name)?.to_owned();
             Queue::question(slf, Question::Map(Some(name.clone())), Kind::Named(name), deadline)
@@ -579,7 +583,7 @@ impl Queue {
         name: &Bound<'py, PyAny>,
         span: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let server_span = control::span(slf.py(), span)?;
             let question = CreateTable { name: table_name(name)?.to_owned(), server_span };
@@ -592,7 +596,7 @@ impl Queue {
         slf: &Bound<'py, Self>,
         name: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let question = DropTable::named(table_name(name)?);
             Queue::question(slf, Question::DropTable(question), Kind::Done, deadline)
@@ -603,7 +607,7 @@ impl Queue {
     fn tables<'py>(
         slf: &Bound<'py, Self>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| Queue::question(slf, Question::Map(None), Kind::Tables, deadline))
     }
 
@@ -613,7 +617,7 @@ impl Queue {
         name: &Bound<'py, PyAny>,
         at: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let (table, at) = (table_name(name)?.to_owned(), KeyHash(unsigned("at", at)?));
             let question = Question::SplitTablet(SplitTablet { table, at });
@@ -628,7 +632,7 @@ impl Queue {
         first: &Bound<'py, PyAny>,
         to: &Bound<'py, PyAny>,
         deadline: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let (table, first) = (table_name(name)?.to_owned(), KeyHash(unsigned("first", first)?));
             let question = MigrateTablet { table, first, to: control::master(to)? };
@@ -638,7 +642,6 @@ impl Queue {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.event_loop)?;
-        visit.call(&self.create_future)?;
         // If the state is locked, its thread uses the queue, so the queue is no garbage.
         if let Ok(state) = self.state.try_lock() {
             for pending in state.pending.values() {

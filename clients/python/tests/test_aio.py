@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import random
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import uvloop
 
 import thunderhead
 from thunderhead import Entry, Value, aio
@@ -218,6 +220,120 @@ async def test_a_cancellation_at_any_moment_leaves_the_client_usable(
         await asyncio.sleep(0)
     assert await atable.put("k", "v") > 0
 
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_task_that_ends_the_loop_keeps_no_results_from_others(
+    url: str, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def leave(table: aio.Table) -> None:
+        await table.get("k")
+        raise SystemExit("a task wants it")
+
+    async def begin() -> tuple[aio.Client, list[asyncio.Task[Any]]]:
+        db = await aio.connect(url)
+        table = await db.table(name, create=True)
+        uses = [table.get("a"), leave(table), table.get("b"), leave(table), table.get("c")]
+        return db, [asyncio.create_task(use) for use in uses]
+
+    async def end(db: aio.Client, tasks: list[asyncio.Task[Any]]) -> list[Any]:
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await db.drop_table(name)
+        await db.close()
+        return results
+
+    loop = new_loop()
+    db, tasks = loop.run_until_complete(begin())
+    exits = 0  # uvloop may end both tasks before it stops.
+    while not all(task.done() for task in tasks):
+        try:
+            loop.run_until_complete(asyncio.wait(tasks))
+        except SystemExit:
+            exits += 1
+    results = loop.run_until_complete(end(db, tasks))
+    loop.close()
+    assert exits in (1, 2)
+    assert [type(result).__name__ for result in results] == (
+        ["NoneType", "SystemExit", "NoneType", "SystemExit", "NoneType"]
+    )
+
+
+async def test_a_task_goes_on_in_its_context(atable: aio.Table) -> None:
+    user = contextvars.ContextVar("user", default="nobody")
+
+    async def work(name: str) -> str:
+        user.set(name)
+        for _ in range(10):
+            await atable.get("k")
+        return user.get()
+
+    names = [str(number) for number in range(20)]
+    assert await asyncio.gather(*map(work, names)) == names
+    assert user.get() == "nobody"
+
+
+async def test_a_task_gets_the_message_of_its_cancellation(atable: aio.Table) -> None:
+    for ticks in range(6):
+        task = asyncio.ensure_future(atable.put("k", "v"))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        if not task.done() and task.cancel("no more"):
+            with pytest.raises(asyncio.CancelledError, match="no more"):
+                await task
+
+
+async def test_tasks_of_other_kinds_can_await(atable: aio.Table) -> None:
+    loop = asyncio.get_running_loop()
+    written_in_python = asyncio.tasks._PyTask  # type: ignore[attr-defined]
+    loop.set_task_factory(
+        lambda loop, work, **options: written_in_python(work, loop=loop, **options)
+    )
+    assert await loop.create_task(atable.put("k", "v")) > 0
+    with pytest.raises(thunderhead.InvalidArgument):
+        await loop.create_task(atable.get(""))
+    eager = getattr(asyncio, "eager_task_factory", None)  # Since Python 3.12.
+    loop.set_task_factory(eager)
+    assert await loop.create_task(atable.get("k")) is not None
+
+
+async def test_debug_mode_names_a_task_that_takes_long(
+    atable: aio.Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0
+
+    async def long() -> None:
+        await atable.get("k")
+
+    try:
+        await asyncio.create_task(long(), name="the long one")
+    finally:
+        loop.set_debug(False)
+    if isinstance(loop, asyncio.BaseEventLoop):  # uvloop does not measure callbacks.
+        assert any("the long one" in record.getMessage() for record in caplog.records)
+
+
+async def test_one_task_awaits_an_operation(atable: aio.Table, adb: aio.Client) -> None:
+    future = adb._queue.get(atable.id, "k", None)
+
+    async def wait() -> Value | None:
+        return await future
+
+    with pytest.raises(asyncio.InvalidStateError):
+        future.result()
+    first, second = asyncio.create_task(wait()), asyncio.create_task(wait())
+    assert await first is None
+    with pytest.raises(RuntimeError, match="another task"):
+        await second
+    assert future.done() and not future.cancelled() and not future.cancel()
+
+
+async def test_an_operation_that_nobody_awaits_ends_too(atable: aio.Table, adb: aio.Client) -> None:
+    future = adb._queue.get(atable.id, "", None)
+    while not future.done():
+        await asyncio.sleep(0)
+    del future
+    assert adb._queue.pending == 0
 
 async def test_a_coroutine_that_is_closed_forgets_its_operation(
     atable: aio.Table, adb: aio.Client

@@ -1,15 +1,18 @@
 """The types of the native module."""
 
-from asyncio import AbstractEventLoop, Future
-from collections.abc import Iterable, Iterator
+import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextvars import Context
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar, final
+from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
 from ._types import Bytes, Deadline, Items
 from ._values import Entry, Sum, TableInfo, Value
 
 __all__ = [
     "Client",
+    "Future",
     "Pages",
     "Queue",
     "Scan",
@@ -19,6 +22,7 @@ __all__ = [
     "connect",
 ]
 
+_T = TypeVar("_T")
 _Number = TypeVar("_Number", int, float)
 
 def connect(url: str, *, deadline: Deadline | None = None) -> Client:
@@ -196,6 +200,22 @@ class Pages:
     def __new__(cls, table: int) -> Self: ...
 
 @final
+class Future(Generic[_T]):
+    """The end of an operation, which one task awaits. For `thunderhead.aio` only."""
+
+    _asyncio_future_blocking: bool
+    def __await__(self) -> Generator[Any, None, _T]: ...
+    def __next__(self) -> Self: ...
+    def get_loop(self) -> AbstractEventLoop: ...
+    def add_done_callback(
+        self, callback: Callable[[Self], object], *, context: Context
+    ) -> None: ...
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def cancel(self, msg: Any | None = None) -> bool: ...
+    def result(self) -> None: ...
+
+@final
 class Queue:
     """A client of an event loop. For `thunderhead.aio` only."""
 
@@ -203,7 +223,7 @@ class Queue:
     @property
     def pending(self) -> int: ...
     def connected(self) -> Future[None]: ...
-    def close(self) -> Future[None]: ...
+    def close(self) -> asyncio.Future[None]: ...
     def abandon(self) -> None: ...
     def cancel(self, future: Future[Any]) -> None: ...
     def get(self, table: int, key: Bytes, deadline: Deadline | None) -> Future[Value | None]: ...

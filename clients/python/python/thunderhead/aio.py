@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from ._core import Pages, Queue, Target
+from ._core import Future, Pages, Queue, Target
 from ._errors import NoSuchTable, TableExists
 from ._types import Bytes, Deadline, Items
 from ._values import Entry, Sum, TableInfo, Value
@@ -106,7 +106,7 @@ async def _resolve(loop: asyncio.AbstractEventLoop, target: Target) -> None:
     await done
 
 
-async def _end(queue: Queue, future: asyncio.Future[_T]) -> _T:
+async def _end(queue: Queue, future: Future[_T]) -> _T:
     """Waits for an operation. If its task is cancelled, cancels the operation."""
     try:
         return await future
