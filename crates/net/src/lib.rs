@@ -15,6 +15,8 @@
 //!   duplicate and reorder them, and the simulated transport does so today.
 //! - After a connection closes, the handler at each end is told once.
 //!
+//! A transport also carries byte streams for protocols of others: see [`stream`].
+//!
 //! It does not promise that a sent message has arrived: only a reply proves that.
 //!
 //! # Hostile peers
@@ -30,6 +32,7 @@ mod peer;
 mod room;
 pub mod shm;
 pub mod sim;
+pub mod stream;
 mod table;
 
 pub use cluster::OwnCluster;
@@ -38,6 +41,7 @@ pub use thunderhead_wire::frame::Agreement;
 
 use std::net::SocketAddr;
 use std::time::Duration;
+use stream::{Opened, StreamAddress, Taken};
 use thunderhead_runtime::Time;
 
 /// Handles the events of a transport.
@@ -60,6 +64,39 @@ pub trait Handler {
     fn closed(&mut self, transport: &mut dyn Transport, connection: ConnectionId, why: Cause) {
         let _ = (transport, connection, why);
     }
+
+    /// A stream has opened.
+    fn stream_opened(
+        &mut self,
+        transport: &mut dyn Transport,
+        stream: ConnectionId,
+        opened: Opened,
+    ) {
+        let _ = (transport, stream, opened);
+    }
+
+    /// A stream has unused bytes: all of them, at least one. Returns how many are used now.
+    fn stream_bytes(
+        &mut self,
+        transport: &mut dyn Transport,
+        from: ConnectionId,
+        bytes: &[u8],
+    ) -> Taken {
+        let _ = (transport, from);
+        Taken::read_on(bytes.len())
+    }
+
+    /// The peer of a stream sends no further bytes, and all that it sent were offered. It may still
+    /// read. By default the stream is closed once it has taken the output.
+    fn stream_ended(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {
+        transport.finish(stream);
+    }
+
+    /// A stream has closed; its id will not be used again. Also called for a requested stream that
+    /// never opened.
+    fn stream_closed(&mut self, transport: &mut dyn Transport, stream: ConnectionId, why: Cause) {
+        let _ = (transport, stream, why);
+    }
 }
 
 /// A way to send messages.
@@ -77,6 +114,32 @@ pub trait Transport {
     /// # Errors
     /// If the address cannot be bound.
     fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr>;
+
+    /// Accepts byte streams at an address. Returns the address, and a number that
+    /// [`Handler::stream_opened`] is given. If there is no room for a stream, it is sent `farewell`
+    /// and closed.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    fn listen_stream(
+        &mut self,
+        address: &StreamAddress,
+        farewell: &'static [u8],
+    ) -> std::io::Result<(StreamAddress, u32)>;
+
+    /// Requests a byte stream. [`Handler::stream_opened`] or [`Handler::stream_closed`] follows.
+    fn connect_stream(&mut self, address: SocketAddr) -> ConnectionId;
+
+    /// Sends bytes over a stream, made of several parts. They leave with the next flush or poll, or
+    /// at once if they are many. A closed stream discards them.
+    fn send_bytes(&mut self, to: ConnectionId, parts: &[&[u8]]);
+
+    /// Offers the bytes of a stream again whose handler wanted to [wait](stream::Then::Wait).
+    fn resume(&mut self, stream: ConnectionId);
+
+    /// Takes no more bytes from a stream, and closes it once its peer has taken the output. Then
+    /// [`Handler::stream_closed`] is called. Bytes that are sent later are discarded.
+    fn finish(&mut self, stream: ConnectionId);
 
     /// Sets the transport's time. A caller needs this only before it uses a transport that has not
     /// been polled for a while: the transport dates its actions by this time or by that of the last

@@ -23,21 +23,23 @@ mod connection;
 mod door;
 mod held_input;
 mod socket;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod turn;
 
 use crate::budget::half;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer};
+use crate::stream::StreamAddress;
 use crate::table::{self, Table};
 use crate::{Handler, OwnCluster, Transport};
 use crate::{room, shm};
 use connection::{Carrier, Connection, Stage};
 use door::Doorway;
-use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
+use stream::Listener;
 use thunderhead_runtime::buffer_pool::BufferPool;
 use thunderhead_runtime::os::{Poller, Ready, expect_returns};
 use thunderhead_runtime::{Time, World};
@@ -171,7 +173,7 @@ pub struct OsTransport {
     provisional: VecDeque<ConnectionId>,
     /// Buffers of past long messages, for the next ones.
     buffer_pool: BufferPool<Vec<u8>>,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<Listener>,
     doorway: Option<Doorway>,
     /// The lack of descriptors has been logged.
     warned: bool,
@@ -303,8 +305,57 @@ impl OsTransport {
 
     /// Closes a connection and tells the handler.
     fn fail(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
-        if self.drop_connection(id, why).is_some() {
-            handler.closed(self, id, why);
+        match self.drop_connection(id, why) {
+            Some(connection) if connection.stream.is_some() => handler.stream_closed(self, id, why),
+            Some(_) => handler.closed(self, id, why),
+            None => {}
+        }
+    }
+
+    /// Begins to connect.
+    fn request(
+        &mut self,
+        connection: Connection,
+        token: fn(ConnectionId) -> table::Token,
+    ) -> ConnectionId {
+        let address = connection.address;
+        let id = self.connections.insert(connection);
+        self.timed.insert(id);
+        self.counters.open += 1;
+        if self.connections.count() > room::connections_max(&self.options.limits) {
+            self.failed.push((id, Cause::TooMany));
+            return id;
+        }
+        match socket::connect(address) {
+            Ok(socket) => {
+                let added = self.poller.add(&socket, token(id).number(), true, true);
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.carry_by(socket);
+                }
+                if added.is_err() {
+                    self.failed.push((id, Cause::Exhausted));
+                }
+            }
+            Err(error) => self.failed.push((id, socket::cause(error))),
+        }
+        id
+    }
+
+    /// Accounts for bytes that were queued on a connection with `before` waiting bytes.
+    fn on_queued(&mut self, to: ConnectionId, before: usize, queued: usize) {
+        let Some(connection) = self.connections.get_mut(to) else { return };
+        self.counters.bytes_out += queued as u64;
+        let waiting = connection.waiting_bytes();
+        if waiting < before + queued {
+            connection.taken = self.now;
+            self.entered = true;
+        }
+        self.sent |= waiting == 0;
+        self.counters.held_bytes += waiting as u64;
+        self.counters.held_bytes -= before as u64;
+        let too_much = waiting > self.options.limits.waiting_bytes_max;
+        if too_much || self.counters.held_bytes > self.held_bytes_mark {
+            self.enforce_budget(to);
         }
     }
 }
@@ -332,7 +383,7 @@ impl Transport for OsTransport {
         let (listener, address) = socket::listen(address)?;
         let token = table::Token::Listener(self.listeners.len() as u32);
         self.poller.add(&listener, token.number(), true, false)?;
-        self.listeners.push(listener);
+        self.listeners.push(Listener::for_messages(listener));
         if self.options.shared_memory && self.doorway.is_none() {
             // Without a door, connections stay on TCP.
             self.doorway = Doorway::open(&self.poller).ok();
@@ -353,27 +404,44 @@ impl Transport for OsTransport {
 
     fn connect(&mut self, address: SocketAddr) -> ConnectionId {
         let connection = Connection::connect(address, self.now + self.options.limits.greeting);
-        let id = self.connections.insert(connection);
-        self.timed.insert(id);
-        self.counters.open += 1;
-        if self.connections.count() > room::connections_max(&self.options.limits) {
-            self.failed.push((id, Cause::TooMany));
-            return id;
+        self.request(connection, table::Token::Connection)
+    }
+
+    fn listen_stream(
+        &mut self,
+        address: &StreamAddress,
+        farewell: &'static [u8],
+    ) -> std::io::Result<(StreamAddress, u32)> {
+        self.begin_listening(address, farewell)
+    }
+
+    fn connect_stream(&mut self, address: SocketAddr) -> ConnectionId {
+        self.request_stream(address)
+    }
+
+    fn send_bytes(&mut self, to: ConnectionId, parts: &[&[u8]]) {
+        let Some(connection) = self.connections.get_mut(to) else { return };
+        let takes = connection.stream.as_ref().is_some_and(|it| !it.is_finishing());
+        if connection.stage != Stage::Open || !takes {
+            return;
         }
-        match socket::connect(address) {
-            Ok(socket) => {
-                let token = table::Token::Connection(id).number();
-                let added = self.poller.add(&socket, token, true, true);
-                if let Some(connection) = self.connections.get_mut(id) {
-                    connection.carry_by(socket);
-                }
-                if added.is_err() {
-                    self.failed.push((id, Cause::Exhausted));
-                }
+        let before = connection.waiting_bytes();
+        if connection.is_idle_output() {
+            connection.taken = self.now;
+            if !std::mem::replace(&mut connection.listed, true) {
+                self.unsent.push(to);
             }
-            Err(error) => self.failed.push((id, socket::cause(error))),
         }
-        id
+        let queued = connection.queue_bytes(parts, LONG_BYTES, &mut self.buffer_pool);
+        self.on_queued(to, before, queued);
+    }
+
+    fn resume(&mut self, stream: ConnectionId) {
+        self.end_wait(stream);
+    }
+
+    fn finish(&mut self, stream: ConnectionId) {
+        self.finish_stream(stream);
     }
 
     fn hold_input(&mut self) {

@@ -6,7 +6,7 @@
 //! - *streams*, as TCP makes them: a lost packet is sent again after a while, nothing is
 //!   duplicated, and each connection delivers in order. A connection that gets nothing through for
 //!   [`SILENT`] breaks.
-//! - *datagrams*: messages are lost, duplicated and reordered.
+//! - *datagrams*: messages are lost, duplicated and reordered. Byte streams are streams here too.
 //!
 //! Packets are in flight until they are due. Then they lie in the inbox of their host until its
 //! process polls. A host without a process answers packets with a reset, as a kernel does; a host
@@ -15,6 +15,7 @@
 //! A process may die during a turn ([`Network::stop_after_sends`]). Then, on each connection, only
 //! a prefix of the turn's messages leaves. Its length is drawn for each connection separately.
 
+mod stream;
 mod transport;
 
 pub use transport::SimTransport;
@@ -95,6 +96,8 @@ pub(crate) struct State {
     in_flight: BTreeMap<(u64, u64), Packet>,
     /// Bytes in flight from one end of a connection to the other end's process.
     waiting: BTreeMap<(Wire, IpAddr), BytesInFlight>,
+    /// The connections that are byte streams, by their names at the end that requested them.
+    byte_streams: BTreeSet<Wire>,
     count: u64,
     turn: ProcessTurn,
     /// Ends of connections that were closed, by cause.
@@ -162,6 +165,10 @@ enum PacketContent {
         port: u16,
         preface: Vec<u8>,
     },
+    /// Requests a byte stream.
+    OpenStream {
+        port: u16,
+    },
     Frame {
         kind: Kind,
         payload: Vec<u8>,
@@ -179,7 +186,9 @@ impl PacketContent {
         match self {
             PacketContent::Open { preface, .. } => preface.len(),
             PacketContent::Frame { payload, .. } => payload.len(),
-            PacketContent::Close | PacketContent::Reset { .. } => 0,
+            PacketContent::OpenStream { .. }
+            | PacketContent::Close
+            | PacketContent::Reset { .. } => 0,
         }
     }
 
@@ -188,7 +197,7 @@ impl PacketContent {
         match self {
             PacketContent::Open { preface, .. } => KeyHash::of(preface).0,
             PacketContent::Frame { payload, .. } => KeyHash::of(payload).0,
-            PacketContent::Close => 0,
+            PacketContent::OpenStream { .. } | PacketContent::Close => 0,
             PacketContent::Reset { refused } => u64::from(*refused),
         }
     }
@@ -199,6 +208,7 @@ impl PacketContent {
             PacketContent::Frame { kind, .. } => 2 | u64::from(kind.0) << 8,
             PacketContent::Close => 3,
             PacketContent::Reset { .. } => 4,
+            PacketContent::OpenStream { port } => 5 | u64::from(*port) << 8,
         }
     }
 }
@@ -217,6 +227,7 @@ impl Network {
             hosts: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            byte_streams: BTreeSet::new(),
             count: 0,
             turn: ProcessTurn::default(),
             closed: BTreeMap::new(),
@@ -431,6 +442,11 @@ impl State {
         Link { blocked: link.blocked && from != to, ..link }
     }
 
+    /// Whether a connection delivers in order and loses nothing.
+    fn is_ordered(&self, wire: Wire, link: &Link) -> bool {
+        link.streams || self.byte_streams.contains(&(wire & !ASKED))
+    }
+
     fn fly(&mut self, at: u64, packet: Packet) -> (u64, u64) {
         self.count += 1;
         let place = (at, self.count);
@@ -458,6 +474,7 @@ impl State {
         let own = wire;
         let wire = far_end(own, from, to);
         let (link, now) = (self.link(from, to), self.truth.get());
+        let link = Link { streams: self.is_ordered(wire, &link), ..link };
         let is_turn = self.turn.host == Some(from);
         let left = if is_turn { now + self.turn.takes } else { now };
         let bytes = content.bytes() as u64 + 64;
@@ -541,14 +558,18 @@ impl State {
         let link = self.link(packet.from, packet.to);
         let host = self.hosts.entry(packet.to).or_default();
         if link.blocked || !host.has_power {
-            self.stuck(packet, link.streams);
+            let streams = self.is_ordered(packet.wire, &link);
+            self.stuck(packet, streams);
             return None;
         }
         if !host.is_running {
             self.note(&packet, 101, "no process runs there");
             self.taken(packet.wire, packet.to, packet.content.bytes());
             if !matches!(packet.content, PacketContent::Reset { .. }) {
-                let refused = matches!(packet.content, PacketContent::Open { .. });
+                let refused = matches!(
+                    packet.content,
+                    PacketContent::Open { .. } | PacketContent::OpenStream { .. }
+                );
                 let reset = PacketContent::Reset { refused };
                 self.send(packet.wire, packet.to, packet.from, reset, None);
             }

@@ -86,6 +86,8 @@ pub(crate) enum Token {
     Knock(u32),
     /// Our own knock at a server's door.
     Visit(ConnectionId),
+    /// A byte stream's socket.
+    Stream(ConnectionId),
 }
 
 /// The bits of a generation that fit into a token. An event of an older generation with the same
@@ -100,6 +102,7 @@ impl Token {
             Token::Door => (2, 0, 0),
             Token::Knock(number) => (3, number, 0),
             Token::Visit(id) => (4, id.slot, id.generation),
+            Token::Stream(id) => (5, id.slot, id.generation),
         };
         kind << 60 | u64::from(generation & GENERATION) << 32 | u64::from(slot)
     }
@@ -118,6 +121,7 @@ impl Token {
             2 => Some(Token::Door),
             3 => Some(Token::Knock(slot)),
             4 => id().map(Token::Visit),
+            5 => id().map(Token::Stream),
             _ => None,
         }
     }
@@ -139,8 +143,8 @@ mod tests {
         assert_eq!(table.get(second), Some(&"second"));
         let token = Token::Connection(first).number();
         assert_eq!(Token::of(token, &table), None, "an event of the removed connection names none");
-        for token in [Token::Connection(second), Token::Visit(second), Token::Door, Token::Knock(7)]
-        {
+        let of_second = [Token::Connection(second), Token::Visit(second), Token::Stream(second)];
+        for token in of_second.into_iter().chain([Token::Door, Token::Knock(7)]) {
             assert_eq!(Token::of(token.number(), &table), Some(token));
         }
     }

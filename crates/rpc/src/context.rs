@@ -251,6 +251,37 @@ impl Context<'_> {
         }
     }
 
+    /// Requests a byte stream. [`Service::stream_opened`](crate::Service::stream_opened) or
+    /// [`Service::stream_closed`](crate::Service::stream_closed) follows.
+    pub fn connect_stream(&mut self, to: SocketAddr) -> ConnectionId {
+        self.transport.connect_stream(to)
+    }
+
+    /// Sends bytes over a stream, made of several parts.
+    #[inline]
+    pub fn send_bytes(&mut self, to: ConnectionId, parts: &[&[u8]]) {
+        self.transport.send_bytes(to, parts);
+    }
+
+    /// Whether a service should go on with the bytes of a stream: the stream's peer reads, and the
+    /// turn's messages have not cost much. Otherwise the service wants the rest
+    /// [again](thunderhead_net::stream::Then::Again).
+    #[must_use]
+    pub fn may_go_on(&self, with: ConnectionId) -> bool {
+        self.state.charged < MESSAGES && self.transport.takes_more(with)
+    }
+
+    /// Offers the bytes of a stream again whose service wanted to
+    /// [wait](thunderhead_net::stream::Then::Wait).
+    pub fn resume_stream(&mut self, stream: ConnectionId) {
+        self.transport.resume(stream);
+    }
+
+    /// Closes a stream once its peer has taken the output.
+    pub fn finish_stream(&mut self, stream: ConnectionId) {
+        self.transport.finish(stream);
+    }
+
     /// Sets a timer: [`Service::timer`](crate::Service::timer) is called at this time, with this
     /// owner.
     pub fn set_timer(&mut self, at: Time, owner: impl Into<OwnerId>) -> TimerId {

@@ -6,6 +6,7 @@ use crate::context::{Context, ReplyTo, Request, State};
 use crate::opcode::Opcode;
 use crate::tasks::{self, TaskCaller};
 use std::time::Duration;
+use thunderhead_net::stream::{Opened, StreamAddress, Taken};
 use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::slice::MESSAGES;
@@ -39,6 +40,33 @@ pub trait Service {
     /// Handles an expired timer of an owner.
     fn timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
         let _ = (context, owner);
+    }
+
+    /// Handles a byte stream that has opened. By default it is closed.
+    fn stream_opened(&mut self, context: &mut Context<'_>, stream: ConnectionId, opened: Opened) {
+        let _ = opened;
+        context.finish_stream(stream);
+    }
+
+    /// Handles the unused bytes of a stream, as far as it wants: see [`thunderhead_net::stream`].
+    fn stream_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        from: ConnectionId,
+        bytes: &[u8],
+    ) -> Taken {
+        let _ = (context, from);
+        Taken::read_on(bytes.len())
+    }
+
+    /// Handles the end of a stream's input. Its peer may still read.
+    fn stream_ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        context.finish_stream(stream);
+    }
+
+    /// Handles the end of a stream.
+    fn stream_closed(&mut self, context: &mut Context<'_>, stream: ConnectionId, why: Cause) {
+        let _ = (context, stream, why);
     }
 
     /// Ends a turn: all arrived messages are handled, and messages sent now leave together with the
@@ -125,6 +153,18 @@ impl<S: Service> Node<S> {
         address: std::net::SocketAddr,
     ) -> std::io::Result<std::net::SocketAddr> {
         self.transport.listen(address)
+    }
+
+    /// Accepts byte streams at an address: see [`Transport::listen_stream`].
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub fn listen_stream(
+        &mut self,
+        address: &StreamAddress,
+        farewell: &'static [u8],
+    ) -> std::io::Result<(StreamAddress, u32)> {
+        self.transport.listen_stream(address, farewell)
     }
 
     /// Runs a turn at the clock's time.
@@ -285,6 +325,36 @@ impl<S: Service> Handler for Dispatch<'_, S> {
         for ended in self.state.calls.closed(connection, why) {
             end(self.service, &mut Context { transport, state: self.state }, ended);
         }
+    }
+
+    fn stream_opened(
+        &mut self,
+        transport: &mut dyn Transport,
+        stream: ConnectionId,
+        opened: Opened,
+    ) {
+        let mut context = Context { transport, state: self.state };
+        self.service.stream_opened(&mut context, stream, opened);
+    }
+
+    fn stream_bytes(
+        &mut self,
+        transport: &mut dyn Transport,
+        from: ConnectionId,
+        bytes: &[u8],
+    ) -> Taken {
+        let mut context = Context { transport, state: self.state };
+        self.service.stream_bytes(&mut context, from, bytes)
+    }
+
+    fn stream_ended(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {
+        let mut context = Context { transport, state: self.state };
+        self.service.stream_ended(&mut context, stream);
+    }
+
+    fn stream_closed(&mut self, transport: &mut dyn Transport, stream: ConnectionId, why: Cause) {
+        let mut context = Context { transport, state: self.state };
+        self.service.stream_closed(&mut context, stream, why);
     }
 }
 

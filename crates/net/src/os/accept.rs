@@ -3,7 +3,7 @@
 
 use super::OsTransport;
 use super::connection::{Connection, Stage};
-use super::socket;
+use crate::Handler;
 use crate::peer::{Cause, ConnectionId};
 use crate::room::Room;
 use crate::table::Token;
@@ -18,11 +18,12 @@ pub(super) const ACCEPTS: usize = 64;
 impl OsTransport {
     /// Accepts the connections that wait at a listener.
     #[cold]
-    pub(super) fn accept(&mut self, number: usize) {
+    pub(super) fn accept(&mut self, number: usize, handler: &mut dyn Handler) {
         let limit = descriptor_limit();
         for _ in 0..ACCEPTS {
             let Some(listener) = self.listeners.get(number) else { return };
-            let (socket, address) = match socket::accept(listener) {
+            let is_stream = listener.streams.is_some();
+            let (socket, address) = match listener.accept() {
                 Ok(Some(accepted)) => accepted,
                 Ok(None) => return,
                 // The waiting connection has closed already.
@@ -33,7 +34,7 @@ impl OsTransport {
                     if !std::mem::replace(&mut self.warned, true) {
                         tracing::warn!("cannot accept connections, will try again: {error}");
                     }
-                    self.poller.remove(listener);
+                    self.poller.remove(&listener.socket);
                     self.not_listening = true;
                     return;
                 }
@@ -44,11 +45,20 @@ impl OsTransport {
                 let connections = self.counters.open;
                 tracing::warn!(connections, limit, "no room for more clients: {}", Cause::TooMany);
             }
-            if room == Room::Own && !self.replace_provisional() {
+            // Streams are clients.
+            let is_refused = if is_stream {
+                room < Room::Everyone
+            } else {
+                room == Room::Own && !self.replace_provisional()
+            };
+            if is_refused {
                 self.counters.count_closed(Cause::TooMany);
-                continue;
+                self.turn_away(number as u32, &socket);
+            } else if is_stream {
+                self.on_stream_accepted(number as u32, socket, address, handler);
+            } else if let Some(address) = address {
+                self.on_accepted(socket, address, room < Room::Everyone);
             }
-            self.on_accepted(socket, address, room < Room::Everyone);
         }
     }
 

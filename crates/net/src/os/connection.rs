@@ -1,6 +1,7 @@
 //! One connection: its carrier, its partial input, its waiting output.
 
 use super::socket;
+use super::stream::StreamState;
 use crate::peer::{Limits, Peer, Via};
 use crate::shm;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,6 +55,9 @@ const READ_MIN: usize = 512;
 /// Bytes of a message that arrive before it gets a longer buffer.
 const SPARE_FROM_BYTES: usize = 48 << 10;
 
+/// The unfinished input that a stream may leave unfinished for ever. People type commands too.
+const SHORT_INPUT_BYTES: usize = 4 << 10;
+
 /// Output buffers larger than this are released when they are empty.
 const KEEP_BYTES: usize = 64 << 10;
 
@@ -101,6 +105,8 @@ pub(super) struct Connection {
     open_by: Time,
     /// The cluster that this end's greeting named.
     pub(super) said: Option<ClusterId>,
+    /// Set if it is a byte stream.
+    pub(super) stream: Option<StreamState>,
 }
 
 impl Connection {
@@ -129,6 +135,7 @@ impl Connection {
             is_provisional: false,
             open_by,
             said: None,
+            stream: None,
         }
     }
 
@@ -178,7 +185,11 @@ impl Connection {
             _ => return Some(self.open_by),
         }
         let unread = (self.waiting_bytes() > 0).then(|| self.taken + limits.not_reading);
-        let half = !self.input.is_empty() && !self.paused;
+        let expects_rest = match &self.stream {
+            None => !self.input.is_empty(),
+            Some(state) => state.expects_rest() && self.input.len() > SHORT_INPUT_BYTES,
+        };
+        let half = expects_rest && !self.paused;
         let half = half.then(|| {
             // A slowly arriving message must keep a minimum rate, so that holding memory here costs
             // the peer bytes.
@@ -191,7 +202,7 @@ impl Connection {
 
     /// Whether this end's greeting has left, or is about to.
     pub(super) fn is_greeted_by_us(&self) -> bool {
-        !matches!(self.stage, Stage::Connecting | Stage::Doomed)
+        !matches!(self.stage, Stage::Connecting | Stage::Doomed) && self.stream.is_none()
     }
 
     /// Appends this end's greeting to the output, which is empty at this time; returns its bytes.
@@ -304,6 +315,26 @@ impl Connection {
             self.output.extend_from_slice(part);
         }
         frame_bytes
+    }
+
+    /// Queues bytes of a stream. Many bytes leave at once without being copied, if nothing waits
+    /// before them. Returns their number.
+    pub(super) fn queue_bytes(
+        &mut self,
+        parts: &[&[u8]],
+        long: usize,
+        pool: &mut BufferPool<Vec<u8>>,
+    ) -> usize {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let is_long = self.stage == Stage::Open && bytes >= long;
+        let gone = if is_long { self.write_long(&[], parts, pool) } else { 0 };
+        let left = bytes - gone;
+        if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES {
+            pool.lengthen(&mut self.output, 0);
+        }
+        self.output.reserve(left);
+        self.keep_rest(gone, &[], parts);
+        bytes
     }
 
     /// Queues the remainder of a message.
@@ -422,6 +453,31 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Reads arrived bytes of a stream, as [`Connection::read`] does for messages.
+    pub(super) fn read_bytes(
+        &mut self,
+        scratch: &mut [u8],
+        most: usize,
+    ) -> Result<usize, StreamEnd> {
+        let Carrier::Tcp(socket) = &self.carrier else { return Ok(0) };
+        let result = if self.input.is_empty() {
+            rustix::net::recv(socket, scratch, RECEIVE).map(|(count, _)| count)
+        } else {
+            // Room grows with the bytes that have arrived.
+            self.input.reserve(self.input.len().clamp(READ_MIN, most));
+            let room = rustix::buffer::spare_capacity(&mut self.input);
+            rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
+        };
+        match result {
+            Ok(0) => Err(StreamEnd::Ended),
+            Ok(count) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(_) => Err(StreamEnd::Reset),
+        }
+    }
+}
+
 /// Frames up to this length are assembled before they go into rings, because many small pieces take
 /// longer there.
 const SHORT_BYTES: usize = 256;
@@ -463,6 +519,6 @@ fn make_room(input: &mut Vec<u8>, most: usize) {
     input.reserve(expected.clamp(READ_MIN, most));
 }
 
-const SEND: rustix::net::SendFlags =
+pub(super) const SEND: rustix::net::SendFlags =
     rustix::net::SendFlags::DONTWAIT.union(rustix::net::SendFlags::NOSIGNAL);
 const RECEIVE: rustix::net::RecvFlags = rustix::net::RecvFlags::DONTWAIT;

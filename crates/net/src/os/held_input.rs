@@ -90,10 +90,13 @@ impl OsTransport {
         while !self.holds_input
             && let Some(id) = resumed.next()
         {
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.is_held = false;
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            connection.is_held = false;
+            if connection.stream.is_some() {
+                self.offer_input(id, handler);
+            } else {
+                self.digest_input(id, handler);
             }
-            self.digest_input(id, handler);
         }
         // The connections that waited longest come first in the next poll.
         self.resumed.splice(..0, resumed);

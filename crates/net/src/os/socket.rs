@@ -1,11 +1,12 @@
-//! TCP sockets: non-blocking, without Nagle's delay, closed on exec.
+//! Sockets, mostly of TCP: non-blocking, without Nagle's delay, closed on exec.
 
 use crate::peer::Cause;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 /// Connections that may be pending before they are accepted.
@@ -94,6 +95,37 @@ pub(super) fn accept(listener: &OwnedFd) -> Result<Option<(OwnedFd, SocketAddr)>
                 (socket, address)
             }))
         }
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Listens at a path with these permissions.
+pub(super) fn listen_unix(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // No process can connect before the socket listens.
+    rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode))?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Whether a path is a socket at which no process listens any more.
+pub(super) fn is_left_behind(path: &Path) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .and_then(|socket| net::connect(&socket, &address))
+        .is_err_and(|error| error == Errno::CONNREFUSED)
+        && rustix::fs::lstat(path)
+            .is_ok_and(|it| rustix::fs::FileType::from_raw_mode(it.st_mode).is_socket())
+}
+
+/// Accepts one connection at a listener of the file system, if one waits.
+pub(super) fn accept_unix(listener: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN) => Ok(None),
         Err(error) => Err(error),
     }

@@ -16,6 +16,7 @@
 
 use super::connection::{Carrier, Stage, StreamEnd};
 use super::held_input::Source;
+use super::stream::Listener;
 use super::{
     LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, Options, OsTransport, READ_BYTES, STREAK, SWEEP,
     socket,
@@ -217,7 +218,7 @@ impl OsTransport {
     fn on_event(&mut self, event: Ready, handler: &mut dyn Handler) -> bool {
         let token = Token::of(event.token, &self.connections);
         let Some(Token::Connection(id)) = token else {
-            return token.is_some_and(|token| self.on_other_event(token, handler));
+            return token.is_some_and(|token| self.on_other_event(token, event, handler));
         };
         let Some(connection) = self.connections.get(id) else { return false };
         let is_plain = matches!(connection.carrier, Carrier::Tcp(_));
@@ -227,12 +228,13 @@ impl OsTransport {
         event.readable && self.read(id, handler)
     }
 
-    /// Handles an event of a descriptor other than a connection.
-    #[cold]
-    fn on_other_event(&mut self, token: Token, handler: &mut dyn Handler) -> bool {
+    /// Handles an event of a descriptor other than a connection for messages.
+    #[inline(never)]
+    fn on_other_event(&mut self, token: Token, event: Ready, handler: &mut dyn Handler) -> bool {
         match token {
+            Token::Stream(id) => return self.on_stream_event(id, event, handler),
             Token::Connection(_) => return false,
-            Token::Listener(number) => self.accept(number as usize),
+            Token::Listener(number) => self.accept(number as usize, handler),
             Token::Door => {
                 let until = self.now + self.options.limits.greeting;
                 if let Some(doorway) = &mut self.doorway {
@@ -425,9 +427,11 @@ impl OsTransport {
         }
         let Some(connection) = self.connections.get(id) else { return };
         if let (Carrier::Tcp(_), Some(fd)) = (&connection.carrier, connection.fd()) {
-            let visiting = connection.stage == Stage::Visiting;
-            let (read, write) = (!connection.paused && !visiting, connection.waits_for_room);
-            let token = Token::Connection(id).number();
+            let (reads, token) = match &connection.stream {
+                None => (connection.stage != Stage::Visiting, Token::Connection(id).number()),
+                Some(state) => (state.is_read(), Token::Stream(id).number()),
+            };
+            let (read, write) = (!connection.paused && reads, connection.waits_for_room);
             if self.poller.change(fd, token, read, write).is_err() {
                 self.failed.push((id, Cause::Reset));
             }
@@ -477,6 +481,7 @@ impl OsTransport {
             connection.waits_for_room = waits;
             self.watch(id);
         }
+        self.close_finished(id);
     }
 
     /// Reads a connection once; returns whether there was anything.
@@ -699,10 +704,10 @@ impl OsTransport {
             doorway.sweep(self.now);
         }
         if std::mem::take(&mut self.not_listening) {
-            for (number, listener) in self.listeners.iter().enumerate() {
+            for (number, Listener { socket, .. }) in self.listeners.iter().enumerate() {
                 // Listeners were removed when descriptors ran out; the others are in epoll already.
                 let token = Token::Listener(number as u32).number();
-                let _ = self.poller.add(listener, token, true, false);
+                let _ = self.poller.add(socket, token, true, false);
             }
             if let Some(doorway) = &self.doorway {
                 doorway.listen_again(&self.poller);

@@ -7,11 +7,13 @@
 //! then takes the place of the greeting, and the peer refuses the connection as one of another
 //! protocol.
 
+use super::stream::StreamState;
 use super::{Network, Packet, PacketContent, Wire, far_end};
 use crate::budget::largest_holders;
 use crate::cluster::{GreetingVerdict, ends_when_learned};
 use crate::peer::{Cause, ConnectionId, Counters, ForeignPeer, Limits, Peer, Via};
 use crate::room::{self, Room};
+use crate::stream::StreamAddress;
 use crate::table::Table;
 use crate::{Handler, OwnCluster, Transport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,38 +38,42 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The transport of a simulated process.
 pub struct SimTransport {
-    network: Network,
-    host: IpAddr,
+    pub(super) network: Network,
+    pub(super) host: IpAddr,
     /// The number of this process on its host.
     process: u64,
-    limits: Limits,
+    pub(super) limits: Limits,
     features: u64,
     versions: Option<(u16, u16)>,
     cluster: OwnCluster,
     ports: BTreeSet<u16>,
-    connections: Table<Connection>,
+    /// The ports for streams, with the farewells.
+    pub(super) stream_listeners: Vec<(u16, &'static [u8])>,
+    pub(super) connections: Table<Connection>,
     by_wire: BTreeMap<Wire, ConnectionId>,
-    counters: Counters,
-    now: Time,
+    pub(super) counters: Counters,
+    pub(super) now: Time,
     failed: Vec<(ConnectionId, Cause)>,
     /// Connections whose arrivals wait for the next poll.
-    resumed: Vec<ConnectionId>,
+    pub(super) resumed: Vec<ConnectionId>,
+    /// Streams that are closed once their output is taken.
+    pub(super) finishing: Vec<ConnectionId>,
     /// Further messages wait for the next poll: see [`Transport::hold_input`].
-    holds_input: bool,
+    pub(super) holds_input: bool,
     /// Requested connections whose request has not been sent.
     unasked: Vec<ConnectionId>,
     /// Connections from which nothing is taken.
     paused: Vec<ConnectionId>,
     /// Connections that may have a deadline.
-    timed: BTreeSet<ConnectionId>,
+    pub(super) timed: BTreeSet<ConnectionId>,
     next_sweep: Time,
     /// The peers' deadlines were extended once, and no sweep has happened since.
     forgave: bool,
 }
 
-struct Connection {
-    wire: Wire,
-    remote: SocketAddr,
+pub(super) struct Connection {
+    pub(super) wire: Wire,
+    pub(super) remote: SocketAddr,
     peer: Option<Peer>,
     /// The time by which it must be greeted.
     open_by: Time,
@@ -80,7 +86,7 @@ struct Connection {
     is_spoilt: bool,
     sent: u64,
     /// The next place in the stream.
-    expected: u64,
+    pub(super) expected: u64,
     /// Arrivals that may not be handled yet: earlier ones of the stream are missing, or the
     /// connection is paused.
     early: BTreeMap<u64, Arrival>,
@@ -92,9 +98,17 @@ struct Connection {
     paused: bool,
     /// When the peer last took waiting bytes, or when they began to wait; and how often it had
     /// taken some by then.
-    taken: (Time, u64),
+    pub(super) taken: (Time, u64),
     /// Its memory is freed; the next poll closes it.
-    doomed: bool,
+    pub(super) doomed: bool,
+    /// Set if it is a byte stream.
+    pub(super) stream: Option<StreamState>,
+}
+
+impl Connection {
+    fn is_open(&self) -> bool {
+        self.peer.is_some() || self.stream.as_ref().is_some_and(|stream| stream.is_open)
+    }
 }
 
 /// An arrival on a connection: a frame, or `None` at the end of a stream.
@@ -118,6 +132,8 @@ impl SimTransport {
             versions: None,
             cluster: OwnCluster::Unknown,
             ports: BTreeSet::new(),
+            stream_listeners: Vec::new(),
+            finishing: Vec::new(),
             connections: Table::default(),
             by_wire: BTreeMap::new(),
             counters: Counters::default(),
@@ -148,7 +164,7 @@ impl SimTransport {
         preface.as_bytes().to_vec()
     }
 
-    fn add(&mut self, wire: Wire, remote: SocketAddr) -> ConnectionId {
+    pub(super) fn add(&mut self, wire: Wire, remote: SocketAddr) -> ConnectionId {
         let open_by = self.now + self.limits.greeting;
         let connection = Connection {
             wire,
@@ -167,6 +183,7 @@ impl SimTransport {
             paused: false,
             taken: (self.now, 0),
             doomed: false,
+            stream: None,
         };
         let id = self.connections.insert(connection);
         self.timed.insert(id);
@@ -208,17 +225,23 @@ impl SimTransport {
             let reset = PacketContent::Reset { refused: false };
             self.network.0.borrow_mut().send(wire, self.host, to, reset, None);
         }
-        if self.remove(id, why).is_some() {
-            handler.closed(self, id, why);
+        self.close_and_tell(id, why, handler);
+    }
+
+    fn close_and_tell(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
+        match self.remove(id, why) {
+            Some(connection) if connection.stream.is_some() => handler.stream_closed(self, id, why),
+            Some(_) => handler.closed(self, id, why),
+            None => {}
         }
     }
 
     /// Sends a packet on a connection.
-    fn put(&mut self, id: ConnectionId, content: PacketContent) {
+    pub(super) fn put(&mut self, id: ConnectionId, content: PacketContent) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let (wire, to) = (connection.wire, connection.remote.ip());
         let mut state = self.network.0.borrow_mut();
-        let streams = state.link(self.host, to).streams;
+        let streams = state.is_ordered(wire, &state.link(self.host, to));
         let sequence = streams.then_some(connection.sent);
         connection.sent += 1;
         state.count_send(self.host);
@@ -245,6 +268,10 @@ impl SimTransport {
             (PacketContent::Open { port, preface }, None) => {
                 self.accept(wire, from, port, preface, handler)
             }
+            (PacketContent::OpenStream { port }, None) => {
+                self.accept_stream(wire, from, port, handler);
+            }
+            (PacketContent::OpenStream { .. }, Some(_)) => {}
             // A repeated request: this end's greeting may have been lost.
             (PacketContent::Open { .. }, Some(id)) => {
                 let payload = self.preface();
@@ -281,7 +308,8 @@ impl SimTransport {
             .is_ok_and(|agreement| agreement.features & MEMBER != 0);
         let needed = if is_member { Room::Members } else { Room::Everyone };
         let is_full = Room::for_connections(self.connections.count(), &self.limits) < needed;
-        if is_full || !self.ports.contains(&port) {
+        let is_for_streams = self.stream_listeners.iter().any(|(other, _)| *other == port);
+        if is_full || is_for_streams || !self.ports.contains(&port) {
             if is_full {
                 self.counters.count_closed(Cause::TooMany);
             }
@@ -330,6 +358,7 @@ impl SimTransport {
 
     /// Handles arrivals, as far as order and limits permit.
     fn go_on(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        self.offer_owed(id, handler);
         while !self.holds_back(id) {
             if self.holds_input {
                 self.resumed.push(id);
@@ -350,6 +379,9 @@ impl SimTransport {
             self.take(wire, bytes_of(&arrival));
             match arrival {
                 Some((kind, payload)) => self.frame(id, kind, payload, handler),
+                None if self.connections.get(id).is_some_and(|it| it.stream.is_some()) => {
+                    return self.end_stream(id, handler);
+                }
                 None => return self.fail(id, Cause::ByPeer, handler),
             }
         }
@@ -357,18 +389,18 @@ impl SimTransport {
 
     /// Whether nothing is taken from a connection at the moment. Only the serving end holds back;
     /// otherwise two ends could wait for each other.
-    fn holds_back(&mut self, id: ConnectionId) -> bool {
+    pub(super) fn holds_back(&mut self, id: ConnectionId) -> bool {
         let too_much = self.waiting_bytes(id) > self.limits.waiting_bytes_high;
         let Some(connection) = self.connections.get_mut(id) else { return false };
         if too_much && !connection.is_ours && !connection.paused {
             connection.paused = true;
             self.paused.push(id);
         }
-        connection.paused
+        connection.paused || connection.stream.as_ref().is_some_and(StreamState::is_full)
     }
 
     /// Continues with paused connections whose peers have taken enough.
-    fn resume(&mut self, handler: &mut dyn Handler) {
+    fn resume_paused(&mut self, handler: &mut dyn Handler) {
         for id in std::mem::take(&mut self.paused) {
             if self.waiting_bytes(id) >= self.limits.waiting_bytes_high / 2 {
                 self.paused.push(id);
@@ -381,6 +413,9 @@ impl SimTransport {
 
     fn frame(&mut self, id: ConnectionId, kind: Kind, payload: Vec<u8>, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.stream.is_some() {
+            return self.stream_frame(id, kind, &payload, handler);
+        }
         let is_open = connection.peer.is_some();
         match kind {
             Kind::MESSAGE if !is_open => {
@@ -433,11 +468,9 @@ impl SimTransport {
     }
 
     /// Closes a connection after this end's greeting, which tells the reason.
-    fn refuse(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
+    pub(super) fn refuse(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
         self.put(id, PacketContent::Close);
-        if self.remove(id, why).is_some() {
-            handler.closed(self, id, why);
-        }
+        self.close_and_tell(id, why, handler);
     }
 
     /// Returns the bytes that a connection holds. Bytes in flight to the other process stand for
@@ -448,11 +481,12 @@ impl SimTransport {
         }
         let arrivals = connection.early.values().chain(&connection.held).map(bytes_of);
         let unordered = connection.unordered.iter().map(Vec::len);
-        self.waiting_bytes(id) + arrivals.sum::<usize>() + unordered.sum::<usize>()
+        let input = connection.stream.as_ref().map_or(0, |stream| stream.input.len());
+        self.waiting_bytes(id) + arrivals.sum::<usize>() + unordered.sum::<usize>() + input
     }
 
     /// Closes the connections that hold most, if all together exceed the budget.
-    fn limit_held(&mut self) {
+    pub(super) fn limit_held(&mut self) {
         let most = self.limits.held_bytes_max;
         let holders = self.connections.iter().map(|(id, it)| (self.held_bytes(id, it), id));
         for id in largest_holders(most, holders) {
@@ -463,12 +497,15 @@ impl SimTransport {
     }
 
     /// Frees the memory of a connection now; the next poll tells the handler.
-    fn doom(&mut self, id: ConnectionId, why: Cause) {
+    pub(super) fn doom(&mut self, id: ConnectionId, why: Cause) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.doomed = true;
             connection.early.clear();
             connection.held.clear();
             connection.unordered.clear();
+            if let Some(stream) = &mut connection.stream {
+                stream.input.clear();
+            }
             self.failed.push((id, why));
         }
     }
@@ -478,7 +515,7 @@ impl SimTransport {
         let silent: Vec<(ConnectionId, u16)> = self
             .connections
             .iter()
-            .filter(|(_, it)| it.peer.is_none() && it.is_ours && it.again_at <= self.now)
+            .filter(|(_, it)| !it.is_open() && it.is_ours && it.again_at <= self.now)
             .map(|(id, it)| (id, it.remote.port()))
             .collect();
         for (id, port) in silent {
@@ -497,6 +534,9 @@ impl SimTransport {
 
     fn ask(&mut self, id: ConnectionId, port: u16) {
         let Some(connection) = self.connections.get(id) else { return };
+        if connection.stream.is_some() {
+            return self.put(id, PacketContent::OpenStream { port });
+        }
         let (is_spoilt, to) = (connection.is_spoilt, connection.remote.ip());
         let preface = if is_spoilt { Vec::new() } else { self.preface() };
         self.put(id, PacketContent::Open { port, preface });
@@ -515,7 +555,7 @@ impl SimTransport {
         let state = self.network.0.borrow();
         self.timed.retain(|id| {
             let Some(connection) = connections.get_mut(*id) else { return false };
-            if connection.peer.is_none() {
+            if !connection.is_open() {
                 late.extend((connection.open_by <= now).then_some((*id, Cause::NoGreeting)));
                 return true;
             }
@@ -546,6 +586,7 @@ impl Transport for SimTransport {
         let Some(learned) = cluster.known() else { return };
         let greeted =
             self.connections.iter().filter(|(id, it)| !it.doomed && !self.unasked.contains(id));
+        let greeted = greeted.filter(|(_, it)| it.stream.is_none());
         let ends = greeted
             .filter_map(|(id, it)| Some((id, ends_when_learned(learned, it.peer.as_ref())?)));
         for (id, why) in ends.collect::<Vec<_>>() {
@@ -594,6 +635,30 @@ impl Transport for SimTransport {
         id
     }
 
+    fn listen_stream(
+        &mut self,
+        address: &StreamAddress,
+        farewell: &'static [u8],
+    ) -> std::io::Result<(StreamAddress, u32)> {
+        self.begin_listening(address, farewell)
+    }
+
+    fn connect_stream(&mut self, address: SocketAddr) -> ConnectionId {
+        self.request_stream(address)
+    }
+
+    fn send_bytes(&mut self, to: ConnectionId, parts: &[&[u8]]) {
+        self.put_bytes(to, parts);
+    }
+
+    fn resume(&mut self, stream: ConnectionId) {
+        self.end_wait(stream);
+    }
+
+    fn finish(&mut self, stream: ConnectionId) {
+        self.finish_stream(stream);
+    }
+
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
         let stood_still = now.since(self.now.max(self.next_sweep)) > STALL;
         if stood_still && !self.forgave && self.deadline().is_some() {
@@ -608,7 +673,8 @@ impl Transport for SimTransport {
         for (id, why) in std::mem::take(&mut self.failed) {
             self.fail(id, why, handler);
         }
-        self.resume(handler);
+        self.resume_paused(handler);
+        busy |= self.close_finished(handler);
         let resumed = std::mem::take(&mut self.resumed);
         busy |= !resumed.is_empty();
         let mut waiting = Vec::new();
@@ -703,13 +769,14 @@ impl Transport for SimTransport {
     }
 
     fn deadline(&self) -> Option<Time> {
-        if !self.failed.is_empty() {
+        if !self.failed.is_empty() || !self.resumed.is_empty() {
             return Some(self.now);
         }
-        let looks = (!self.paused.is_empty()).then_some(self.now + LOOK);
+        let is_watched = !self.paused.is_empty() || !self.finishing.is_empty();
+        let looks = is_watched.then_some(self.now + LOOK);
         let sweeps = (!self.timed.is_empty()).then_some(self.next_sweep);
         let asks = self.timed.iter().filter_map(|id| self.connections.get(*id));
-        let asks = asks.filter(|it| it.peer.is_none()).map(|it| it.again_at);
+        let asks = asks.filter(|it| !it.is_open()).map(|it| it.again_at);
         looks.into_iter().chain(sweeps).chain(asks).min()
     }
 

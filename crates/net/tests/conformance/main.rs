@@ -8,6 +8,7 @@ mod delivery;
 mod greeting;
 mod held_input;
 mod slow_readers;
+mod streams;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,0 +1,421 @@
+//! Byte streams over sockets: see [`crate::stream`].
+//!
+//! A stream is a [`Connection`] that is open from the beginning and has a [`StreamState`]. Writing,
+//! pausing, the budget and the deadlines are those of all connections. Reading is separate: epoll
+//! names a stream with a token of its own, so that no message pays for streams.
+
+use super::connection::{Connection, Stage, StreamEnd};
+use super::{OsTransport, READ_BYTES, socket};
+use crate::Handler;
+use crate::peer::{Cause, ConnectionId};
+use crate::stream::{Opened, StreamAddress, Taken, Then};
+use crate::table::Token;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use thunderhead_runtime::os::Ready;
+
+/// The part of a connection that only a stream has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StreamState {
+    /// Nothing is offered to the handler before it calls `resume`.
+    pub(super) waits: bool,
+    /// Its input is so long that it is not read while it waits.
+    is_full: bool,
+    /// The peer sends no further bytes.
+    has_ended: bool,
+    /// It is closed once its output is taken.
+    is_finishing: bool,
+}
+
+impl StreamState {
+    /// Whether its socket is read when bytes arrive.
+    pub(super) fn is_read(&self) -> bool {
+        !self.is_full && !self.has_ended && !self.is_finishing
+    }
+
+    pub(super) fn is_finishing(&self) -> bool {
+        self.is_finishing
+    }
+
+    /// Whether an unfinished input is the peer's fault.
+    pub(super) fn expects_rest(&self) -> bool {
+        self.is_read() && !self.waits
+    }
+}
+
+/// A socket that accepts connections.
+pub(super) struct Listener {
+    pub(super) socket: OwnedFd,
+    pub(super) streams: Option<StreamListener>,
+}
+
+/// The part of a listener that only streams need.
+pub(super) struct StreamListener {
+    farewell: &'static [u8],
+    /// The file of its socket. It is removed with the listener.
+    path: Option<PathBuf>,
+}
+
+impl Listener {
+    pub(super) fn for_messages(socket: OwnedFd) -> Listener {
+        Listener { socket, streams: None }
+    }
+
+    fn for_streams(
+        address: &StreamAddress,
+        farewell: &'static [u8],
+    ) -> io::Result<(Listener, StreamAddress)> {
+        match address {
+            StreamAddress::Tcp(address) => {
+                let (socket, address) = socket::listen(*address)?;
+                let streams = Some(StreamListener { farewell, path: None });
+                Ok((Listener { socket, streams }, StreamAddress::Tcp(address)))
+            }
+            StreamAddress::Unix(path, mode) => {
+                let socket = listen_at_path(path, *mode)?;
+                let streams = Some(StreamListener { farewell, path: Some(path.clone()) });
+                Ok((Listener { socket, streams }, address.clone()))
+            }
+        }
+    }
+
+    /// Accepts one connection, if one waits; returns its address, if it has one.
+    pub(super) fn accept(&self) -> Result<Option<(OwnedFd, Option<SocketAddr>)>, Errno> {
+        if self.streams.as_ref().is_some_and(|streams| streams.path.is_some()) {
+            return Ok(socket::accept_unix(&self.socket)?.map(|socket| (socket, None)));
+        }
+        Ok(socket::accept(&self.socket)?.map(|(socket, address)| (socket, Some(address))))
+    }
+}
+
+impl Drop for StreamListener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            remove_file(path);
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the file is a socket of this transport")]
+fn remove_file(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}
+
+/// Listens at a path. A socket that a process has left behind there is replaced.
+fn listen_at_path(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    match socket::listen_unix(path, mode) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && socket::is_left_behind(path) => {
+            remove_file(path);
+            socket::listen_unix(path, mode)
+        }
+        other => other,
+    }
+}
+
+/// How often a socket is read before it is closed.
+const UNREAD_TRIES: u32 = 4;
+
+/// Stands for the address of a peer without one.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+impl OsTransport {
+    pub(super) fn begin_listening(
+        &mut self,
+        address: &StreamAddress,
+        farewell: &'static [u8],
+    ) -> io::Result<(StreamAddress, u32)> {
+        let (listener, address) = Listener::for_streams(address, farewell)?;
+        let number = self.listeners.len() as u32;
+        self.poller.add(&listener.socket, Token::Listener(number).number(), true, false)?;
+        self.listeners.push(listener);
+        Ok((address, number))
+    }
+
+    /// Requests a stream.
+    pub(super) fn request_stream(&mut self, address: SocketAddr) -> ConnectionId {
+        let mut connection = Connection::connect(address, self.now + self.options.limits.greeting);
+        connection.stream = Some(StreamState::default());
+        self.request(connection, Token::Stream)
+    }
+
+    /// Sends the farewell over a stream for which there is no room.
+    pub(super) fn turn_away(&self, listener: u32, socket: &OwnedFd) {
+        let listener = self.listeners.get(listener as usize);
+        if let Some(streams) = listener.and_then(|listener| listener.streams.as_ref()) {
+            let _ = rustix::net::send(socket, streams.farewell, super::connection::SEND);
+        }
+    }
+
+    /// Opens an accepted stream.
+    pub(super) fn on_stream_accepted(
+        &mut self,
+        listener: u32,
+        socket: OwnedFd,
+        peer: Option<SocketAddr>,
+        handler: &mut dyn Handler,
+    ) {
+        let address = peer.unwrap_or(NO_ADDRESS);
+        let mut connection = Connection::accepted(socket, address, self.now);
+        connection.stage = Stage::Open;
+        connection.stream = Some(StreamState::default());
+        let id = self.connections.insert(connection);
+        self.counters.open += 1;
+        self.counters.accepted += 1;
+        let token = Token::Stream(id).number();
+        let fd = self.connections.get(id).and_then(Connection::fd);
+        if fd.is_none_or(|fd| self.poller.add(fd, token, true, false).is_err()) {
+            // The handler does not know it yet.
+            self.drop_connection(id, Cause::Exhausted);
+            return;
+        }
+        handler.stream_opened(self, id, Opened { listener: Some(listener), peer });
+    }
+
+    /// Handles an event of a stream's socket.
+    pub(super) fn on_stream_event(
+        &mut self,
+        id: ConnectionId,
+        event: Ready,
+        handler: &mut dyn Handler,
+    ) -> bool {
+        let Some(connection) = self.connections.get(id) else { return false };
+        if connection.stage == Stage::Connecting {
+            if event.writable {
+                self.on_stream_connected(id, handler);
+            }
+            return true;
+        }
+        let is_read = self.reads_stream(id);
+        let Some(connection) = self.connections.get(id) else { return false };
+        if !is_read
+            && event.readable
+            && connection.fd().is_some_and(|fd| socket::error(fd).is_some())
+        {
+            // It is not read, so a read would not find the error.
+            self.fail(id, Cause::Reset, handler);
+            return true;
+        }
+        if event.writable && connection.waits_for_room {
+            self.write(id);
+        }
+        event.readable && is_read && self.read_stream(id, handler)
+    }
+
+    fn on_stream_connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(error) = connection.fd().map(socket::attempt_error) else { return };
+        if let Some(error) = error {
+            return self.fail(id, socket::cause(error), handler);
+        }
+        connection.stage = Stage::Open;
+        let peer = Some(connection.address);
+        self.counters.connected += 1;
+        self.watch(id);
+        handler.stream_opened(self, id, Opened { listener: None, peer });
+    }
+
+    /// Whether the socket of a stream is read now.
+    fn reads_stream(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|connection| {
+            let state = connection.stream.as_ref();
+            let is_read = state.is_some_and(StreamState::is_read);
+            is_read && !connection.paused && !connection.is_held
+        })
+    }
+
+    /// Reads a stream once; returns whether there was anything.
+    fn read_stream(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        self.entered = true;
+        let in_scratch = connection.input.is_empty();
+        if in_scratch {
+            // The unfinished part of a command begins with these bytes.
+            connection.begun = self.now;
+        }
+        match connection.read_bytes(&mut self.scratch, READ_BYTES) {
+            Ok(0) => return false,
+            Ok(count) => {
+                self.counters.bytes_in += count as u64;
+                handler.received();
+                if in_scratch {
+                    let scratch = std::mem::take(&mut self.scratch);
+                    self.offer_scratch(id, &scratch[..count], handler);
+                    self.scratch = scratch;
+                } else {
+                    self.offer_input(id, handler);
+                }
+            }
+            Err(StreamEnd::Ended) => self.on_stream_ended(id, handler),
+            Err(end) => self.fail(id, end.into(), handler),
+        }
+        true
+    }
+
+    /// Offers bytes that no unfinished input precedes, and keeps the rest.
+    fn offer_scratch(&mut self, id: ConnectionId, bytes: &[u8], handler: &mut dyn Handler) {
+        if let Some(used) = self.offer(id, bytes, handler)
+            && used < bytes.len()
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.input.extend_from_slice(&bytes[used..]);
+            self.on_rest(id);
+        }
+    }
+
+    /// Handles the end of a stream's input. Its peer may still read.
+    fn on_stream_ended(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if let Some(state) = &mut connection.stream {
+            state.has_ended = true;
+        }
+        self.watch(id);
+        handler.stream_ended(self, id);
+    }
+
+    /// Offers a stream's input, which may have grown.
+    pub(super) fn offer_input(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let mut input = std::mem::take(&mut connection.input);
+        let used = self.offer(id, &input, handler);
+        let (Some(used), Some(connection)) = (used, self.connections.get_mut(id)) else { return };
+        if used < input.len() {
+            if used > 0 {
+                connection.begun = self.now;
+            }
+            input.drain(..used);
+            connection.input = input;
+            return self.on_rest(id);
+        }
+        let (counted, _) = connection.count_input();
+        self.counters.held_bytes -= counted as u64;
+        self.buffer_pool.keep(input);
+    }
+
+    /// Offers bytes to the handler. Returns the number of bytes used, or `None` if the stream has
+    /// closed.
+    fn offer(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+        handler: &mut dyn Handler,
+    ) -> Option<usize> {
+        let connection = self.connections.get(id)?;
+        let state = connection.stream.as_ref()?;
+        if state.is_finishing {
+            return Some(bytes.len());
+        }
+        if state.waits || connection.stage == Stage::Doomed || bytes.is_empty() {
+            return Some(0);
+        }
+        if self.holds_input {
+            self.hold(id);
+            return Some(0);
+        }
+        if self.has_much_output(id) {
+            self.pause(id);
+            return Some(0);
+        }
+        let Taken { bytes: used, then } = handler.stream_bytes(self, id, bytes);
+        let used = used.min(bytes.len());
+        match then {
+            Then::Again if used == bytes.len() => {}
+            Then::Again if self.has_much_output(id) => self.pause(id),
+            Then::Again => self.hold(id),
+            Then::Read | Then::Wait => {
+                let state = self.connections.get_mut(id)?.stream.as_mut()?;
+                state.waits = then == Then::Wait;
+            }
+        }
+        self.connections.get(id).map(|_| used)
+    }
+
+    /// Whether no more is taken from a stream before its peer has taken output. As with messages,
+    /// only the serving end holds back, or two ends could wait for each other.
+    fn has_much_output(&self, id: ConnectionId) -> bool {
+        self.connections
+            .get(id)
+            .is_some_and(|it| it.waiting_bytes() > self.waiting_bytes_high && !it.is_ours)
+    }
+
+    /// Accounts for input that is kept.
+    fn on_rest(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.stage == Stage::Doomed {
+            // It was doomed while its bytes were handled.
+            connection.doom();
+            return;
+        }
+        self.timed.insert(id);
+        let (before, after) = connection.count_input();
+        self.counters.held_bytes += after as u64;
+        self.counters.held_bytes -= before as u64;
+        let length = connection.input.len();
+        let is_unfinished = !connection.is_held && !connection.paused;
+        let Some(state) = &mut connection.stream else { return };
+        let becomes_full = state.waits && length >= READ_BYTES && !state.is_full;
+        state.is_full |= becomes_full;
+        if is_unfinished && !state.waits && length > self.options.limits.message_bytes_max {
+            self.doom(id, Cause::TooLong);
+        } else if becomes_full {
+            self.watch(id);
+        }
+        if self.counters.held_bytes > self.held_bytes_mark {
+            self.enforce_budget(id);
+        }
+    }
+
+    /// Ends the wait of a stream's handler.
+    pub(super) fn end_wait(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(state) = &mut connection.stream else { return };
+        if !std::mem::take(&mut state.waits) {
+            return;
+        }
+        let was_full = std::mem::take(&mut state.is_full);
+        // The time of the wait does not count against the peer.
+        connection.begun = self.now;
+        if !connection.input.is_empty() {
+            self.hold(id);
+        }
+        if was_full {
+            self.watch(id);
+        }
+    }
+
+    /// Closes a stream once its output is taken.
+    pub(super) fn finish_stream(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let is_open = connection.stage == Stage::Open;
+        let Some(state) = &mut connection.stream else { return };
+        if !is_open || std::mem::replace(&mut state.is_finishing, true) {
+            return;
+        }
+        (connection.paused, connection.begun) = (false, self.now);
+        self.watch(id);
+        self.write(id);
+        self.close_finished(id);
+    }
+
+    /// Closes a stream that was waiting only for its output to be taken, if that has happened.
+    pub(super) fn close_finished(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(StreamState { has_ended, is_finishing: true, .. }) = connection.stream else {
+            return;
+        };
+        if connection.waiting_bytes() > 0 {
+            return;
+        }
+        // A socket that is closed with unread bytes resets the connection, and the peer can lose
+        // the last of the output.
+        connection.input.clear();
+        for _ in 0..UNREAD_TRIES {
+            if !connection.read_bytes(&mut self.scratch, READ_BYTES).is_ok_and(|count| count > 0) {
+                break;
+            }
+        }
+        self.doom(id, if has_ended { Cause::ByPeer } else { Cause::ByUs });
+    }
+}
