@@ -20,6 +20,7 @@ const EDGES: &[Edges] = &[
     Edges { name: "wire", production: &[], tests: &[] },
     Edges { name: "runtime", production: &[], tests: &[] },
     Edges { name: "config", production: &[], tests: &[] },
+    Edges { name: "doors", production: &[], tests: &[] },
     Edges { name: "log", production: &["wire"], tests: &[] },
     Edges { name: "net", production: &["runtime", "wire"], tests: &[] },
     Edges { name: "rpc", production: &["net", "runtime", "wire"], tests: &[] },

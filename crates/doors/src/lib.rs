@@ -1,0 +1,16 @@
+//! Doors: the protocols of other stores, so that their clients can use Thunderhead.
+//!
+//! This crate has the protocols alone, without I/O and without a store: bytes become requests, and
+//! results become bytes. No door uses it yet.
+//!
+//! - [`memcached`]: the text protocol with its classic and its meta commands.
+//!
+//! # Promises
+//!
+//! - A request borrows from the bytes in which it arrived: nothing is copied.
+//! - Bytes that are not of the protocol lead to the error that the original server sends, or to the
+//!   end of the connection. They never cause a panic, and no memory is allocated by a claimed
+//!   length.
+//! - It does not matter in which pieces the bytes arrive.
+
+pub mod memcached;
