@@ -64,8 +64,17 @@ const COMMANDS: &str = "docs/cli.md";
 const CONFIGURATION: &str = "docs/configuration.md";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
-const FUZZ_TARGETS: [&str; 8] =
-    ["connection", "entry", "frames", "greeting", "memcached", "replicate", "ring", "segment"];
+const FUZZ_TARGETS: [&str; 9] = [
+    "connection",
+    "entry",
+    "frames",
+    "greeting",
+    "memcached",
+    "replicate",
+    "resp",
+    "ring",
+    "segment",
+];
 
 /// Packages of Debian that the allocator benchmark measures.
 const ALLOCATORS: [(&str, &str); 3] = [

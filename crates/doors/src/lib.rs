@@ -4,6 +4,7 @@
 //! results become bytes. No door uses it yet.
 //!
 //! - [`memcached`]: the text protocol with its classic and its meta commands.
+//! - [`resp`]: the protocol of Redis, versions 2 and 3.
 //!
 //! # Promises
 //!
@@ -14,3 +15,4 @@
 //! - It does not matter in which pieces the bytes arrive.
 
 pub mod memcached;
+pub mod resp;
