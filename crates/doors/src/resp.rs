@@ -6,6 +6,7 @@
 //! The behaviour is that of Redis 8.2, also for bytes that are no commands. A client gets the error
 //! that Redis sends, and then the connection must be closed.
 
+mod digits;
 mod inline;
 mod number;
 mod parser;

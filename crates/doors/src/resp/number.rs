@@ -1,5 +1,7 @@
 //! Numbers, as Redis reads and writes them.
 
+use super::digits::digits;
+
 /// Reads an integer as Redis does: no spaces, no `+`, and no zeros before other digits.
 #[must_use]
 pub fn integer_of(text: &[u8]) -> Option<i64> {
@@ -32,9 +34,7 @@ const PLAIN: i32 = 7;
 /// Whole numbers up to this size are written with all their digits.
 const WHOLE_MAX: f64 = (i64::MAX / 2) as f64;
 
-/// Returns the shortest text that is read as the same number, in the form in which Redis writes it.
-/// For one number in a thousand Redis writes one digit more or another last one, because its
-/// algorithm (Grisu2) does not always find the shortest text.
+/// Returns a short text that is read as the same number, with the digits and in the form of Redis.
 #[must_use]
 pub fn double_text(number: f64) -> String {
     if number.is_nan() {
@@ -43,20 +43,15 @@ pub fn double_text(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
-    if number.abs() <= WHOLE_MAX && number.fract() == 0.0 && !is_negative_zero(number) {
+    if number.abs() <= WHOLE_MAX && number.fract() == 0.0 {
         return (number as i64).to_string();
     }
-    let scientific = format!("{number:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let (mantissa, sign) = match mantissa.strip_prefix('-') {
-        Some(mantissa) => (mantissa, "-"),
-        None => (mantissa, ""),
-    };
-    let digits = mantissa.replace('.', "");
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let count = digits.len() as i32;
+    let sign = if number.is_sign_negative() { "-" } else { "" };
     // The number is its digits times ten to the power of this.
-    let power = exponent - (count - 1);
+    let (digits, power) = digits(number.abs());
+    let count = digits.len() as i32;
+    let exponent = power + count - 1;
+    let digits: String = digits.iter().map(|digit| char::from(b'0' + digit)).collect();
     let text = if power >= 0 && exponent < count + PLAIN {
         digits + &"0".repeat(power.unsigned_abs() as usize)
     } else if power < 0 && (power > -PLAIN || exponent.abs() < 4) {
@@ -74,8 +69,4 @@ pub fn double_text(number: f64) -> String {
         format!("{first}{point}{rest}e{exponent_sign}{}", exponent.unsigned_abs())
     };
     format!("{sign}{text}")
-}
-
-fn is_negative_zero(number: f64) -> bool {
-    number == 0.0 && number.is_sign_negative()
 }
