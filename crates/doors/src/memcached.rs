@@ -1,12 +1,15 @@
 //! The text protocol of memcached.
 //!
 //! A [`Parser`] cuts [`Request`]s out of the bytes of a connection. The functions of [`reply`]
-//! write the answers.
+//! write the answers. [`store::execute`] does both for a store.
 //!
 //! The behaviour is that of memcached 1.6, also for wrong requests. The differences:
 //!
 //! - A line with a zero byte is refused. Memcached ignores the rest of such a line.
 //! - Client flags and lengths that do not fit their type are refused. Memcached takes the low bits.
+//! - A number that becomes shorter is always padded with spaces. Memcached does so unless another
+//!   answer still uses the object.
+//! - A `set` that is refused leaves the old object. Memcached removes it.
 //! - The binary protocol is not spoken. A connection that begins with its first byte is closed.
 
 mod line;
@@ -14,6 +17,9 @@ mod meta;
 mod number;
 mod parser;
 pub mod reply;
+pub mod store;
+#[cfg(test)]
+mod store_tests;
 #[cfg(test)]
 mod tests;
 

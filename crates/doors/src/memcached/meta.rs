@@ -175,7 +175,7 @@ impl<'a> Meta<'a> {
         let [letter] = argument else {
             return Err(command.error_of(b"CLIENT_ERROR incorrect length for M token\r\n"));
         };
-        match (command, letter.to_ascii_uppercase()) {
+        match (command, letter) {
             (Command::Set, b'S') => self.mode = Mode::Set,
             (Command::Set, b'E') => self.mode = Mode::Add,
             (Command::Set, b'R') => self.mode = Mode::Replace,

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// An object, as a meta command describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Described {
     /// Bytes of its value.
     pub value_bytes: usize,
@@ -128,6 +128,21 @@ pub fn meta(
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Writes the description of an object for people.
+pub fn debug(out: &mut Vec<u8>, key: &[u8], is_binary: bool, expires: i64, object: &Described) {
+    out.extend_from_slice(b"ME ");
+    if is_binary {
+        out.extend_from_slice(STANDARD.encode(key).as_bytes());
+    } else {
+        out.extend_from_slice(key);
+    }
+    let Described { cas, idle, was_read, value_bytes, .. } = object;
+    let fetched = if *was_read { "yes" } else { "no" };
+    let text =
+        format!(" exp={expires} la={idle} cas={cas} fetch={fetched} cls=1 size={value_bytes}");
+    line(out, &text);
 }
 
 fn returned_key(out: &mut Vec<u8>, meta: &Meta<'_>) {

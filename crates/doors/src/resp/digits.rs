@@ -83,8 +83,8 @@ fn power_of_ten(exponent: i32) -> (i32, Scaled) {
     (FIRST + STEP * at as i32, Scaled { fraction, exponent })
 }
 
-/// Returns the first digits of `upper` with which a number is no more than `delta` below it, changed
-/// towards `number`, and the power of ten by which they are multiplied.
+/// Returns the first digits of `upper` that are no more than `delta` below it, changed towards
+/// `number`, and the power of ten by which they are multiplied.
 fn between(number: u64, upper: Scaled, mut delta: u64) -> (Vec<u8>, i32) {
     let mut digits = Vec::with_capacity(18);
     let shift = upper.exponent.unsigned_abs();
