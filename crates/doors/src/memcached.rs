@@ -70,7 +70,7 @@ impl Exptime {
 pub enum Request<'a> {
     /// `get`, `gets`, `gat`, `gats`: reads objects.
     Get {
-        /// The keys, at least one.
+        /// The keys: none only if an answer that was interrupted goes on.
         keys: Keys<'a>,
         /// Whether the answer has the objects' versions.
         with_cas: bool,

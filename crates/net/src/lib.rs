@@ -87,7 +87,8 @@ pub trait Handler {
     }
 
     /// The peer of a stream sends no further bytes, and all that it sent were offered. It may still
-    /// read. By default the stream is closed once it has taken the output.
+    /// read. By default the stream is closed once it has taken the output. A handler that waits to
+    /// send more of it finishes the stream itself, after that.
     fn stream_ended(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {
         transport.finish(stream);
     }

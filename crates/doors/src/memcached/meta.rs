@@ -87,6 +87,7 @@ impl Command {
 /// An error of a meta command, as a line.
 type Refused = &'static [u8];
 
+const BAD_FORMAT: Refused = b"CLIENT_ERROR bad command line format\r\n";
 const BAD_TOKEN: Refused = b"CLIENT_ERROR bad token in command line format\r\n";
 
 impl<'a> Meta<'a> {
@@ -151,7 +152,7 @@ impl<'a> Meta<'a> {
             b'u' => self.leaves_access = true,
             b'q' => self.is_quiet = true,
             b'I' => self.makes_stale = true,
-            b'F' => self.flags = u32_of(argument).ok_or(bad_token)?,
+            b'F' => self.flags = u32_of(argument).ok_or(command.error_of(BAD_FORMAT))?,
             b'C' => self.cas = Some(u64_of(argument).ok_or(bad_token)?),
             b'M' => self.take_mode(command, argument)?,
             b'J' => {

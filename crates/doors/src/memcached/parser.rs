@@ -112,9 +112,10 @@ impl Parser {
         let end = line.len() + 1;
         let parsed = match read_line(line.strip_suffix(b"\r").unwrap_or(line)) {
             Line::Request(request) => Parsed::Request(request, end),
-            Line::Value(length, _) if length > self.limits.value_bytes_max => {
+            Line::Value(length, command) if length > self.limits.value_bytes_max => {
                 self.discards = length + 2;
-                Parsed::Refused(TOO_LARGE, end)
+                let no_reply = matches!(command, ValueFor::Store(Store { no_reply: true, .. }));
+                Parsed::Refused(if no_reply { b"" } else { TOO_LARGE }, end)
             }
             Line::Value(length, command) => match bytes.get(end..end + length + 2) {
                 Some(value) => with_value(command, value, end),
@@ -264,7 +265,7 @@ fn delete(words: Words<'_>) -> Line<'_> {
     let no_reply = match (second, third) {
         (None, _) | (Some(b"0"), None) => false,
         (Some(b"noreply"), None) | (Some(b"0"), Some(b"noreply")) => true,
-        _ => return Line::Refused(BAD_DELETE),
+        _ => return refused(BAD_DELETE, is_no_reply(third.or(second))),
     };
     if !is_key(key) {
         return refused(BAD_FORMAT, no_reply);
@@ -327,7 +328,7 @@ fn memory_limit(words: Words<'_>) -> Line<'_> {
     let no_reply = is_no_reply(last);
     match u32_of(limit) {
         Some(megabytes) => Line::Request(Request::MemoryLimit { megabytes, no_reply }),
-        None => Line::Refused(ERROR),
+        None => refused(ERROR, no_reply),
     }
 }
 
@@ -360,7 +361,7 @@ fn meta_set(mut words: Words<'_>) -> Line<'_> {
 }
 
 fn meta_debug(words: Words<'_>) -> Line<'_> {
-    let ([Some(key), flag], _) = words.take() else { return Line::Refused(ERROR) };
+    let ([Some(key), flag], _) = words.take() else { return Line::Refused(BAD_FORMAT) };
     let is_binary = flag == Some(b"b");
     let flags = if is_binary { Words::of(b"b") } else { Words::of(b"") };
     if !is_key(key) {

@@ -93,11 +93,30 @@ const NOT_A_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement non-numer
 const NO_MEMORY: &str = "SERVER_ERROR out of memory storing object";
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 
-/// Executes requests that concern objects. Returns whether the request was one of these. Other
-/// requests concern the server or the connection, and a door answers them itself.
-pub fn execute(store: &mut impl Objects, request: &Request<'_>, out: &mut Vec<u8>) -> bool {
+/// The progress of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Executed<'a> {
+    /// It is done.
+    Done,
+    /// The answer is long. This request goes on with it, once the client has taken some of it.
+    Unfinished(Request<'a>),
+    /// It concerns the server or the connection. The door does it itself.
+    Other,
+}
+
+/// Bytes of answers after which a `get` is interrupted. Its line can name an object many times.
+const ANSWER_BYTES: usize = 256 << 10;
+
+/// Executes requests that concern objects.
+pub fn execute<'a>(
+    store: &mut impl Objects,
+    request: &Request<'a>,
+    out: &mut Vec<u8>,
+) -> Executed<'a> {
     match request {
-        Request::Get { keys, with_cas, touch } => get(store, *keys, *with_cas, *touch, out),
+        Request::Get { keys, with_cas, touch } => {
+            return get(store, *keys, *with_cas, *touch, out);
+        }
         Request::Store(request) => {
             let written = write_classic(store, request);
             if !request.no_reply {
@@ -141,9 +160,9 @@ pub fn execute(store: &mut impl Objects, request: &Request<'_>, out: &mut Vec<u8
         | Request::MemoryLimit { .. }
         | Request::Version
         | Request::Quit
-        | Request::Shutdown => return false,
+        | Request::Shutdown => return Executed::Other,
     }
-    true
+    Executed::Done
 }
 
 fn answer(out: &mut Vec<u8>, line: &str, no_reply: bool) {
@@ -162,14 +181,15 @@ fn expires(now: u64, time: Exptime) -> Option<u64> {
     }
 }
 
-fn get(
+fn get<'a>(
     store: &mut impl Objects,
-    keys: Keys<'_>,
+    mut keys: Keys<'a>,
     with_cas: bool,
     time: Option<Exptime>,
     out: &mut Vec<u8>,
-) {
-    for key in keys {
+) -> Executed<'a> {
+    let before = out.len();
+    while let Some(key) = keys.next() {
         let found = match store.find(key, true) {
             Some(object) => {
                 let cas = with_cas.then_some(object.cas);
@@ -181,8 +201,12 @@ fn get(
         if let Some(time) = time.filter(|_| found) {
             touch(store, key, time);
         }
+        if out.len() - before > ANSWER_BYTES {
+            return Executed::Unfinished(Request::Get { keys, with_cas, touch: time });
+        }
     }
     reply::end(out);
+    Executed::Done
 }
 
 fn touch(store: &mut impl Objects, key: &[u8], time: Exptime) -> bool {
@@ -246,8 +270,8 @@ fn write(
                 _ => [value, before.as_slice()],
             };
             match put(store, key, parts, kept) {
-                // Memcached does not say that it is the size.
-                Written::Refused(_) => Written::Refused(Refusal::Full),
+                // Memcached does not say why.
+                Written::Refused(_) => Written::NotStored,
                 written => written,
             }
         }
@@ -370,8 +394,9 @@ fn meta_get(store: &mut impl Objects, meta: &Meta<'_>, out: &mut Vec<u8>) {
     let now = store.now();
     let key = &*meta.key;
     let is_created = meta.vivify.is_some() && store.find(key, false).is_none();
-    if is_created && store.put(key, [b"", b""], Attributes::default()).is_err() {
-        return reply::line(out, NO_MEMORY);
+    if is_created {
+        // If there is no memory, the object is not there.
+        let _ = store.put(key, [b"", b""], Attributes::default());
     }
     let Some(object) = store.find(key, false) else {
         if !meta.is_quiet {
@@ -474,7 +499,10 @@ fn meta_arithmetic(store: &mut impl Objects, meta: &Meta<'_>, out: &mut Vec<u8>)
             }
         },
     }
-    let Some(object) = store.find(key, false) else { return };
+    // It can have expired meanwhile.
+    let Some(object) = store.find(key, false) else {
+        return reply::meta(out, *b"NF", meta, None, Marks::default(), None);
+    };
     let old = object.attributes;
     let Access { attributes, shown, .. } = Access::new(meta, &object, is_created, now);
     let text = number.to_string();

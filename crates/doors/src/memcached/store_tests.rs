@@ -1,8 +1,8 @@
 //! The execution of requests, on a store in a hash map. The expected answers are those of
 //! memcached 1.6.18.
 
-use super::store::{Attributes, Object, Objects, Refusal, execute};
-use super::{Limits, Parsed, Parser};
+use super::store::{Attributes, Executed, Object, Objects, Refusal, execute};
+use super::{Limits, Parsed, Parser, Request};
 use std::collections::HashMap;
 
 const VALUE_BYTES_MAX: usize = 100;
@@ -35,7 +35,7 @@ impl Model {
         while at < bytes.len() {
             match parser.next(&bytes[at..]) {
                 Parsed::Request(request, used) => {
-                    assert!(execute(self, &request, &mut out), "{request:?}");
+                    assert_eq!(execute(self, &request, &mut out), Executed::Done, "{request:?}");
                     at += used;
                 }
                 other => panic!("{other:?} in {requests:?}"),
@@ -282,7 +282,8 @@ fn a_store_that_is_full_says_so_and_keeps_what_it_has() {
         &mut model,
         &[
             (&format!("set a 0 0 {VALUE_BYTES_MAX}\r\n{long}\r\n"), "STORED\r\n"),
-            ("append a 0 0 1\r\nx\r\n", no_memory),
+            ("append a 0 0 1\r\nx\r\n", "NOT_STORED\r\n"),
+            ("ms a 1 MP\r\nx\r\n", "NS\r\n"),
             (
                 &format!("set a 0 0 {}\r\nx{long}\r\n", VALUE_BYTES_MAX + 1),
                 "SERVER_ERROR object too large for cache\r\n",
@@ -298,9 +299,38 @@ fn a_store_that_is_full_says_so_and_keeps_what_it_has() {
             ("set b 0 0 1 noreply\r\nx\r\n", ""),
             ("incr n 1\r\n", "SERVER_ERROR out of memory\r\n"),
             ("ms b 1 q\r\nx\r\n", no_memory),
-            ("mg b N0\r\n", no_memory),
+            ("mg b N0\r\n", "EN\r\n"),
             ("ma b N0\r\n", "SERVER_ERROR Out of memory allocating new item\r\n"),
             ("get n b\r\n", "VALUE n 0 1\r\n1\r\nEND\r\n"),
         ],
     );
+}
+
+#[test]
+fn a_get_with_a_long_answer_is_interrupted_and_goes_on() {
+    let mut model = Model::new();
+    let value = "x".repeat(90);
+    model.said(&format!("set a 0 0 90\r\n{value}\r\n"));
+    let line = format!("get{}\r\n", " a b".repeat(20_000));
+    let Parsed::Request(mut request, _) = Parser::new(Limits::default()).next(line.as_bytes())
+    else {
+        panic!("a get");
+    };
+    let (mut answer, mut steps) = (Vec::new(), 0);
+    loop {
+        let mut out = Vec::new();
+        let executed = execute(&mut model, &request, &mut out);
+        assert!(out.len() < 300 << 10);
+        answer.extend(out);
+        steps += 1;
+        match executed {
+            Executed::Done => break,
+            Executed::Unfinished(rest) => request = rest,
+            Executed::Other => panic!("a get"),
+        }
+        assert!(matches!(request, Request::Get { .. }));
+    }
+    let expected = format!("VALUE a 0 90\r\n{value}\r\n").repeat(20_000) + "END\r\n";
+    assert_eq!(String::from_utf8(answer).unwrap(), expected);
+    assert!(steps > 5);
 }

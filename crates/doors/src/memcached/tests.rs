@@ -132,6 +132,10 @@ fn wrong_requests_get_the_answers_of_memcached() {
         ("touch a\r\n", "ERROR"),
         ("touch a soon\r\n", "CLIENT_ERROR invalid exptime argument"),
         ("delete a 5\r\n", "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]"),
+        ("delete a 5 noreply\r\n", ""),
+        ("cache_memlimit x noreply\r\n", ""),
+        ("me\r\n", "CLIENT_ERROR bad command line format"),
+        ("mg a Fx\r\n", "CLIENT_ERROR bad command line format"),
         ("verbosity\r\n", "ERROR"),
         ("flush_all soon\r\n", "CLIENT_ERROR invalid exptime argument"),
         ("mg\r\n", "ERROR"),
@@ -158,6 +162,8 @@ fn the_value_of_a_refused_request_is_no_request() {
     let request = format!("set a 0 0 {}\r\n{value}\r\nversion\r\n", value.len());
     let expected = ["SERVER_ERROR object too large for cache", "Version"];
     assert_eq!(said(request.as_bytes()), expected);
+    let request = format!("set a 0 0 {} noreply\r\n{value}\r\nversion\r\n", value.len());
+    assert_eq!(said(request.as_bytes()), ["", "Version"]);
     let request = "ms a 6 Mx\r\nquit\r\n\r\nversion\r\n";
     assert_eq!(said(request.as_bytes()), ["CLIENT_ERROR invalid mode for ms M token", "Version"]);
 }

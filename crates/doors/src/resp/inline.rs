@@ -26,7 +26,7 @@ fn word<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
             [b'"', inner @ ..] => return quoted(inner, text),
             [b'\'', inner @ ..] => return single_quoted(inner, text),
             [] => return Some(rest),
-            [byte, _, ..] | [byte] if is_space(*byte) => return Some(rest),
+            [b' ' | b'\n' | b'\r' | b'\t', ..] => return Some(rest),
             [byte, behind @ ..] => {
                 text.push(*byte);
                 behind

@@ -11,6 +11,10 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const STRANGER_ARGUMENTS_MAX: i64 = 10;
 const STRANGER_STRING_BYTES_MAX: i64 = 16_384;
 
+/// The room for arguments, and for the text of typed commands, that a parser keeps.
+const ARGUMENTS_KEPT: usize = 64;
+const TEXT_BYTES_KEPT: usize = 1024;
+
 /// The limits of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -115,8 +119,7 @@ impl Parser {
     /// returned. After [`Parsed::More`] they are the same bytes with further ones.
     pub fn next(&mut self, bytes: &[u8]) -> Parsed {
         if std::mem::take(&mut self.is_done) {
-            self.arguments.clear();
-            self.text.clear();
+            self.forget();
         }
         let parsed = match bytes.first() {
             None => return Parsed::More,
@@ -132,6 +135,14 @@ impl Parser {
             self.is_done = true;
         }
         parsed
+    }
+
+    /// Forgets the arguments of a command. An idle connection keeps little memory.
+    fn forget(&mut self) {
+        self.arguments.clear();
+        self.arguments.shrink_to(ARGUMENTS_KEPT);
+        self.text.clear();
+        self.text.shrink_to(TEXT_BYTES_KEPT);
     }
 
     /// Returns the arguments of the command that [`next`](Parser::next) has just returned. `bytes`
@@ -155,6 +166,9 @@ impl Parser {
             return if self.scanned > LINE_BYTES_MAX { Err(too_long.to_owned()) } else { Ok(None) };
         };
         let end = from + found;
+        if end - self.at > LINE_BYTES_MAX {
+            return Err(too_long.to_owned());
+        }
         if end + 1 >= bytes.len() {
             self.scanned = end - self.at;
             return Ok(None);

@@ -55,6 +55,7 @@ fn lines_are_commands() {
     );
     assert_eq!(said(b"a\"b c\" d'e'\r\n"), ["ab c de"], "a quote may begin within a word");
     assert_eq!(said(b"get a\0 b\r\n"), ["get a"]);
+    assert_eq!(said(b"\x0bget a\x0bb\r\n"), ["get a\\x0bb"]);
 }
 
 #[test]
@@ -73,6 +74,7 @@ fn other_bytes_get_the_errors_of_redis() {
         ("*1\r\n$536870913\r\n", "invalid bulk length"),
         ("*1\r\n$99999999999999999999\r\n", "invalid bulk length"),
         (&format!("*{long}"), "too big mbulk count string"),
+        (&format!("*{long}\r\n"), "too big mbulk count string"),
         (&format!("*1\r\n${long}"), "too big bulk count string"),
         (&long, "too big inline request"),
         ("set \"a\r\n", "unbalanced quotes in request"),
@@ -97,6 +99,16 @@ fn a_claimed_length_takes_no_memory() {
     let mut parser = Parser::new(Limits::default());
     assert_eq!(parser.next(b"*2147483647\r\n$536870912\r\nabc"), Parsed::More);
     assert!(parser.arguments.capacity() < 100);
+}
+
+#[test]
+fn a_parser_keeps_little_memory_after_a_command_with_many_arguments() {
+    let many = [b"*100000\r\n".to_vec(), b"$0\r\n\r\n".repeat(100_000)].concat();
+    let mut parser = Parser::new(Limits::default());
+    assert_eq!(parser.next(&many), Parsed::Command(many.len()));
+    assert_eq!(parser.arguments(&many).len(), 100_000);
+    assert_eq!(parser.next(b"*"), Parsed::More);
+    assert!(parser.arguments.capacity() < 1000);
 }
 
 #[test]

@@ -56,7 +56,7 @@ const READ_MIN: usize = 512;
 const SPARE_FROM_BYTES: usize = 48 << 10;
 
 /// The unfinished input that a stream may leave unfinished for ever. People type commands too.
-const SHORT_INPUT_BYTES: usize = 4 << 10;
+pub(super) const SHORT_INPUT_BYTES: usize = 4 << 10;
 
 /// Output buffers larger than this are released when they are empty.
 const KEEP_BYTES: usize = 64 << 10;
@@ -466,8 +466,12 @@ impl Connection {
         } else {
             // Room grows with the bytes that have arrived.
             self.input.reserve(self.input.len().clamp(READ_MIN, most));
-            let room = rustix::buffer::spare_capacity(&mut self.input);
-            rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
+            let length = self.input.len();
+            self.input.resize(length + most.min(self.input.capacity() - length), 0);
+            let read = rustix::net::recv(socket, &mut self.input[length..], RECEIVE);
+            let count = read.as_ref().map_or(0, |(count, _)| *count);
+            self.input.truncate(length + count);
+            read.map(|(count, _)| count)
         };
         match result {
             Ok(0) => Err(StreamEnd::Ended),

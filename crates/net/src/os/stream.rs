@@ -4,7 +4,7 @@
 //! pausing, the budget and the deadlines are those of all connections. Reading is separate: epoll
 //! names a stream with a token of its own, so that no message pays for streams.
 
-use super::connection::{Connection, Stage, StreamEnd};
+use super::connection::{Connection, SHORT_INPUT_BYTES, Stage, StreamEnd};
 use super::{OsTransport, READ_BYTES, socket};
 use crate::Handler;
 use crate::peer::{Cause, ConnectionId};
@@ -22,12 +22,24 @@ use thunderhead_runtime::os::Ready;
 pub(super) struct StreamState {
     /// Nothing is offered to the handler before it calls `resume`.
     pub(super) waits: bool,
-    /// Its input is so long that it is not read while it waits.
+    /// The handler is being offered bytes.
+    is_offered: bool,
+    /// The handler called `resume` meanwhile.
+    is_resumed: bool,
+    /// The handler needs more bytes to go on.
+    needs_more: bool,
+    /// Its input is long and not used yet, so it is not read.
     is_full: bool,
+    /// Its unfinished input is long enough that it must be finished in time.
+    is_long: bool,
     /// The peer sends no further bytes.
     has_ended: bool,
+    /// The handler knows that.
+    knows_end: bool,
     /// It is closed once its output is taken.
     is_finishing: bool,
+    /// Epoll does not have its socket.
+    pub(super) is_unwatched: bool,
 }
 
 impl StreamState {
@@ -43,6 +55,13 @@ impl StreamState {
     /// Whether an unfinished input is the peer's fault.
     pub(super) fn expects_rest(&self) -> bool {
         self.is_read() && !self.waits
+    }
+}
+
+#[cfg(test)]
+impl Connection {
+    pub(super) fn input_is_full(&self) -> bool {
+        self.stream.as_ref().is_some_and(|state| state.is_full)
     }
 }
 
@@ -115,8 +134,9 @@ fn listen_at_path(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// How often a socket is read before it is closed.
-const UNREAD_TRIES: u32 = 4;
+/// How often a socket is read before it is closed, and the bytes of each time.
+const UNREAD_TRIES: u32 = 16;
+const UNREAD_BYTES: usize = 16 << 10;
 
 /// Stands for the address of a peer without one.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -188,20 +208,35 @@ impl OsTransport {
             }
             return true;
         }
-        let is_read = self.reads_stream(id);
+        let is_watched = self.watches_stream(id);
         let Some(connection) = self.connections.get(id) else { return false };
-        if !is_read
-            && event.readable
-            && connection.fd().is_some_and(|fd| socket::error(fd).is_some())
-        {
-            // It is not read, so a read would not find the error.
-            self.fail(id, Cause::Reset, handler);
-            return true;
+        if event.readable && !is_watched {
+            // It is not read, so a read would not find an error or the end of the connection.
+            let error = connection.fd().and_then(socket::error);
+            return self.on_hung_up(id, error.is_some(), handler);
         }
+        let is_held = connection.is_held;
         if event.writable && connection.waits_for_room {
             self.write(id);
         }
-        event.readable && is_read && self.read_stream(id, handler)
+        event.readable && !is_held && self.read_stream(id, handler)
+    }
+
+    /// Handles an event of a stream that is not read: its peer has hung up.
+    fn on_hung_up(&mut self, id: ConnectionId, is_broken: bool, handler: &mut dyn Handler) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        let Some(state) = &mut connection.stream else { return false };
+        if is_broken || state.has_ended || state.is_finishing {
+            self.fail(id, if is_broken { Cause::Reset } else { Cause::ByPeer }, handler);
+            return true;
+        }
+        // Its bytes are read later, and then its end. Until then epoll would report it again and
+        // again.
+        state.is_unwatched = true;
+        if let Some(fd) = connection.fd() {
+            self.poller.remove(fd);
+        }
+        false
     }
 
     fn on_stream_connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
@@ -217,12 +252,26 @@ impl OsTransport {
         handler.stream_opened(self, id, Opened { listener: None, peer });
     }
 
-    /// Whether the socket of a stream is read now.
-    fn reads_stream(&self, id: ConnectionId) -> bool {
+    /// Gives a stream back to epoll, unless it would report only the end that is to be read later.
+    pub(super) fn watch_stream_again(&mut self, id: ConnectionId, read: bool, write: bool) {
+        let Some(connection) = self.connections.get_mut(id).filter(|_| read || write) else {
+            return;
+        };
+        if let Some(state) = &mut connection.stream {
+            state.is_unwatched = false;
+        }
+        let token = Token::Stream(id).number();
+        let fd = connection.fd();
+        if fd.is_none_or(|fd| self.poller.add(fd, token, read, write).is_err()) {
+            self.failed.push((id, Cause::Reset));
+        }
+    }
+
+    /// Whether epoll reports when bytes arrive on a stream.
+    fn watches_stream(&self, id: ConnectionId) -> bool {
         self.connections.get(id).is_some_and(|connection| {
             let state = connection.stream.as_ref();
-            let is_read = state.is_some_and(StreamState::is_read);
-            is_read && !connection.paused && !connection.is_held
+            state.is_some_and(StreamState::is_read) && !connection.paused
         })
     }
 
@@ -272,7 +321,18 @@ impl OsTransport {
             state.has_ended = true;
         }
         self.watch(id);
-        handler.stream_ended(self, id);
+        self.tell_end(id, handler);
+    }
+
+    /// Tells the handler the end of a stream's input, once all that came before was offered.
+    fn tell_end(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let has_more = !connection.input.is_empty() && connection.paused || connection.is_held;
+        let Some(state) = &mut connection.stream else { return };
+        let has_more = has_more || state.waits && !connection.input.is_empty();
+        if state.has_ended && !has_more && !std::mem::replace(&mut state.knows_end, true) {
+            handler.stream_ended(self, id);
+        }
     }
 
     /// Offers a stream's input, which may have grown.
@@ -281,17 +341,24 @@ impl OsTransport {
         let mut input = std::mem::take(&mut connection.input);
         let used = self.offer(id, &input, handler);
         let (Some(used), Some(connection)) = (used, self.connections.get_mut(id)) else { return };
-        if used < input.len() {
-            if used > 0 {
-                connection.begun = self.now;
-            }
+        if used > 0 {
+            connection.begun = self.now;
+        }
+        let rest = input.len() - used;
+        if rest == 0 {
+            let (counted, _) = connection.count_input();
+            self.counters.held_bytes -= counted as u64;
+            self.buffer_pool.keep(input);
+        } else if rest <= SHORT_INPUT_BYTES && input.capacity() > 2 * READ_BYTES {
+            // A short rest may stay for ever, so it must not keep a long buffer.
+            connection.input.extend_from_slice(&input[used..]);
+            self.buffer_pool.keep(input);
+        } else {
             input.drain(..used);
             connection.input = input;
-            return self.on_rest(id);
         }
-        let (counted, _) = connection.count_input();
-        self.counters.held_bytes -= counted as u64;
-        self.buffer_pool.keep(input);
+        self.on_rest(id);
+        self.tell_end(id, handler);
     }
 
     /// Offers bytes to the handler. Returns the number of bytes used, or `None` if the stream has
@@ -302,14 +369,15 @@ impl OsTransport {
         bytes: &[u8],
         handler: &mut dyn Handler,
     ) -> Option<usize> {
-        let connection = self.connections.get(id)?;
-        let state = connection.stream.as_ref()?;
+        let connection = self.connections.get_mut(id)?;
+        let state = connection.stream.as_mut()?;
         if state.is_finishing {
             return Some(bytes.len());
         }
         if state.waits || connection.stage == Stage::Doomed || bytes.is_empty() {
             return Some(0);
         }
+        state.needs_more = false;
         if self.holds_input {
             self.hold(id);
             return Some(0);
@@ -318,18 +386,25 @@ impl OsTransport {
             self.pause(id);
             return Some(0);
         }
+        if let Some(state) = self.connections.get_mut(id).and_then(|it| it.stream.as_mut()) {
+            (state.is_offered, state.is_resumed) = (true, false);
+        }
         let Taken { bytes: used, then } = handler.stream_bytes(self, id, bytes);
         let used = used.min(bytes.len());
-        match then {
-            Then::Again if used == bytes.len() => {}
-            Then::Again if self.has_much_output(id) => self.pause(id),
-            Then::Again => self.hold(id),
-            Then::Read | Then::Wait => {
-                let state = self.connections.get_mut(id)?.stream.as_mut()?;
-                state.waits = then == Then::Wait;
+        let state = self.connections.get_mut(id)?.stream.as_mut()?;
+        state.is_offered = false;
+        // A handler that was ready again before it returned does not wait.
+        let then = if then == Then::Wait && state.is_resumed { Then::Again } else { then };
+        state.waits = then == Then::Wait;
+        state.needs_more = then == Then::Read;
+        if then == Then::Again && used < bytes.len() {
+            if self.has_much_output(id) {
+                self.pause(id);
+            } else {
+                self.hold(id);
             }
         }
-        self.connections.get(id).map(|_| used)
+        Some(used)
     }
 
     /// Whether no more is taken from a stream before its peer has taken output. As with messages,
@@ -348,18 +423,25 @@ impl OsTransport {
             connection.doom();
             return;
         }
-        self.timed.insert(id);
         let (before, after) = connection.count_input();
         self.counters.held_bytes += after as u64;
         self.counters.held_bytes -= before as u64;
         let length = connection.input.len();
-        let is_unfinished = !connection.is_held && !connection.paused;
         let Some(state) = &mut connection.stream else { return };
-        let becomes_full = state.waits && length >= READ_BYTES && !state.is_full;
-        state.is_full |= becomes_full;
-        if is_unfinished && !state.waits && length > self.options.limits.message_bytes_max {
+        let was_long = std::mem::replace(&mut state.is_long, length > SHORT_INPUT_BYTES);
+        if state.is_long && !was_long {
+            // Until now it was allowed to stay unfinished.
+            connection.begun = self.now;
+        }
+        if length > 0 {
+            self.timed.insert(id);
+        }
+        let was_full = state.is_full;
+        state.is_full = !state.needs_more
+            && if was_full { length >= READ_BYTES / 2 } else { length >= READ_BYTES };
+        if state.needs_more && length > self.options.limits.message_bytes_max {
             self.doom(id, Cause::TooLong);
-        } else if becomes_full {
+        } else if was_full != state.is_full {
             self.watch(id);
         }
         if self.counters.held_bytes > self.held_bytes_mark {
@@ -371,27 +453,27 @@ impl OsTransport {
     pub(super) fn end_wait(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(state) = &mut connection.stream else { return };
+        state.is_resumed |= state.is_offered;
         if !std::mem::take(&mut state.waits) {
             return;
         }
-        let was_full = std::mem::take(&mut state.is_full);
         // The time of the wait does not count against the peer.
         connection.begun = self.now;
         if !connection.input.is_empty() {
             self.hold(id);
-        }
-        if was_full {
-            self.watch(id);
         }
     }
 
     /// Closes a stream once its output is taken.
     pub(super) fn finish_stream(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let is_open = connection.stage == Stage::Open;
+        let stage = connection.stage;
         let Some(state) = &mut connection.stream else { return };
-        if !is_open || std::mem::replace(&mut state.is_finishing, true) {
+        if std::mem::replace(&mut state.is_finishing, true) {
             return;
+        }
+        if stage != Stage::Open {
+            return self.doom(id, Cause::ByUs);
         }
         (connection.paused, connection.begun) = (false, self.now);
         self.watch(id);
@@ -411,8 +493,9 @@ impl OsTransport {
         // A socket that is closed with unread bytes resets the connection, and the peer can lose
         // the last of the output.
         connection.input.clear();
+        let mut unread = [0; UNREAD_BYTES];
         for _ in 0..UNREAD_TRIES {
-            if !connection.read_bytes(&mut self.scratch, READ_BYTES).is_ok_and(|count| count > 0) {
+            if !connection.read_bytes(&mut unread, UNREAD_BYTES).is_ok_and(|count| count > 0) {
                 break;
             }
         }

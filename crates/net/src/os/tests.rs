@@ -387,3 +387,63 @@ fn a_closed_hot_connection_does_not_delay_a_socket() {
     other.write_all(&message(30)).unwrap();
     poll_until(&mut server, now, &mut handler, |it| it.answered == 100);
 }
+
+/// Waits at once, and keeps the bytes of the last offer.
+#[derive(Default)]
+struct Waits {
+    stream: Option<ConnectionId>,
+    offered: Vec<u8>,
+    ended: usize,
+}
+
+impl Handler for Waits {
+    fn message(&mut self, _: &mut dyn Transport, _: ConnectionId, _: &[u8]) {}
+
+    fn stream_bytes(
+        &mut self,
+        _: &mut dyn Transport,
+        from: ConnectionId,
+        bytes: &[u8],
+    ) -> crate::stream::Taken {
+        (self.stream, self.offered) = (Some(from), bytes.to_vec());
+        crate::stream::Taken { bytes: 0, then: crate::stream::Then::Wait }
+    }
+
+    fn stream_ended(&mut self, _: &mut dyn Transport, _: ConnectionId) {
+        self.ended += 1;
+    }
+}
+
+#[test]
+fn a_peer_that_hangs_up_while_its_input_waits_keeps_no_reactor_awake() {
+    // Epoll reports that a peer of a local socket has hung up as long as it has the socket.
+    for sent in [b"x".repeat(10), b"x".repeat(2 * READ_BYTES)] {
+        let path = std::env::temp_dir().join(format!("thunderhead-hung-up-{}", std::process::id()));
+        let (mut server, _) = server();
+        let address = StreamAddress::Unix(path.clone(), 0o600);
+        server.listen_stream(&address, b"").unwrap();
+        #[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
+        let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let mut handler = Waits::default();
+        let mut rest = sent.as_slice();
+        while !rest.is_empty() || handler.stream.is_none() {
+            rest = &rest[client.write(rest).unwrap_or(0)..];
+            server.poll(server.now, &mut handler);
+            if server.connections.iter().any(|(_, it)| it.input_is_full()) {
+                break;
+            }
+        }
+        drop(client);
+        for _ in 0..100 {
+            server.poll(server.now, &mut handler);
+        }
+        let mut ready = Vec::new();
+        server.poller.look();
+        server.poller.swap_ready(&mut ready);
+        assert!(ready.is_empty(), "{ready:?}");
+        server.resume(handler.stream.unwrap());
+        server.poll(server.now, &mut handler);
+        assert!(handler.offered.len() >= sent.len().min(READ_BYTES));
+    }
+}

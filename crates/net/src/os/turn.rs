@@ -432,6 +432,9 @@ impl OsTransport {
                 Some(state) => (state.is_read(), Token::Stream(id).number()),
             };
             let (read, write) = (!connection.paused && reads, connection.waits_for_room);
+            if connection.stream.as_ref().is_some_and(|state| state.is_unwatched) {
+                return self.watch_stream_again(id, read, write);
+            }
             if self.poller.change(fd, token, read, write).is_err() {
                 self.failed.push((id, Cause::Reset));
             }

@@ -28,14 +28,19 @@ pub(super) struct StreamState {
     is_owed: bool,
     /// Nothing is offered before the handler calls `resume`.
     waits: bool,
+    /// The handler is being offered bytes, and called `resume` meanwhile.
+    is_offered: bool,
+    is_resumed: bool,
     has_ended: bool,
+    /// The handler knows that.
+    knows_end: bool,
     pub(super) is_finishing: bool,
 }
 
 impl StreamState {
-    /// Whether its handler has more than enough bytes to begin with later.
-    pub(super) fn is_full(&self) -> bool {
-        self.waits && self.input.len() >= FULL_BYTES
+    /// Whether its input can be offered and was not.
+    fn is_owed(&self) -> bool {
+        self.is_owed && !self.waits && !self.is_finishing
     }
 }
 
@@ -145,6 +150,9 @@ impl SimTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let remote = connection.remote;
         let Some(state) = &mut connection.stream else { return };
+        if state.is_finishing {
+            return;
+        }
         if kind == Kind::PREFACE {
             if !std::mem::replace(&mut state.is_open, true) {
                 handler.stream_opened(self, id, Opened { listener: None, peer: Some(remote) });
@@ -169,23 +177,24 @@ impl SimTransport {
             return;
         }
         if self.holds_input {
-            return self.resumed.push(id);
+            return self.resume_later(id);
         }
         let Some(state) = self.connections.get_mut(id).and_then(|it| it.stream.as_mut()) else {
             return;
         };
-        state.is_owed = false;
+        (state.is_owed, state.is_offered, state.is_resumed) = (false, true, false);
         let mut input = std::mem::take(&mut state.input);
         let Taken { bytes, then } = handler.stream_bytes(self, id, &input);
         input.drain(..bytes.min(input.len()));
         let Some(connection) = self.connections.get_mut(id).filter(|it| !it.doomed) else { return };
         let Some(state) = &mut connection.stream else { return };
         let length = input.len();
-        state.input = input;
+        (state.input, state.is_offered) = (input, false);
+        let then = if then == Then::Wait && state.is_resumed { Then::Again } else { then };
         match then {
             Then::Again if length > 0 => {
                 state.is_owed = true;
-                self.resumed.push(id);
+                self.resume_later(id);
             }
             Then::Again => {}
             Then::Read if length > self.limits.message_bytes_max => self.doom(id, Cause::TooLong),
@@ -193,6 +202,20 @@ impl SimTransport {
             Then::Wait => state.waits = true,
         }
         self.limit_held();
+        self.tell_end(id, handler);
+    }
+
+    /// Whether nothing is taken from a stream's peer before its input is used. The peer's further
+    /// bytes, or its end, come after that.
+    pub(super) fn keeps_stream(&self, id: ConnectionId) -> bool {
+        let stream = self.connections.get(id).and_then(|it| it.stream.as_ref());
+        stream.is_some_and(|it| it.is_owed() || it.waits && it.input.len() >= FULL_BYTES)
+    }
+
+    fn resume_later(&mut self, id: ConnectionId) {
+        if !self.resumed.contains(&id) {
+            self.resumed.push(id);
+        }
     }
 
     /// Handles the end of a stream's input.
@@ -200,15 +223,26 @@ impl SimTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(state) = &mut connection.stream else { return };
         state.has_ended = true;
-        handler.stream_ended(self, id);
+        self.tell_end(id, handler);
+    }
+
+    /// Tells the handler the end of a stream's input, once all that came before was offered.
+    fn tell_end(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id).filter(|it| !it.doomed) else { return };
+        let Some(state) = &mut connection.stream else { return };
+        let has_more = state.is_owed() || state.waits && !state.input.is_empty();
+        if state.has_ended && !has_more && !std::mem::replace(&mut state.knows_end, true) {
+            handler.stream_ended(self, id);
+        }
     }
 
     pub(super) fn end_wait(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(state) = &mut connection.stream else { return };
-        if std::mem::take(&mut state.waits) {
+        state.is_resumed |= state.is_offered;
+        if std::mem::take(&mut state.waits) && !state.input.is_empty() {
             state.is_owed = true;
-            self.resumed.push(id);
+            self.resume_later(id);
         }
     }
 

@@ -360,6 +360,9 @@ impl SimTransport {
     fn go_on(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         self.offer_owed(id, handler);
         while !self.holds_back(id) {
+            if self.keeps_stream(id) {
+                return;
+            }
             if self.holds_input {
                 self.resumed.push(id);
                 return;
@@ -396,7 +399,7 @@ impl SimTransport {
             connection.paused = true;
             self.paused.push(id);
         }
-        connection.paused || connection.stream.as_ref().is_some_and(StreamState::is_full)
+        connection.paused
     }
 
     /// Continues with paused connections whose peers have taken enough.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_net::stream::{Opened, StreamAddress, Taken, Then};
-use thunderhead_net::{Cause, ConnectionId, Handler, Limits, OwnCluster, Transport};
+use thunderhead_net::{Cause, ConnectionId, Handler, Limits, OwnCluster, Transport, Via};
 use thunderhead_wire::ClusterId;
 
 const FAREWELL: &[u8] = b"full\n";
@@ -33,6 +33,11 @@ impl Lines {
         match line {
             b"wait\n" => {
                 self.waiting.push(from);
+                return Then::Wait;
+            }
+            // It is ready again before it says that it waits.
+            b"soon\n" => {
+                transport.resume(from);
                 return Then::Wait;
             }
             b"quit\n" => {
@@ -146,6 +151,16 @@ impl Streams {
         (id, there)
     }
 
+    /// Lets time pass in steps that are too short to seem a standstill.
+    fn wait_for_sweeps(&mut self, millis: u64) {
+        for _ in 0..millis.div_ceil(500) {
+            self.pair.now = self.pair.now + Duration::from_millis(500);
+            for _ in 0..20 {
+                self.turn();
+            }
+        }
+    }
+
     fn send(&mut self, stream: ConnectionId, bytes: &[u8]) {
         self.pair.client.send_bytes(stream, &[bytes]);
     }
@@ -179,6 +194,10 @@ fn bytes_arrive_in_order_and_an_unfinished_line_is_offered_again() {
             assert_eq!(streams.received(id), all, "{}", pair.name);
         }
     }
+}
+
+fn is_simulated(pair: &Pair) -> bool {
+    pair.via == Via::Simulated
 }
 
 /// Returns a fresh pair of the same kind.
@@ -291,8 +310,8 @@ fn a_line_longer_than_allowed_closes_the_stream() {
 #[test]
 fn a_short_unfinished_line_may_stay_and_a_long_one_must_be_finished() {
     for pair in every_transport() {
-        // The simulated network hands over bytes that are not messages only when they are complete.
-        if pair.name == "streams" || pair.name == "datagrams" {
+        // The simulated network has no deadline for unfinished bytes.
+        if is_simulated(&pair) {
             continue;
         }
         let mut streams = Streams::new(pair);
@@ -303,15 +322,79 @@ fn a_short_unfinished_line_may_stay_and_a_long_one_must_be_finished() {
         for _ in 0..1000 {
             streams.turn();
         }
-        for _ in 0..40 {
-            streams.pair.now = streams.pair.now + Duration::from_millis(900);
-            for _ in 0..20 {
-                streams.turn();
-            }
-        }
+        streams.wait_for_sweeps(36_000);
         assert_eq!(streams.at_server.closed, [(there, Cause::Unfinished)]);
         streams.send(short, b"nd\n");
         streams.until("answered", |it| it.received(short) == b"typed by hand\n");
+    }
+}
+
+#[test]
+fn the_time_of_a_line_begins_when_it_is_no_longer_short() {
+    for pair in every_transport().into_iter().filter(|pair| !is_simulated(pair)) {
+        let mut streams = Streams::new(pair);
+        let (id, _) = streams.open();
+        streams.send(id, b"begun by hand ");
+        streams.wait_for_sweeps(60_000);
+        for _ in 0..9 {
+            streams.send(id, &[b'x'; 1000]);
+            streams.wait_for_sweeps(500);
+        }
+        assert!(streams.at_server.closed.is_empty());
+        streams.send(id, b"\n");
+        streams.until("answered", |it| it.received(id).len() == 9015);
+    }
+}
+
+#[test]
+fn a_short_rest_keeps_no_long_buffer() {
+    for pair in every_transport().into_iter().filter(|pair| !is_simulated(pair)) {
+        let mut streams = Streams::new(pair);
+        let (id, _) = streams.open();
+        let line = [vec![b'x'; 900_000], b"\nrest".to_vec()].concat();
+        streams.send(id, &line);
+        streams.until("answered", |it| it.received(id).len() == 900_001);
+        let held = streams.pair.server.counters().held_bytes;
+        assert!(held < 16 << 10, "{}: {held} bytes are held", streams.pair.name);
+        streams.send(id, b"\n");
+        streams.until("answered", |it| it.received(id).ends_with(b"\nrest\n"));
+    }
+}
+
+#[test]
+fn a_handler_that_is_ready_again_before_it_waits_is_offered_the_rest() {
+    for pair in every_transport() {
+        let mut streams = Streams::new(pair);
+        let (id, _) = streams.open();
+        streams.send(id, b"soon\nsoon\nlast\n");
+        streams.until("answered", |it| it.received(id) == b"last\n");
+    }
+}
+
+#[test]
+fn a_stream_can_be_finished_before_it_opens() {
+    for pair in every_transport() {
+        let mut streams = Streams::new(pair);
+        let id = streams.pair.client.connect_stream(streams.address);
+        streams.pair.client.finish(id);
+        streams.until("closed", |it| it.is_closed(id));
+        assert_eq!(streams.at_client.closed, [(id, Cause::ByUs)], "{}", streams.pair.name);
+    }
+}
+
+#[test]
+fn the_end_comes_after_bytes_that_were_to_be_offered_again() {
+    for pair in every_transport() {
+        let mut streams = Streams::new(pair);
+        streams.at_server.is_slow = true;
+        let (id, there) = streams.open();
+        streams.send(id, &b"much\n".repeat(5));
+        streams.turn();
+        streams.pair.client.close(id, Cause::ByUs);
+        streams.until("told", |it| !it.at_server.closed.is_empty());
+        assert!(streams.at_server.ended.len() <= 1, "{}", streams.pair.name);
+        let is_reset = streams.at_server.closed[0] == (there, Cause::Reset);
+        assert!(is_reset || streams.at_server.offers >= 5, "{}", streams.pair.name);
     }
 }
 
