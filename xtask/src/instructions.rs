@@ -2,10 +2,10 @@
 //! the table in `docs/evaluation/instructions.md`.
 //!
 //! Times on a shared machine say little. Instructions are nearly the same every time: single runs
-//! differ by some 2 %, because hashes have random seeds and the clock is read when time has passed.
-//! Each count is the median of several runs. `thunderhead-bench instructions` does the work on one
-//! thread, and callgrind counts. The cost of an operation is the difference between two runs with
-//! different numbers of operations. The counts are valid for one compiler and one kind of
+//! differ by up to 3 %, because hashes have random seeds and the clock is read when time has
+//! passed. Each count is the median of several runs. `thunderhead-bench instructions` does the work
+//! on one thread, and callgrind counts. The cost of an operation is the difference between two runs
+//! with different numbers of operations. The counts are valid for one compiler and one kind of
 //! processor, which the table names. With another compiler, `--update` writes the table anew.
 
 mod layers;

@@ -3,14 +3,16 @@
 //! A future of asyncio resumes its task in the next iteration of the loop, which needs one more
 //! object and one more call of Python for each operation. This future resumes the task at once. It
 //! has the methods that a task of asyncio calls on the object it awaits, so it works with every
-//! event loop.
+//! event loop. It says that its class is that of asyncio, because other libraries look at the class
+//! of the object that a task awaits: anyio asks such an object whether it has ended.
 
 use crate::guard::guarded;
 use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
 use pyo3::{IntoPyObjectExt, intern};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,6 +45,9 @@ struct Waiter {
     context: Py<PyAny>,
 }
 
+/// The class of asyncio's futures.
+static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
 /// When a task is resumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
@@ -62,8 +67,8 @@ impl Future {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the result of the operation and resumes the task. The error is that of a task which
-    /// ends the loop. A future that is cancelled stays so.
+    /// Sets the result of the operation and resumes the task. A cancelled future stays cancelled.
+    /// Fails if the task raises `SystemExit` or `KeyboardInterrupt`, or if the loop is closed.
     pub(crate) fn end(
         slf: &Bound<'_, Self>,
         result: PyResult<Bound<'_, PyAny>>,
@@ -81,7 +86,7 @@ impl Future {
     }
 
     /// Returns the result, or raises the error, once. The task keeps it then.
-    fn outcome(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn outcome(&self) -> PyResult<Py<PyAny>> {
         let state = {
             let mut state = self.lock();
             if let State::Open(_) = &*state {
@@ -94,12 +99,15 @@ impl Future {
             State::Ended(result) => result,
             State::Cancelled(Some(message)) => Err(CancelledError::new_err((message,))),
             State::Cancelled(None) => Err(CancelledError::new_err(())),
-            State::Open(_) | State::Told => Ok(py.None()),
+            State::Open(_) | State::Told => {
+                Err(InvalidStateError::new_err("the result was returned already"))
+            }
         }
     }
 }
 
 impl Waiter {
+    /// Resumes the task. Fails as `Future::end` does.
     fn resume(self, future: &Bound<'_, Future>, when: When) -> PyResult<()> {
         let py = future.py();
         let (callback, context) = (self.callback.bind(py), self.context.bind(py));
@@ -117,6 +125,19 @@ impl Waiter {
 
 #[pymethods]
 impl Future {
+    #[getter(__class__)]
+    fn class<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyType>> {
+        CLASS.import(py, "asyncio", "Future")
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match &*self.lock() {
+            State::Open(_) => "<thunderhead future pending>",
+            State::Cancelled(_) => "<thunderhead future cancelled>",
+            State::Ended(_) | State::Told => "<thunderhead future finished>",
+        }
+    }
+
     #[getter(_asyncio_future_blocking)]
     fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::Relaxed)
@@ -132,13 +153,20 @@ impl Future {
     }
 
     /// Calls `callback` with the future when the operation ends.
-    #[pyo3(signature = (callback, *, context))]
+    #[pyo3(signature = (callback, *, context=None))]
     fn add_done_callback(
         slf: &Bound<'_, Self>,
         callback: Py<PyAny>,
-        context: Py<PyAny>,
+        context: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         guarded(|| {
+            let context = match context {
+                Some(context) => context,
+                None => {
+                    let contexts = slf.py().import(intern!(slf.py(), "contextvars"))?;
+                    contexts.call_method0(intern!(slf.py(), "copy_context"))?.unbind()
+                }
+            };
             let waiter = Waiter { callback, context };
             {
                 let mut state = slf.get().lock();
@@ -180,12 +208,12 @@ impl Future {
     }
 
     /// Raises the error with which the operation ended. The result itself is returned by `await`.
-    fn result(&self, py: Python<'_>) -> PyResult<()> {
+    fn result(&self) -> PyResult<()> {
         guarded(|| {
-            if matches!(&*self.lock(), State::Ended(Ok(_)) | State::Told) {
+            if matches!(&*self.lock(), State::Ended(Ok(_))) {
                 return Ok(());
             }
-            self.outcome(py).map(drop)
+            self.outcome().map(drop)
         })
     }
 
@@ -197,7 +225,7 @@ impl Future {
         guarded(|| {
             let (py, future) = (slf.py(), slf.get());
             if future.done() {
-                return Err(PyStopIteration::new_err((future.outcome(py)?,)));
+                return Err(PyStopIteration::new_err((future.outcome()?,)));
             }
             if matches!(&*future.lock(), State::Open(Some(_))) {
                 return Err(PyRuntimeError::new_err("another task awaits this operation"));

@@ -20,6 +20,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,8 +52,8 @@ struct State {
     pending: FxHashMap<u64, Pending>,
     /// Work that began in this iteration of the loop.
     batch: Vec<Submission>,
-    /// Results that are left from a delivery which a task ended.
-    undelivered: Vec<Completion>,
+    /// Results that were taken from the core and not delivered yet.
+    undelivered: VecDeque<Completion>,
     /// Whether the loop watches the descriptor.
     is_watched: bool,
     closing: Option<Closing>,
@@ -195,34 +196,38 @@ impl Queue {
 
     /// Delivers all results. Each one resumes its task.
     ///
-    /// A task that raises `KeyboardInterrupt` or `SystemExit` ends the loop. Then the other results
-    /// are delivered once the loop runs again.
+    /// A task that is resumed may end the loop with `KeyboardInterrupt` or `SystemExit`, or may run
+    /// the loop itself, as in notebooks. So the loop has a callback for the other results.
     fn deliver(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, queue) = (slf.py(), slf.get());
         // In debug mode the loop names the callbacks that take long, so each task needs its own.
         let is_debug =
             queue.event_loop.call_method0(py, intern!(py, "get_debug"))?.is_truthy(py)?;
         let when = if is_debug { When::Later } else { When::Now };
-        let mut completions = std::mem::take(&mut queue.lock().undelivered);
-        completions.extend(queue.core.take(usize::MAX));
-        let mut completions = completions.into_iter();
-        while let Some(Completion { tag, outcome }) = completions.next() {
-            let pending = queue.lock().pending.remove(&tag);
+        let taken = queue.core.take(usize::MAX);
+        let has_several = {
+            let undelivered = &mut queue.lock().undelivered;
+            undelivered.extend(taken);
+            undelivered.len() > 1
+        };
+        if has_several {
+            let deliver = slf.getattr(intern!(py, "_deliver"))?;
+            queue.event_loop.call_method1(py, intern!(py, "call_soon"), (deliver,))?;
+        }
+        loop {
+            let mut state = queue.lock();
+            let Some(Completion { tag, outcome }) = state.undelivered.pop_front() else {
+                return Ok(());
+            };
+            let pending = state.pending.remove(&tag);
+            drop(state);
             let Some(pending) = pending else { continue };
             if pending.is_cancelled {
                 continue;
             }
             let result = pending.kind.result(py, outcome);
-            let resumed = Future::end(pending.future.bind(py), result, when);
-            if let Err(error) = resumed {
-                queue.lock().undelivered.extend(completions);
-                // A closed loop refuses: no task waits.
-                let deliver = slf.getattr(intern!(py, "_deliver"))?;
-                let _ = queue.event_loop.call_method1(py, intern!(py, "call_soon"), (deliver,));
-                return Err(error);
-            }
+            Future::end(pending.future.bind(py), result, when)?;
         }
-        Ok(())
     }
 
     /// Makes the loop watch the descriptor no longer. A loop that is closed watches nothing.

@@ -299,14 +299,18 @@ async def test_debug_mode_names_a_task_that_takes_long(
     atable: aio.Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_debug(True)
     loop.slow_callback_duration = 0
 
     async def long() -> None:
         await atable.get("k")
 
+    loop.set_debug(False)
+    task = asyncio.create_task(long(), name="the long one")
+    await asyncio.sleep(0)  # Its first step names it already, and is not of interest.
+    caplog.clear()
+    loop.set_debug(True)
     try:
-        await asyncio.create_task(long(), name="the long one")
+        await task
     finally:
         loop.set_debug(False)
     if isinstance(loop, asyncio.BaseEventLoop):  # uvloop does not measure callbacks.
@@ -326,6 +330,78 @@ async def test_one_task_awaits_an_operation(atable: aio.Table, adb: aio.Client) 
     with pytest.raises(RuntimeError, match="another task"):
         await second
     assert future.done() and not future.cancelled() and not future.cancel()
+    assert repr(future) == "<thunderhead future finished>"
+    with pytest.raises(asyncio.InvalidStateError, match="returned already"):
+        await future
+
+
+async def test_a_result_resumes_its_task_without_a_callback_of_the_loop(
+    atable: aio.Table,
+) -> None:
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon
+    wakes = 0
+
+    def counting(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
+        nonlocal wakes
+        wakes += isinstance(getattr(callback, "__self__", None), asyncio.Task)
+        return call_soon(callback, *args, **kwargs)
+
+    try:
+        loop.call_soon = counting  # type: ignore[assignment]
+    except AttributeError:
+        pytest.skip("the methods of this loop cannot be replaced")
+    try:
+        await asyncio.gather(*(atable.get(str(number)) for number in range(100)))
+    finally:
+        loop.call_soon = call_soon  # type: ignore[method-assign]
+    assert wakes <= 101, "the first step of each task, and the end of the wait for all"
+
+
+async def test_libraries_can_ask_a_waiting_task_whether_its_operation_has_ended(
+    own_server: Server,
+) -> None:
+    async with aio.connect(own_server.url, deadline=600) as db:
+        table = await db.table("t", create=True)
+        own_server.pause()
+        task = asyncio.create_task(table.get("k"))
+        while db._queue.pending == 0:
+            await asyncio.sleep(0)
+        waiter: Any = task._fut_waiter  # type: ignore[attr-defined]
+        assert isinstance(waiter, asyncio.Future) and not waiter.done()
+        assert "pending" in repr(task)
+        # As anyio does it: the task must not be cancelled twice for one reason.
+        task.cancel()
+        assert waiter.done() and waiter.cancelled()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelling() == 1
+        own_server.resume()
+
+
+def test_a_task_may_run_its_loop_again(url: str, name: str) -> None:
+    async def use(table: aio.Table, key: str) -> None:
+        await table.put(key, "v")
+
+    loop = asyncio.new_event_loop()
+    db = loop.run_until_complete(aio.connect(url)._connect())
+    table = loop.run_until_complete(db.table(name, create=True))
+    others = [loop.create_task(use(table, str(number))) for number in range(10)]
+    results: list[int] = []
+
+    def in_a_callback(_: object) -> None:
+        # A notebook runs its loop within a callback. The results of the same delivery must come.
+        while not all(task.done() for task in others):
+            loop._run_once()  # type: ignore[attr-defined]
+        results.append(len(others))
+
+    future: Any = db._queue.put(table.id, "first", "v", None, False, False, None)
+    future.add_done_callback(in_a_callback)
+    loop.run_until_complete(asyncio.wait(others))
+    loop.run_until_complete(db.drop_table(name))
+    loop.run_until_complete(db.close())
+    loop.close()
+    assert results == [10]
 
 
 async def test_an_operation_that_nobody_awaits_ends_too(atable: aio.Table, adb: aio.Client) -> None:
