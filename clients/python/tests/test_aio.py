@@ -119,27 +119,30 @@ async def test_tasks_share_a_client(atable: aio.Table) -> None:
     assert found is not None and found.integer() == 500
 
 
-async def test_operations_of_one_iteration_are_submitted_together(
-    atable: aio.Table, adb: aio.Client
-) -> None:
-    flushes = 0
+async def callbacks_of_gets(table: aio.Table) -> list[Callable[..., object]]:
+    """Gets 100 objects at once. Returns the callbacks that the loop was given meanwhile."""
     loop = asyncio.get_running_loop()
     call_soon = loop.call_soon
+    callbacks: list[Callable[..., object]] = []
 
-    def counting(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
-        nonlocal flushes
-        flushes += getattr(callback, "__name__", "") == "_flush"
+    def noting(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
+        callbacks.append(callback)
         return call_soon(callback, *args, **kwargs)
 
     try:
-        loop.call_soon = counting  # type: ignore[assignment]
+        loop.call_soon = noting  # type: ignore[assignment]
     except AttributeError:
         pytest.skip("the methods of this loop cannot be replaced")
     try:
-        await asyncio.gather(*(atable.get(str(number)) for number in range(100)))
+        await asyncio.gather(*(table.get(str(number)) for number in range(100)))
     finally:
         loop.call_soon = call_soon  # type: ignore[method-assign]
-    assert flushes == 1
+    return callbacks
+
+
+async def test_operations_of_one_iteration_are_submitted_together(atable: aio.Table) -> None:
+    callbacks = await callbacks_of_gets(atable)
+    assert sum(getattr(callback, "__name__", "") == "_flush" for callback in callbacks) == 1
 
 
 async def test_errors_are_raised_in_the_task(atable: aio.Table) -> None:
@@ -338,23 +341,8 @@ async def test_one_task_awaits_an_operation(atable: aio.Table, adb: aio.Client) 
 async def test_a_result_resumes_its_task_without_a_callback_of_the_loop(
     atable: aio.Table,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    call_soon = loop.call_soon
-    wakes = 0
-
-    def counting(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
-        nonlocal wakes
-        wakes += isinstance(getattr(callback, "__self__", None), asyncio.Task)
-        return call_soon(callback, *args, **kwargs)
-
-    try:
-        loop.call_soon = counting  # type: ignore[assignment]
-    except AttributeError:
-        pytest.skip("the methods of this loop cannot be replaced")
-    try:
-        await asyncio.gather(*(atable.get(str(number)) for number in range(100)))
-    finally:
-        loop.call_soon = call_soon  # type: ignore[method-assign]
+    owners = [getattr(it, "__self__", None) for it in await callbacks_of_gets(atable)]
+    wakes = sum(isinstance(owner, asyncio.Task) for owner in owners)
     assert wakes <= 101, "the first step of each task, and the end of the wait for all"
 
 

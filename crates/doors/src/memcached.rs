@@ -108,7 +108,7 @@ pub enum Request<'a> {
     },
     /// `flush_all`: removes all objects, now or later.
     FlushAll {
-        /// The time at which they are removed; 0 for now.
+        /// The time at which they are removed; 0 means at once.
         delay: Exptime,
         /// Whether the client wants no answer.
         no_reply: bool,

@@ -4,7 +4,6 @@ use super::line::{Keys, Words};
 use super::meta::{Command, Meta, Mode};
 use super::number::{i32_of, u32_of, u64_of};
 use super::{Exptime, KEY_BYTES_MAX, Request, Store};
-use std::borrow::Cow;
 
 const ERROR: &[u8] = b"ERROR\r\n";
 const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
@@ -368,7 +367,7 @@ fn meta_debug(words: Words<'_>) -> Line<'_> {
         return Line::Refused(BAD_FORMAT);
     }
     match Meta::read(Command::Get, key, flags) {
-        Ok(meta) => Line::Request(Request::MetaDebug(Cow::into_owned(meta.key).into(), is_binary)),
+        Ok(meta) => Line::Request(Request::MetaDebug(meta.key, is_binary)),
         Err(_) => Line::Refused(BAD_FORMAT),
     }
 }
