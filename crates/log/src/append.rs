@@ -3,6 +3,8 @@
 //! - [`log`] has the [`Log`] and makes its [`tablets`].
 //! - [`write`](mod@write), [`read`] and [`batch`] are the operations. [`completions`] and
 //!   [`groups`] make updates happen exactly once.
+//! - [`items`] are objects with attributes. [`clock`] is the time by which they expire, and
+//!   [`expired`] removes them.
 //! - [`heads`] appends to segments and ends turns. [`ledger`] knows which segments a digest names.
 //! - [`side_log`] and [`handover`] bring in segments beside the heads, [`adopt`] the segments of a
 //!   former generation.
@@ -15,11 +17,14 @@
 mod adopt;
 mod batch;
 pub(crate) mod candidates;
+mod clock;
 mod completions;
+pub(crate) mod expired;
 pub(crate) mod frames;
 mod groups;
 mod handover;
 mod heads;
+mod items;
 mod ledger;
 mod log;
 mod read;
@@ -30,7 +35,9 @@ mod tablets;
 mod write;
 
 pub(crate) use adopt::SegmentInAdoption;
+pub(crate) use batch::Purpose;
 pub use batch::{ExpectedUpdates, Put};
+pub use clock::TimeSource;
 pub use completions::Completion;
 pub use frames::FRAMES_SPARE;
 pub(crate) use log::{Keys, hash_of};

@@ -10,6 +10,7 @@
 //! - [`choice`] picks among the [segments that may be cleaned](crate::append::candidates).
 //! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
+//! - [`expiry`] finds the items that have expired.
 //! - [`phase`] names the phases of a step, for measurements.
 //! - [`threads`] runs cleaners for programs without a runtime of their own.
 //!
@@ -22,6 +23,7 @@ mod balancer;
 mod choice;
 mod combine;
 mod compact;
+pub(crate) mod expiry;
 mod mover;
 mod phase;
 mod threads;
@@ -63,7 +65,7 @@ pub enum Step {
     Compacted,
     /// Segments were cleaned into survivors.
     Combined,
-    /// A segment was scanned for useless entries.
+    /// A segment was scanned for useless entries, or for items that have expired.
     Rescanned,
 }
 
@@ -114,6 +116,9 @@ impl Cleaner {
             shared.take_closed(&mut candidates);
             shared.free_limbo(&mut candidates);
         }
+        if let Some(step) = self.look_for_expired(watch) {
+            return step;
+        }
         let verdict = balancer::verdict(&shared);
         if verdict == Verdict::Rest {
             return Step::Idle;
@@ -138,6 +143,15 @@ impl Cleaner {
         let step = order.find_map(|work| work(self, watch)).unwrap_or(Step::Idle);
         self.rescanned = step == Step::Rescanned;
         step
+    }
+
+    fn look_for_expired(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
+        let mut candidate = lock(&self.shared.candidates).pick_for_expiry(&self.shared)?;
+        watch(Phase::Looking);
+        expiry::look(&self.shared, &mut candidate);
+        watch(Phase::HandingOn);
+        lock(&self.shared.candidates).put_back(candidate);
+        Some(Step::Rescanned)
     }
 
     fn compact(&mut self, watch: &mut Watch<'_>) -> Option<Step> {

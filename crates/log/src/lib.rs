@@ -94,7 +94,7 @@ mod sync;
 
 pub use append::{
     Completion, Event, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Log, NoReplication,
-    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, Usage, Written,
+    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, TimeSource, Usage, Written,
 };
 pub use cleaner::{Cleaner, CleanerThreads, Phase, Step};
 pub use error::{Damage, Error, OptionsError};
@@ -114,6 +114,6 @@ pub use restore::{
     Report,
 };
 pub use thunderhead_wire::{
-    Condition, KeyHash, LeaseId, LogId, LogPosition, SegmentId, Sequence, TableId, TabletRange,
-    ValueKind, Version,
+    Attributes, Condition, KeyHash, LeaseId, LogId, LogPosition, SegmentId, Sequence, TableId,
+    TabletRange, Timestamp, ValueKind, Version,
 };

@@ -46,6 +46,11 @@ impl Cleaning {
         Ok(self.bells.len())
     }
 
+    /// Wakes the cleaners to look for objects that have expired.
+    pub(crate) fn ring(&self) {
+        self.bells.iter().for_each(WorkerBell::ring);
+    }
+
     #[inline]
     pub(crate) fn turn_over(&mut self, log: &Log) {
         if self.bells.is_empty() || !(self.is_urgent || log.wants_cleaning()) {

@@ -59,6 +59,7 @@
 mod cleaning;
 mod clients;
 pub mod coordinator_client;
+mod expiry;
 mod leases;
 mod limits;
 mod migration;
@@ -73,6 +74,7 @@ pub mod replication;
 mod sequences;
 mod shard;
 
+pub use expiry::time_of_day;
 pub use options::Options;
 pub use replication::{
     LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication, ReplicationStatus,

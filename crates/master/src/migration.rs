@@ -34,7 +34,7 @@ use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{self, MigrateOut, MigratedOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{self, ENTRIES_MAX, Entry, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange, Version};
+use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange, Timestamp, Version};
 
 use crate::clients::Clients;
 use crate::refusal::Refusal;
@@ -250,18 +250,19 @@ impl Migrations {
                 at_once
             }
             Kind::End => {
-                let (version, _) = migration::number(body).ok_or(malformed)?;
+                let (version, rest) = migration::number(body).ok_or(malformed)?;
+                let time = migration::number(rest).map_or(Timestamp::ZERO, |it| Timestamp(it.0));
                 let arriving = self.incoming.get_mut(&head.migration);
                 let arriving = arriving.ok_or(Status::Refused)?;
                 arriving.last_heard = now;
                 if let Some(rebuild) = &mut arriving.rebuild {
                     let version = Version(version);
-                    if version > Version::HIGHEST {
+                    if version > Version::HIGHEST || time > Timestamp::LATEST {
                         return Err(malformed);
                     }
-                    let safe = [Incoming::SafeVersion(version)];
+                    let state = [Incoming::SafeVersion(version), Incoming::Clock(time)];
                     let table = arriving.range.table;
-                    rebuild.take(log, table, &safe).map_err(|it| refused(&it))?;
+                    rebuild.take(log, table, &state).map_err(|it| refused(&it))?;
                     rebuild.finish(log).map_err(|it| refused(&it))?;
                     arriving.rebuild = None;
                     arriving.complete = Some(log.appended());
@@ -458,8 +459,8 @@ fn decode(mut body: &[u8]) -> Option<Vec<Incoming<'_>>> {
         let (entry, rest) = Entry::take(body)?;
         body = rest;
         entries.push(match entry {
-            Entry::Object { version, kind, key, value } => {
-                Incoming::Object { key, value, kind, version }
+            Entry::Object { version, kind, attributes, key, value } => {
+                Incoming::Object { key, value, kind, attributes, version }
             }
             Entry::Tombstone { version, key } => Incoming::Tombstone { key, version },
             Entry::Completion { lease, sequence, key_hash, result } => {

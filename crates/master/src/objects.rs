@@ -52,6 +52,12 @@ pub(crate) fn update(
         Ok(version) => return Outcome::done(version),
         Err(refused) => refused,
     };
+    // The refusal may tell the client that an object has expired.
+    if refused.depends_on_object()
+        && let Err(error) = log.settle_clock()
+    {
+        return Outcome::of_error(&error);
+    }
     if identity.lease() == LeaseId::NONE {
         return refused;
     }
@@ -163,6 +169,7 @@ fn delete(
     let refused = |error: Error| Outcome::of_error(&error);
     if identity.lease() == LeaseId::NONE {
         let deleted = log.delete(table, key, condition).map_err(refused)?;
+        log.settle_clock().map_err(refused)?;
         return Ok(deleted.unwrap_or(Version::NONE));
     }
     // The record holds the outcome, so the version must be known before.
@@ -171,6 +178,7 @@ fn delete(
     let result = Outcome::done(current).to_record(identity.first_unacknowledged());
     let (lease, sequence) = (identity.lease(), identity.sequence());
     let completion = Completion { lease, sequence, result: result.as_ref() };
+    log.settle_clock().map_err(refused)?;
     log.delete_completed(table, key, condition, completion).map_err(refused)?;
     Ok(current)
 }

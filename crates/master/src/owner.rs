@@ -20,5 +20,7 @@ owners! {
         Work,
         /// The answers that wait for backups.
         Parked,
+        /// The removal of objects that have expired.
+        Expiry,
     }
 }

@@ -1,6 +1,7 @@
 //! The service.
 
 mod control;
+mod expiry;
 
 use crate::cleaning::Cleaning;
 use crate::clients::Clients;
@@ -91,6 +92,8 @@ pub struct Shard {
     has_begun: bool,
     /// A timer runs that refuses the answers that wait for too long.
     watches_parked: bool,
+    /// A timer runs that removes the objects that have expired.
+    watches_expiry: bool,
     /// An update was requested in this turn.
     pub(crate) has_updated: bool,
     /// The manager of the log's replicas, unless the log has its own.
@@ -138,6 +141,7 @@ impl Shard {
             cleaning: Cleaning::default(),
             has_begun: false,
             watches_parked: false,
+            watches_expiry: false,
             has_updated: false,
             replication: None,
         }
@@ -228,11 +232,12 @@ impl Shard {
         let holds = condition == Condition::Always || condition.holds(version);
         let object = match object {
             Some(object) if holds => object,
-            other => {
-                let status = if holds { Status::NotFound } else { Status::ConditionFailed };
-                let shown = shown_at(&self.log, other.as_ref());
-                return self.answer_without(context, reply_to, status, version, shown);
+            Some(object) => {
+                let until = self.log.durable_at(&object);
+                return self.answer_without(context, reply_to, version, until);
             }
+            None if holds => return self.answer_absent(context, reply_to, Status::NotFound),
+            None => return self.answer_absent(context, reply_to, Status::ConditionFailed),
         };
         let number = version.0.to_le_bytes();
         match self.log.durable_at(&object) {
@@ -244,19 +249,17 @@ impl Shard {
         }
     }
 
-    /// Answers a read that finds no object, once the reason for its absence is durable.
+    /// Answers a read whose condition the object does not meet.
     #[inline(never)]
     fn answer_without(
         &mut self,
         context: &mut Context<'_>,
         reply_to: ReplyTo,
-        status: Status,
         version: Version,
-        shown: Option<LogPosition>,
+        until: Option<LogPosition>,
     ) {
-        let until = shown.unwrap_or_default();
-        let answer = Answer::new(status, 0, &version.0.to_le_bytes());
-        self.answer_at(context, until, reply_to, answer);
+        let answer = Answer::new(Status::ConditionFailed, 0, &version.0.to_le_bytes());
+        self.answer_at(context, until.unwrap_or_default(), reply_to, answer);
     }
 
     /// The refusal for a read whose read lease has expired, or `None`. The module
@@ -383,6 +386,12 @@ impl Shard {
         if too_long {
             return context.refuse(reply_to, Status::ReplyTooLong, 0, &[]);
         }
+        if self.log.has_found_expired() {
+            match self.expired_until() {
+                Ok(expired) => until = until.max(expired),
+                Err(error) => return refuse_for(context, reply_to, &error),
+            }
+        }
         if until <= self.log.durable() {
             context.reply(reply_to, &[&self.buffer]);
         } else {
@@ -496,6 +505,12 @@ impl Shard {
             place.copy_from_slice(page.as_bytes());
         }
         self.statistics.reads += 1;
+        if self.log.has_found_expired() {
+            match self.expired_until() {
+                Ok(expired) => until = until.max(expired),
+                Err(error) => return refuse_for(context, reply_to, &error),
+            }
+        }
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
         self.answer_at(context, until, reply_to, answer);
     }
@@ -660,7 +675,7 @@ impl Shard {
             Some(Owner::Recovery) => self.control.on_fetch_reply(context, call, outcome),
             Some(Owner::Coordinator) => self.on_coordinator_reply(context, call, outcome),
             // They make no calls.
-            Some(Owner::Leases | Owner::Work | Owner::Parked) | None => {}
+            Some(Owner::Leases | Owner::Work | Owner::Parked | Owner::Expiry) | None => {}
         }
     }
 
@@ -676,6 +691,7 @@ impl Shard {
             Some(Owner::Leases) => self.on_leases_timer(context),
             Some(Owner::Work) => self.control.on_timer(),
             Some(Owner::Parked) => self.on_parked_timer(context),
+            Some(Owner::Expiry) => self.on_expiry_timer(context),
             // They set no timers of their own.
             Some(Owner::Recovery | Owner::Migration) | None => {}
         }

@@ -23,7 +23,7 @@ use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::coordinator_client::{CoordinatorClient, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
-use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
+use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard, time_of_day};
 use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
@@ -420,8 +420,9 @@ impl Server {
         };
         let earlier = identity.generation.0.saturating_sub(1);
         let first = SegmentId(earlier.saturating_mul(SEGMENTS_OF_A_GENERATION).saturating_add(1));
-        let log = Log::beginning_at(first, &memory, id, options, replicator)
+        let mut log = Log::beginning_at(first, &memory, id, options, replicator)
             .map_err(|error| error.to_string())?;
+        log.keep_time_by(time_of_day(&context.world().clock));
         let coordinators = &self.options.coordinators;
         let of_shard = ShardOptions::default();
         let records_per_client_max =

@@ -6,6 +6,7 @@
 //! vectors in the tests here pin them.
 #![forbid(unsafe_code)]
 
+mod attributes;
 pub mod command;
 mod condition;
 pub mod control;
@@ -20,6 +21,7 @@ pub mod replication;
 mod status;
 mod value;
 
+pub use attributes::{Attributes, Timestamp};
 pub use condition::Condition;
 pub use format::Format;
 pub use ids::{

@@ -4,19 +4,21 @@
 //!  body        | migration 8 | new master 8 | kind 1 | ... |
 //!  begin  0    | JSON: MigrationBegin                                        answer: nothing
 //!  data   1    | entries                                                     answer: nothing
-//!  end    2    | safe version 8                                              answer: JSON: Taken
+//!  end    2    | safe version 8 | time 8                                     answer: JSON: Taken
 //!
 //!  entries     | kind 1 | version 8 | key length 4 | value length 4 | key | value | object     0
 //!              | kind 1 | version 8 | key length 4 | 0 in 4 bytes   | key |         tombstone  1
 //!              as an object, with a value of 8 bytes     whole number 3, floating-point number 4
+//!              as an object, with attributes in front of the value                       item 5
 //!              | kind 1 | lease 8 | sequence 8 | key hash 8 | length 4 | result |   completion 2
 //! ```
 //!
 //! Numbers are little-endian. A message may be duplicated, and `data` messages may be reordered
 //! among themselves; the newest version of each key counts. `begin` is answered before any other
-//! message is sent, and all others are answered before `end` is sent.
+//! message is sent, and all others are answered before `end` is sent. `time` is that of the former
+//! master's clock, by which items expire; earlier programs do not send it.
 
-use crate::{KeyHash, LeaseId, MasterId, Sequence, ValueKind, Version};
+use crate::{Attributes, KeyHash, LeaseId, MasterId, Sequence, ValueKind, Version};
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,8 @@ pub enum Entry<'a> {
         version: Version,
         /// The kind of its value.
         kind: ValueKind,
+        /// Its attributes.
+        attributes: Attributes,
         /// Its key.
         key: &'a [u8],
         /// Its value.
@@ -110,20 +114,30 @@ impl<'a> Entry<'a> {
     /// the key's before the value's.
     pub fn put_object<'p>(
         into: &mut Vec<u8>,
-        (version, kind): (Version, ValueKind),
-        lengths: (usize, usize),
-        pieces: impl Iterator<Item = &'p [u8]>,
+        (version, kind, attributes): (Version, ValueKind, Attributes),
+        (key_bytes, value_bytes): (usize, usize),
+        mut pieces: impl Iterator<Item = &'p [u8]>,
     ) {
+        let (encoded, length) = attributes.encode(kind);
+        let encoded = if attributes.is_none() { &[][..] } else { &encoded[..length] };
         into.push(match kind {
+            _ if !attributes.is_none() => 5,
             ValueKind::Bytes => 0,
             ValueKind::Integer => 3,
             ValueKind::Float => 4,
         });
         into.extend_from_slice(&version.0.to_le_bytes());
-        for length in [lengths.0, lengths.1] {
+        for length in [key_bytes, encoded.len() + value_bytes] {
             into.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
         }
-        into.reserve(lengths.0 + lengths.1);
+        into.reserve(key_bytes + encoded.len() + value_bytes);
+        let behind_key = into.len() + key_bytes;
+        while into.len() < behind_key
+            && let Some(piece) = pieces.next()
+        {
+            into.extend_from_slice(piece);
+        }
+        into.extend_from_slice(encoded);
         pieces.for_each(|piece| into.extend_from_slice(piece));
     }
 
@@ -131,9 +145,10 @@ impl<'a> Entry<'a> {
     pub fn put(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         match self {
-            Entry::Object { version, kind, key, value } => {
+            Entry::Object { version, kind, attributes, key, value } => {
                 let lengths = (key.len(), value.len());
-                Entry::put_object(into, (*version, *kind), lengths, [*key, *value].into_iter());
+                let form = (*version, *kind, *attributes);
+                Entry::put_object(into, form, lengths, [*key, *value].into_iter());
             }
             Entry::Tombstone { version, key } => {
                 into.push(1);
@@ -173,15 +188,20 @@ impl<'a> Entry<'a> {
         let (value_bytes, rest) = length(rest)?;
         let (key, rest) = rest.split_at_checked(key_bytes)?;
         let (value, rest) = rest.split_at_checked(value_bytes)?;
-        let kind = match kind {
+        let (kind, attributes, value) = match kind {
             _ if version > Version::HIGHEST => return None,
-            0 => ValueKind::Bytes,
-            3 => ValueKind::Integer,
-            4 => ValueKind::Float,
+            0 => (ValueKind::Bytes, Attributes::NONE, value),
+            3 => (ValueKind::Integer, Attributes::NONE, value),
+            4 => (ValueKind::Float, Attributes::NONE, value),
+            5 => {
+                let (kind, attributes, bytes) = Attributes::decode(value)?;
+                (kind, attributes, value.get(bytes..)?)
+            }
             1 if value.is_empty() => return Some((Entry::Tombstone { version, key }, rest)),
             _ => return None,
         };
-        kind.has_size(value.len()).then_some((Entry::Object { version, kind, key, value }, rest))
+        let entry = Entry::Object { version, kind, attributes, key, value };
+        kind.has_size(value.len()).then_some((entry, rest))
     }
 }
 
@@ -204,11 +224,19 @@ mod tests {
     #[test]
     fn entries_read_back_and_truncated_ones_are_refused() {
         let head = Head { migration: 7, master: MasterId(3), kind: Kind::Data };
-        let object = |kind, value| Entry::Object { version: Version(5), kind, key: b"key", value };
+        let item = |attributes, kind, value| {
+            let (version, key) = (Version(5), &b"key"[..]);
+            Entry::Object { version, kind, attributes, key, value }
+        };
+        let object = |kind, value| item(Attributes::NONE, kind, value);
+        let expires = crate::Timestamp(1 << 41);
+        let attributes = Attributes { expires, client_flags: 3, ..Attributes::NONE };
         let entries = [
             object(ValueKind::Bytes, b"value"),
             object(ValueKind::Integer, b"12345678"),
             object(ValueKind::Float, b"12345678"),
+            item(attributes, ValueKind::Bytes, b"value"),
+            item(attributes, ValueKind::Float, b"12345678"),
             Entry::Tombstone { version: Version(9), key: b"gone" },
             Entry::Completion {
                 lease: LeaseId(1),
@@ -236,9 +264,12 @@ mod tests {
             entry.put(&mut body);
             kinds.push((number, body[0]));
         }
-        assert_eq!(kinds, [(0, 0), (1, 3), (2, 4), (3, 1), (4, 2)]);
+        assert_eq!(kinds, [(0, 0), (1, 3), (2, 4), (3, 5), (4, 5), (5, 1), (6, 2)]);
         let mut short = Vec::new();
         object(ValueKind::Integer, b"1234567").put(&mut short);
+        assert_eq!(Entry::take(&short), None, "a number has 8 bytes");
+        short.clear();
+        item(attributes, ValueKind::Integer, b"1234567").put(&mut short);
         assert_eq!(Entry::take(&short), None, "a number has 8 bytes");
         let mut too_high = Vec::new();
         Entry::Tombstone { version: Version(u64::MAX), key: b"k" }.put(&mut too_high);

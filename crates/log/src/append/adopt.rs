@@ -48,7 +48,7 @@ use crate::memory::Reference;
 use crate::memory::prior_span::PriorSpan;
 use crate::memory::segment::{self, Segment};
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange};
+use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange, Timestamp};
 
 /// A segment that is being adopted: its memory, and how much of it is filled.
 pub(crate) struct SegmentInAdoption {
@@ -160,6 +160,8 @@ impl Log {
         let disk_bytes = length;
         let created = id.0;
         let prior_span = PriorSpan::ANY;
+        // Its items were not looked at, so cleaners are to look soon.
+        let expires = Timestamp::ZERO;
         let segment = Segment {
             id,
             seglets,
@@ -169,6 +171,7 @@ impl Log {
             created,
             drops,
             prior_span,
+            expires,
         };
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);

@@ -94,11 +94,14 @@ struct PendingRead<'log, 'key> {
 
 /// The reason for looking at an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Read keys and values.
     Read,
-    /// Compare keys, and insert into the index even if it has no entry yet.
+    /// Compare keys, and insert into the index even if it has no entry yet. An expired item counts
+    /// as the last version that was deleted.
     Update,
+    /// The same for a replay, for which an expired item is an item as any other.
+    Replay,
 }
 
 impl Log {
@@ -164,7 +167,7 @@ impl Log {
     #[inline]
     pub(super) fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
         prefetch::read(self.memory.at(reference));
-        if purpose == Purpose::Update {
+        if purpose != Purpose::Read {
             // Entries begin anywhere in a line: often the end of the key is in the next one.
             prefetch::read(self.memory.at(reference + 44));
             // The note of the entry's seglet: its segment, and the count of dead bytes there.
@@ -213,7 +216,7 @@ impl Log {
         match candidate {
             Candidate::Absent => return Ok(None),
             Candidate::At(reference) => {
-                if let Some(located) = Located::read(memory, reference)
+                if let Some(located) = Located::read_plain(memory, reference)
                     && located.has_key(memory, key)
                 {
                     return Ok(Some(Object { memory, located }));

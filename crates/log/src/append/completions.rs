@@ -18,7 +18,7 @@
 //! from then on cleaners may look for them in the index. Each has a promise of memory in the index.
 
 use super::Log;
-use super::write::{HashedKey, NewVersion, Written, check};
+use super::write::{HashedKey, NewVersion, Written};
 use crate::error::Error;
 use crate::format::entry::{CompletionFields, Kind, LINKED};
 use crate::format::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes, SPAN};
@@ -112,8 +112,8 @@ impl Log {
         self.check_sizes(key, value)?;
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
+        self.check(condition, current.as_ref())?;
         let existing = current.as_ref().map(|current| current.old.version);
-        check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
         let result = result(version);
         let completion = Completion { lease, sequence, result: result.as_ref() };
@@ -173,9 +173,8 @@ impl Log {
         self.check_completion(completion)?;
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        let current = self.current(tablet, hash, key);
-        let existing = current.as_ref().map(|current| current.old.version);
-        check(condition, existing.unwrap_or(Version::NONE))?;
+        let current = self.current(tablet, hash, key).filter(|it| !self.has_expired(it.old.at));
+        self.check(condition, current.as_ref())?;
         if self.make_room_in_group(completion.result, Log::grouped_bytes(key.len(), 0))? {
             let from = self.head.position();
             let deleted = current.map(|current| self.delete_placed(tablet, table, key, &current));
@@ -188,7 +187,7 @@ impl Log {
         // left alone.
         let most = key.len() + completion.result.len() + 256;
         self.make_room(most, self.shared.reserves.for_deletes())?;
-        let flag = if existing.is_some() { LINKED } else { 0 };
+        let flag = if current.is_some() { LINKED } else { 0 };
         self.put_completion(table, hash, completion, flag)?;
         Ok(current.map(|current| self.delete_placed(tablet, table, key, &current)))
     }

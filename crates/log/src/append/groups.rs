@@ -20,6 +20,7 @@
 //! have a sequence. An outcome that would make groups interleave is recorded by itself.
 
 use super::Log;
+use super::clock::MARK_BYTES;
 use super::completions::Records;
 use crate::error::Error;
 use crate::format::entry::{CompletionFields, LINKED};
@@ -165,7 +166,7 @@ impl Log {
         let Some(last) = self.groups.last_of(lease, sequence) else { return false };
         // Each seglet may end with a filling.
         let fillings = (bytes / seglet_bytes + 2) * segment::straddle_bytes(seglet_bytes);
-        let all = bytes + FIXED_BYTES_MAX + fillings;
+        let all = bytes + FIXED_BYTES_MAX + MARK_BYTES + fillings;
         if self.make_room(all, self.shared.reserves.for_writes()).is_err() {
             return false;
         }
@@ -255,7 +256,7 @@ impl Log {
         let OpenGroup { lease, first, from, wanted, effects, .. } = open;
         assert!(wanted != 0 || effects == 0, "every effect in a group has an outcome");
         if wanted == 0 {
-            return;
+            return self.mark_clock();
         }
         let outcomes = std::mem::take(&mut self.groups.bytes);
         let fields = GroupFields { lease, first, birth: self.head.born, effects };
@@ -274,6 +275,7 @@ impl Log {
         if effects > 0 {
             self.groups.unsettled.push_back((from, self.head.position()));
         }
+        self.mark_clock();
     }
 
     /// Records outcomes of one client's updates, for a replay: later updates have replaced their

@@ -24,7 +24,7 @@ use crate::limits::BODY_BYTES_MAX;
 use crate::memory::segment::{Appender, Room, Segment};
 use crate::memory::{Memory, Reference};
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{LogId, LogPosition, SegmentId, Version};
+use thunderhead_wire::{LogId, LogPosition, SegmentId, Timestamp, Version};
 
 /// The open head.
 pub(super) struct Head {
@@ -51,8 +51,13 @@ impl Head {
     ) -> Option<Head> {
         let id = shared.next_segment_id();
         ledger.add_head(id);
-        let recorded =
-            RecordedState { log, seal, safe_version: Version::NONE, statistics: Vec::new() };
+        let recorded = RecordedState {
+            log,
+            seal,
+            safe_version: Version::NONE,
+            time: None,
+            statistics: Vec::new(),
+        };
         let keep = shared.reserves.for_writes();
         let mut head = Head::open(shared, id, SegmentKind::Head, keep, ledger, recorded)?;
         replicator.opened(id, SegmentKind::Head);
@@ -119,6 +124,9 @@ impl Head {
             (Kind::Digest, metadata::encode_digest(ledger.digest(), &ledger.unnamed(shared))),
             (Kind::SafeVersion, metadata::encode_safe_version(recorded.safe_version)),
         ];
+        if let Some(time) = recorded.time {
+            entries.push((Kind::ClockMark, metadata::encode_clock_mark(time)));
+        }
         if kind == SegmentKind::Head {
             let statistics_max = (segment_bytes / 16).min(BODY_BYTES_MAX / 2);
             let statistics = metadata::encode_statistics(recorded.statistics, statistics_max);
@@ -188,6 +196,8 @@ struct RecordedState {
     log: LogId,
     seal: Seal,
     safe_version: Version,
+    /// The time for a clock mark, if the log needs one.
+    time: Option<Timestamp>,
     statistics: Vec<TabletStatistics>,
 }
 
@@ -265,8 +275,10 @@ impl Log {
             log: self.id,
             seal: self.seal,
             safe_version: self.safe_version,
+            time: self.clock.mark_of_head(),
             statistics: self.statistics().collect(),
         };
+        let time = recorded.time;
         let Some(mut head) = Head::open(&self.shared, id, kind, keep, &self.ledger, recorded)
         else {
             self.ledger.remove_head(id);
@@ -279,6 +291,11 @@ impl Log {
         self.replicator.closed(old, self.head.appender.length() as u32);
         self.logged_safe_version = self.safe_version;
         let digest = head.position();
+        if let Some(time) = time {
+            self.clock.marked = time;
+            // An absent key may be absent only because of this mark.
+            self.removed = digest;
+        }
         let old_head = std::mem::replace(&mut self.head, head);
         self.dropped.clear();
         let (end, emergency) = (old_head.position(), old_head.emergency);

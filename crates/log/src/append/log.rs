@@ -9,11 +9,15 @@
 //! may unlinked memory be reused.
 
 use super::HashedKey;
+use super::batch::Purpose;
 use super::candidates::Candidate;
+use super::clock::Clock;
 use super::completions::CompletionIndex;
+use super::expired::Expiring;
 use super::groups::Groups;
 use super::handover::Handovers;
 use super::heads::Head;
+use super::items::Form;
 use super::ledger::Ledger;
 use super::replicator::Replicator;
 use super::shared::{LiveLimits, Shared, TabletMap, TabletView};
@@ -88,9 +92,14 @@ pub struct Log {
     pub(super) blocks: IndexBlocks,
     pub(super) completions: CompletionIndex,
     pub(super) groups: Groups,
-    /// The bits by which the kind of written objects differs from the kind of bytes: 0 except in
-    /// [`Log::of_kind`].
-    pub(super) kind_bits: u8,
+    /// The form of written objects: bytes without attributes, except in [`Log::of_kind`] and
+    /// [`Log::with_attributes`].
+    pub(super) form: Form,
+    pub(super) clock: Clock,
+    /// The log has or had items that expire.
+    pub(super) keeps_time: bool,
+    /// Items that are to be removed because they have expired.
+    pub(super) expiring: Expiring,
     pub(super) replicator: Box<dyn Replicator>,
     pub(super) safe_version: Version,
     /// The safe version that the log's last record of it has. Each later delete logs its own
@@ -172,7 +181,10 @@ impl Log {
             blocks,
             completions: CompletionIndex { index: completions, unindexed: Vec::new() },
             groups: Groups::default(),
-            kind_bits: 0,
+            form: Form::default(),
+            clock: Clock::default(),
+            keeps_time: false,
+            expiring: Expiring::default(),
             replicator,
             safe_version: Version::NONE,
             logged_safe_version: Version::NONE,
@@ -376,7 +388,7 @@ impl Log {
                 }
             });
         for key in gone {
-            if let Some(current) = self.current(at, KeyHash::of(&key), &key) {
+            if let Some(current) = self.current_for(Purpose::Replay, at, KeyHash::of(&key), &key) {
                 let reference = self.tablets.list[at].index.remove(current.found);
                 self.bury(at, reference, &current.old);
                 self.count_mutation();
@@ -446,7 +458,7 @@ impl Log {
     /// end. Begin with `Cursor::default()`.
     ///
     /// However the tablet changes between the calls, an object that exists from the first call to
-    /// the last is visited exactly once.
+    /// the last is visited exactly once. Items that have expired are not visited.
     ///
     /// # Errors
     /// [`Error::UnknownTablet`] when this log does not hold the tablet.
@@ -462,7 +474,7 @@ impl Log {
         let memory = &*self.memory;
         let is_all = tablet.range == range;
         Ok(tablet.index.scan(cursor, &Keys(memory), |at| {
-            if let Some(located) = Located::read(memory, at)
+            if let Some(located) = self.shown(at)
                 && (is_all || range.contains(range.table, KeyHash(hash_of(memory, at))))
             {
                 visit(Object { memory, located });
@@ -538,6 +550,7 @@ impl Log {
             entries_moved: load(&sums.counters.entries_moved),
             residuals: load(&sums.counters.residuals),
             rescans: load(&sums.counters.rescans),
+            expired: self.expiring.removed,
         }
     }
 }
@@ -625,6 +638,8 @@ pub struct Usage {
     pub residuals: u64,
     /// Segments that were scanned only to count the live entries.
     pub rescans: u64,
+    /// Items that were removed because they had expired.
+    pub expired: u64,
 }
 
 /// The entries of an index of objects.

@@ -7,9 +7,11 @@
 use super::Log;
 use super::batch::Purpose;
 use crate::error::Error;
+use crate::format::entry::Kind;
 use crate::index::Lookup;
 use crate::memory::Reference;
 use crate::memory::object::{Located, Object};
+use crate::memory::segment;
 use thunderhead_wire::{KeyHash, LogPosition, TableId};
 
 /// A key whose bucket is being prefetched.
@@ -87,7 +89,13 @@ impl Log {
         // line that it needs the others, and waits once more.
         self.prefetch_entry(at, purpose);
         let memory = &*self.memory;
-        Located::read(memory, at).filter(|entry| entry.has_key(memory, key))
+        let frame = segment::frame(memory, at);
+        let located = if Kind::is_plain(frame.flags) {
+            Located::of_plain(memory, at, &frame)
+        } else {
+            self.item_of(at, &frame, purpose)
+        };
+        located.filter(|entry| entry.has_key(memory, key))
     }
 
     /// Returns the position at which the object will be durable, or `None` when it is. A server

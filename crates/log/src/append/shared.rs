@@ -11,6 +11,7 @@
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
 use super::candidates::{Candidate, Candidates};
+use super::expired::ExpiredItem;
 use super::frames::Frames;
 use crate::error::OptionsError;
 use crate::format::entry::Seal;
@@ -47,6 +48,10 @@ pub(crate) struct Shared {
     pub(crate) returned: SegQueue<Candidate>,
     /// Passes of combined cleaning, on their way to the reactor.
     pub(crate) passes: SegQueue<Pass>,
+    /// Items that have expired, on their way to the reactor.
+    pub(crate) expired: SegQueue<Vec<ExpiredItem>>,
+    /// The time of day in milliseconds, as the reactor told it last; 0 if it never did.
+    pub(crate) time: AtomicU64,
     pub(crate) candidates: Mutex<Candidates>,
     tablets: Mutex<Arc<TabletMap>>,
     present: Mutex<Arc<PresentSegments>>,
@@ -67,6 +72,8 @@ pub(crate) struct Sums {
     /// The number of drops of tablets: a candidate whose own number is lower may hold their
     /// entries.
     pub(crate) drops: AtomicU64,
+    /// Items in the queue of expired ones.
+    pub(crate) expiring: AtomicUsize,
     /// The last write for which room had to be made found none: writers are blocked on memory.
     pub(crate) is_short: AtomicBool,
     pub(crate) counters: Counters,
@@ -184,6 +191,8 @@ impl Shared {
             closed: SegQueue::new(),
             returned: SegQueue::new(),
             passes: SegQueue::new(),
+            expired: SegQueue::new(),
+            time: AtomicU64::new(0),
             candidates: Mutex::default(),
             tablets: Mutex::default(),
             present: Mutex::default(),

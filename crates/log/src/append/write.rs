@@ -6,7 +6,7 @@
 use super::batch::Purpose;
 use super::{Keys, Log};
 use crate::error::Error;
-use crate::format::entry::{Kind, ObjectFields};
+use crate::format::entry::ObjectFields;
 use crate::index::Found;
 use crate::limits::MUTATIONS_PER_TURN;
 use crate::memory::Reference;
@@ -14,13 +14,7 @@ use crate::memory::object::Located;
 use crate::memory::segment;
 use crate::options::Tombstones;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, ValueKind, Version};
-
-/// Refuses an update whose condition does not hold.
-#[inline]
-pub(super) fn check(condition: Condition, current: Version) -> Result<(), Error> {
-    if condition.holds(current) { Ok(()) } else { Err(Error::Condition { current }) }
-}
+use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, Version};
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,19 +94,6 @@ impl Log {
         hashed
     }
 
-    /// Runs `act`, whose writes make objects of this kind. All other writes make bytes, also of a
-    /// number.
-    ///
-    /// The kind is a state of the log during `act`, and not an argument, so that the usual write
-    /// does not carry it.
-    #[inline]
-    pub fn of_kind<T>(&mut self, kind: ValueKind, act: impl FnOnce(&mut Log) -> T) -> T {
-        self.kind_bits = Kind::Object as u8 ^ Kind::of_object(kind) as u8;
-        let result = act(self);
-        self.kind_bits = 0;
-        result
-    }
-
     /// Writes an object, whether the key exists or not.
     ///
     /// # Errors
@@ -169,8 +150,8 @@ impl Log {
         condition: Condition,
     ) -> Result<Written, Error> {
         let current = self.current(tablet, hash, key);
+        self.check(condition, current.as_ref())?;
         let existing = current.as_ref().map(|current| current.old.version);
-        check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
         let position = self.put(new, current)?;
@@ -266,9 +247,11 @@ impl Log {
         key: &[u8],
         value: &[u8],
     ) -> (Reference, usize) {
+        if self.form.is_special() {
+            return self.write_of_form(fields, key, value);
+        }
         let mut header = fields.object(key.len(), value.len());
         header.add_flag(self.groups.links());
-        header.change_flags(self.kind_bits);
         self.head.appender.prior_span.add(fields.prior);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);
@@ -313,7 +296,7 @@ impl Log {
             .map_err(|_| Error::CleanerBehind)
     }
 
-    /// Looks up a key's present entry.
+    /// Looks up a key's present entry, which an update replaces.
     #[inline]
     pub(crate) fn current(
         &self,
@@ -321,10 +304,21 @@ impl Log {
         hash: KeyHash,
         key: &[u8],
     ) -> Option<ExistingEntry> {
+        self.current_for(Purpose::Update, tablet, hash, key)
+    }
+
+    #[inline]
+    pub(crate) fn current_for(
+        &self,
+        purpose: Purpose,
+        tablet: usize,
+        hash: KeyHash,
+        key: &[u8],
+    ) -> Option<ExistingEntry> {
         let mut old = None;
         let index = &self.tablets.list[tablet].index;
         let found = index.find(hash.0, |at| {
-            old = self.entry_of(at, key, Purpose::Update).map(|entry| ReplacedEntry::of(&entry));
+            old = self.entry_of(at, key, purpose).map(|entry| ReplacedEntry::of(&entry));
             old.is_some()
         })?;
         Some(ExistingEntry { found, old: old? })
@@ -369,26 +363,46 @@ impl Log {
         self.check_sizes(key, &[])?;
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        let deleted = self.delete_in(tablet, table, hash, key, condition);
+        let current = self.current(tablet, hash, key).filter(|it| !self.has_expired(it.old.at));
+        let deleted = self.check(condition, current.as_ref()).and_then(|()| match current {
+            Some(current) => self.delete_in(tablet, table, key, &current).map(Some),
+            None => Ok(None),
+        });
         self.count_mutation();
         deleted
     }
 
+    /// Deletes an object, expired or not.
     pub(crate) fn delete_in(
         &mut self,
         tablet: usize,
         table: TableId,
-        hash: KeyHash,
         key: &[u8],
-        condition: Condition,
-    ) -> Result<Option<Version>, Error> {
-        let Some(current) = self.current(tablet, hash, key) else {
-            check(condition, Version::NONE)?;
-            return Ok(None);
-        };
-        check(condition, current.old.version)?;
+        current: &ExistingEntry,
+    ) -> Result<Version, Error> {
         self.make_room(key.len() + 128, self.shared.reserves.for_deletes())?;
-        Ok(Some(self.delete_placed(tablet, table, key, &current)))
+        Ok(self.delete_placed(tablet, table, key, current))
+    }
+
+    /// Refuses an update whose condition does not hold.
+    #[inline]
+    pub(super) fn check(
+        &self,
+        condition: Condition,
+        current: Option<&ExistingEntry>,
+    ) -> Result<(), Error> {
+        if condition == Condition::Always { Ok(()) } else { self.check_seen(condition, current) }
+    }
+
+    #[inline(never)]
+    fn check_seen(
+        &self,
+        condition: Condition,
+        current: Option<&ExistingEntry>,
+    ) -> Result<(), Error> {
+        let seen = current.filter(|it| !self.has_expired(it.old.at));
+        let current = seen.map_or(Version::NONE, |it| it.old.version);
+        if condition.holds(current) { Ok(()) } else { Err(Error::Condition { current }) }
     }
 
     /// Deletes an object for whose tombstone room was made.

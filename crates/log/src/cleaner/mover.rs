@@ -112,7 +112,7 @@ impl<'a> Mover<'a> {
                 .and_then(|located| located.fields.prior)
                 .is_some_and(|prior| !self.present.is_gone(prior));
             match Kind::of(frame.flags) {
-                Some(Kind::Object | Kind::Integer | Kind::Float) => is_dead && !guards,
+                Some(Kind::Object | Kind::Integer | Kind::Float | Kind::Item) => is_dead && !guards,
                 Some(Kind::Tombstone) => !guards,
                 Some(Kind::Completion | Kind::Completions) => is_dead,
                 _ => true,
@@ -125,7 +125,7 @@ impl<'a> Mover<'a> {
     pub(super) fn entry(&mut self, at: Reference, frame: &Frame, output: &mut impl Output) {
         let memory = &*self.shared.memory;
         match Kind::of(frame.flags) {
-            Some(Kind::Object | Kind::Tombstone | Kind::Integer | Kind::Float) => {
+            Some(Kind::Object | Kind::Tombstone | Kind::Integer | Kind::Float | Kind::Item) => {
                 let located = Located::of(memory, at, frame).expect("an entry of ours decodes");
                 self.keyed(frame, &located, output);
             }
@@ -169,7 +169,11 @@ impl<'a> Mover<'a> {
             // A segment that is gone now never comes back. A segment that leaves with this pass is
             // gone before the copy may leave.
             let guarded = fields.prior.filter(|prior| !self.present.is_gone(*prior));
-            self.relocate(located.at, frame, hash.0, tablet, output).prior_span.add(guarded);
+            let appender = self.relocate(located.at, frame, hash.0, tablet, output);
+            appender.prior_span.add(guarded);
+            if Kind::is_item(frame.flags) {
+                note_expiry(memory, located.at, frame, appender);
+            }
         }
     }
 
@@ -305,15 +309,25 @@ impl Sieve<'_> {
     pub(super) fn is_useless(&self, at: Reference, frame: &Frame) -> bool {
         let keyed = || Located::of(self.memory, at, frame).map(|located| located.fields);
         match Kind::of(frame.flags) {
-            Some(Kind::Object | Kind::Integer | Kind::Float) => keyed().is_none_or(|fields| {
-                let hash = KeyHash(crate::append::hash_of(self.memory, at));
-                self.tablets.find(fields.table, hash, fields.birth).is_none()
-            }),
+            Some(Kind::Object | Kind::Integer | Kind::Float | Kind::Item) => {
+                keyed().is_none_or(|fields| {
+                    let hash = KeyHash(crate::append::hash_of(self.memory, at));
+                    self.tablets.find(fields.table, hash, fields.birth).is_none()
+                })
+            }
             Some(Kind::Tombstone) => keyed()
                 .is_none_or(|fields| fields.prior.is_none_or(|prior| self.present.is_gone(prior))),
             Some(Kind::Completion | Kind::Completions | Kind::SegmentHeader) => false,
             _ => true,
         }
+    }
+}
+
+/// Notes when a copied item expires.
+#[cold]
+fn note_expiry(memory: &Memory, at: Reference, frame: &Frame, appender: &mut Appender) {
+    if let Some((_, extras)) = Located::of_item(memory, at, frame) {
+        appender.note_expiry(extras.attributes.expires);
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //!  object      | table v | version v | birth v | [prior z] | key length v | key | value |
 //!  integer, float   as an object, the value is a number of 8 bytes
+//!  item        as an object, with attributes in front of the value
 //!  tombstone   | table v | version v | birth v | [prior z] | key length v | key | ignored |
 //!  completion  | lease v | sequence v | table v | birth v | key hash 8 | result         |
 //!  completions | lease v | first sequence v | birth v | effects v | outcomes …          |
@@ -44,8 +45,8 @@ pub(crate) const KIND_BITS: u8 = 0x1f;
 /// Bytes before the body length: flags and checksum.
 pub(crate) const FRAME_BYTES: usize = 5;
 
-/// The kind of an entry. Numbers 9 to 15 are free for kinds that an old reader may skip, 19 to 31
-/// for kinds that it must refuse.
+/// The kind of an entry. Numbers 9 to 15 are free for kinds that an old reader may skip, the
+/// numbers from 20 on for kinds that it must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -72,6 +73,10 @@ pub(crate) enum Kind {
     Integer = 17,
     /// The same with a floating-point number.
     Float = 18,
+    /// A time that the log's clock has reached. In every head.
+    ClockMark = 19,
+    /// An object with attributes.
+    Item = 24,
 }
 
 impl Kind {
@@ -88,6 +93,8 @@ impl Kind {
             16 => Kind::Completions,
             17 => Kind::Integer,
             18 => Kind::Float,
+            19 => Kind::ClockMark,
+            24 => Kind::Item,
             _ => return None,
         })
     }
@@ -112,14 +119,20 @@ impl Kind {
         }
     }
 
-    /// Whether an entry of this kind is an object, a number or a tombstone: it has a key.
+    /// Whether an entry of this kind has a key, and no attributes.
     #[inline]
-    pub(crate) fn has_key(kind: u8) -> bool {
+    pub(crate) fn is_plain(kind: u8) -> bool {
         const KINDS: u32 = 1 << Kind::Object as u8
             | 1 << Kind::Tombstone as u8
             | 1 << Kind::Integer as u8
             | 1 << Kind::Float as u8;
         KINDS >> (kind & KIND_BITS) & 1 == 1
+    }
+
+    /// Whether an entry of this kind is an item: it has attributes.
+    #[inline]
+    pub(crate) fn is_item(kind: u8) -> bool {
+        kind & KIND_BITS == Kind::Item as u8
     }
 
     /// Whether a reader that does not know this kind may skip the entry.

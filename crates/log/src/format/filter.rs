@@ -3,7 +3,8 @@
 //! A [`Part`] is a segment, too. Given the partition's tablets, [`Rebuild`](crate::Rebuild)
 //! rebuilds the same from a part as from the whole segment. A part begins with the segment's
 //! header. Behind it are the entries of the partition, byte for byte, so that their checksums hold
-//! at any place. It also has every safe version, and the unnamed survivors that digests list.
+//! at any place. It also has every safe version and clock mark, and the unnamed survivors that
+//! digests list.
 //! Entries that count only together stay together: each partition gets its own outcomes of a record
 //! of several, in a new record behind the linked entries that it gets. Entries that no replay needs
 //! are left out: the segments that digests name, statistics, void entries, the filling between
@@ -392,7 +393,7 @@ fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> Receivers {
             partitions.owner(*table, *key_hash, *birth)
         }
         Entry::Header(_) if at == 0 => return Receivers::From(0),
-        Entry::SafeVersion(_) => return Receivers::From(0),
+        Entry::SafeVersion(_) | Entry::ClockMark(_) => return Receivers::From(0),
         Entry::Header(_) | Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => None,
         // Each of its outcomes may belong to another partition.
         Entry::Completions { .. } => None,

@@ -21,7 +21,9 @@ use super::outcomes::CHAIN_MAX;
 pub use super::outcomes::{Outcome, Outcomes};
 use crate::error::Damage;
 use std::collections::VecDeque;
-use thunderhead_wire::{KeyHash, LeaseId, SegmentId, Sequence, TableId, ValueKind, Version};
+use thunderhead_wire::{
+    Attributes, KeyHash, LeaseId, SegmentId, Sequence, TableId, Timestamp, ValueKind, Version,
+};
 
 /// An entry whose checksum holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub enum Entry<'a> {
     Digest(Digest),
     /// A version that no deleted object exceeds.
     SafeVersion(Version),
+    /// A time that the log's clock has reached.
+    ClockMark(Timestamp),
     /// The contents of each tablet.
     Statistics(Vec<TabletStatistics>),
     /// An entry of no use, or of a newer kind that may be skipped.
@@ -82,6 +86,8 @@ pub struct Record<'a> {
     pub prior: Option<SegmentId>,
     /// The kind of the value; bytes for a tombstone.
     pub kind: ValueKind,
+    /// Its attributes; none for a tombstone.
+    pub attributes: Attributes,
     /// The value; empty for a tombstone.
     pub value: &'a [u8],
 }
@@ -352,6 +358,17 @@ fn decode<'a>(
             }
             Entry::Object(record)
         }
+        Kind::Item => {
+            let mut record = record(frame, body).ok_or(field("item"))?;
+            let decoded = Attributes::decode(record.value).ok_or(field("attributes"))?;
+            let (kind, attributes, bytes) = decoded;
+            (record.kind, record.attributes) = (kind, attributes);
+            record.value = record.value.get(bytes..).unwrap_or_default();
+            if !kind.has_size(record.value.len()) {
+                return Err(field("number"));
+            }
+            Entry::Object(record)
+        }
         Kind::Tombstone => {
             let mut record = record(frame, body).ok_or(field("tombstone"))?;
             record.value = &[]; // The remains of an object that became a tombstone in place.
@@ -381,6 +398,9 @@ fn decode<'a>(
             let version = version.filter(|version| *version <= Version::HIGHEST);
             Entry::SafeVersion(version.ok_or(field("safe version"))?)
         }
+        Kind::ClockMark => {
+            Entry::ClockMark(metadata::decode_clock_mark(body).ok_or(field("clock mark"))?)
+        }
         Kind::TabletStatistics => {
             Entry::Statistics(metadata::decode_statistics(body).ok_or(field("tablet statistics"))?)
         }
@@ -400,6 +420,7 @@ fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
     if key.is_empty() || key.len() > crate::limits::KEY_BYTES_MAX || !versions.contains(&version) {
         return None;
     }
-    let kind = ValueKind::Bytes;
-    Some(Record { table, key, version, birth, prior, kind, value: &body[behind_key..] })
+    let (kind, attributes) = (ValueKind::Bytes, Attributes::NONE);
+    let value = &body[behind_key..];
+    Some(Record { table, key, version, birth, prior, kind, attributes, value })
 }

@@ -6,7 +6,7 @@ use super::entry::{self, FORMAT_VERSION, Kind, Seal};
 use super::unnamed_survivors::UnnamedSurvivors;
 use super::varint::{self, Reader};
 use crate::error::Damage;
-use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Timestamp, Version};
 
 /// The first bytes of a segment header's body: they tell a segment from other bytes.
 const MAGIC: [u8; 4] = *b"THLG";
@@ -165,6 +165,17 @@ pub(crate) fn encode_safe_version(version: Version) -> Vec<u8> {
 
 pub(crate) fn decode_safe_version(body: &[u8]) -> Option<Version> {
     Reader::new(body).varint().map(Version)
+}
+
+pub(crate) fn encode_clock_mark(time: Timestamp) -> Vec<u8> {
+    let mut body = Vec::new();
+    push(&mut body, time.0);
+    body
+}
+
+pub(crate) fn decode_clock_mark(body: &[u8]) -> Option<Timestamp> {
+    let time = Reader::new(body).varint().map(Timestamp);
+    time.filter(|time| *time <= Timestamp::LATEST)
 }
 
 /// The contents of one tablet when a head was opened. A recovery divides the work by these.

@@ -5,8 +5,15 @@
 
 use super::segment;
 use super::{Memory, Reference};
-use crate::format::entry::{Frame, KIND_BITS, Kind, ObjectFields};
-use thunderhead_wire::{SegmentId, TableId, ValueKind, Version};
+use crate::format::entry::{Frame, Kind, ObjectFields};
+use thunderhead_wire::{Attributes, SegmentId, TableId, ValueKind, Version};
+
+/// The kind of an item's value, and its attributes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extras {
+    pub(crate) kind: ValueKind,
+    pub(crate) attributes: Attributes,
+}
 
 /// An entry with a key, decoded: an object, or a tombstone while a log is being replayed.
 #[derive(Clone, Copy)]
@@ -16,6 +23,7 @@ pub(crate) struct Located {
     entry_bytes: u32,
     key_at: u32,
     key_bytes: u32,
+    value_at: u32,
 }
 
 impl Located {
@@ -28,9 +36,24 @@ impl Located {
 
     #[inline]
     pub(crate) fn of(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
+        if !Kind::is_plain(frame.flags) {
+            return Located::of_item(memory, at, frame).map(|(located, _)| located);
+        }
+        Located::of_plain(memory, at, frame)
+    }
+
+    /// Decodes the entry at a reference, or `None` when it has no key, or has attributes: these
+    /// need a closer look.
+    #[inline]
+    pub(crate) fn read_plain(memory: &Memory, at: Reference) -> Option<Located> {
+        let frame = segment::frame(memory, at);
+        Located::of_plain(memory, at, &frame)
+    }
+
+    #[inline]
+    pub(crate) fn of_plain(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
         let body = segment::body_start(memory, at, frame);
-        let kind = frame.flags & KIND_BITS;
-        if !Kind::has_key(kind) {
+        if !Kind::is_plain(frame.flags) {
             return None;
         }
         let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
@@ -40,7 +63,41 @@ impl Located {
             entry_bytes: frame.entry_bytes() as u32,
             key_at: (frame.body_at + key_at) as u32,
             key_bytes: key_bytes as u32,
+            value_at: (frame.body_at + key_at + key_bytes) as u32,
         })
+    }
+
+    /// Decodes an item; `None` for an entry of another kind.
+    #[inline(never)]
+    pub(crate) fn of_item(
+        memory: &Memory,
+        at: Reference,
+        frame: &Frame,
+    ) -> Option<(Located, Extras)> {
+        if !Kind::is_item(frame.flags) {
+            return None;
+        }
+        let body = segment::body_start(memory, at, frame);
+        let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
+        let behind_key = key_at + key_bytes;
+        // They may lie in the next seglet.
+        let most = Attributes::BYTES_MAX.min(frame.body_bytes.checked_sub(behind_key)?);
+        let mut copy = [0; Attributes::BYTES_MAX];
+        let mut length = 0;
+        for piece in Bytes::within(memory, at, frame.body_at + behind_key, most).pieces() {
+            copy[length..length + piece.len()].copy_from_slice(piece);
+            length += piece.len();
+        }
+        let (kind, attributes, bytes) = Attributes::decode(&copy[..length])?;
+        let located = Located {
+            at,
+            fields,
+            entry_bytes: frame.entry_bytes() as u32,
+            key_at: (frame.body_at + key_at) as u32,
+            key_bytes: key_bytes as u32,
+            value_at: (frame.body_at + behind_key + bytes) as u32,
+        };
+        Some((located, Extras { kind, attributes }))
     }
 
     #[inline]
@@ -61,7 +118,7 @@ impl Located {
 
     #[inline]
     pub(crate) fn value<'a>(&self, memory: &'a Memory) -> Bytes<'a> {
-        let begins = (self.key_at + self.key_bytes) as usize;
+        let begins = self.value_at as usize;
         Bytes::within(memory, self.at, begins, self.entry_bytes() - begins)
     }
 
@@ -110,7 +167,24 @@ impl<'a> Object<'a> {
     #[must_use]
     #[inline]
     pub fn kind(&self) -> ValueKind {
-        Kind::value_kind(segment::flags(self.memory, self.located.at))
+        let flags = segment::flags(self.memory, self.located.at);
+        if Kind::is_item(flags) { self.extras().kind } else { Kind::value_kind(flags) }
+    }
+
+    /// The object's attributes.
+    #[must_use]
+    #[inline]
+    pub fn attributes(&self) -> Attributes {
+        let flags = segment::flags(self.memory, self.located.at);
+        if Kind::is_item(flags) { self.extras().attributes } else { Attributes::NONE }
+    }
+
+    #[cold]
+    fn extras(&self) -> Extras {
+        let at = self.located.at;
+        let item = Located::of_item(self.memory, at, &segment::frame(self.memory, at));
+        let (_, extras) = item.expect("an item of ours decodes");
+        extras
     }
 
     /// The head segment that the object was first appended to: its age.

@@ -21,7 +21,7 @@ use crate::format::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
-use thunderhead_wire::SegmentId;
+use thunderhead_wire::{SegmentId, Timestamp};
 
 /// The longest entry that never crosses a seglet of this size: at a 256th of it, the filling
 /// costs under a fifth of a percent of memory on average.
@@ -47,6 +47,8 @@ pub(crate) struct Segment {
     pub(crate) drops: u64,
     /// The span of segments that its objects and tombstones guard.
     pub(crate) prior_span: PriorSpan,
+    /// No item in it expires earlier; [`Timestamp::LATEST`] if none expires.
+    pub(crate) expires: Timestamp,
 }
 
 impl Segment {
@@ -130,6 +132,8 @@ pub(crate) struct Appender {
     straddle_bytes: usize,
     /// The span of segments that its entries name; never too narrow.
     pub(crate) prior_span: PriorSpan,
+    /// No item in it expires earlier.
+    expires: Timestamp,
     /// Seglets taken in advance, so that a cleaner never runs out half way.
     pub(crate) stock: Vec<u32>,
 }
@@ -176,6 +180,7 @@ impl Appender {
             capacity,
             straddle_bytes: straddle_bytes(memory.seglet_bytes()),
             prior_span: PriorSpan::default(),
+            expires: Timestamp::LATEST,
             stock,
         }
     }
@@ -309,11 +314,11 @@ impl Appender {
 
     /// Writes an entry to a reserved place, checksum included.
     #[inline]
-    pub(crate) fn write(
+    pub(crate) fn write<const PARTS: usize>(
         &mut self,
         at: Reference,
         header: &mut Header,
-        parts: [&[u8]; 2],
+        parts: [&[u8]; PARTS],
         seal: Seal,
     ) {
         if header.entry_bytes <= self.memory.room(at) {
@@ -347,11 +352,11 @@ impl Appender {
             unsafe { std::ptr::copy_nonoverlapping(checksum.as_ptr(), address.add(1), 4) };
             return;
         }
-        let pieces = [header.sealed(), parts[0], parts[1]];
-        let checksum = seal.of_pieces(header.flags(), pieces.into_iter());
+        let pieces = std::iter::once(header.sealed()).chain(parts);
+        let checksum = seal.of_pieces(header.flags(), pieces);
         header.set_checksum(checksum);
         let mut at = at;
-        for part in [header.as_bytes(), parts[0], parts[1]] {
+        for part in std::iter::once(header.as_bytes()).chain(parts) {
             if part.is_empty() {
                 continue;
             }
@@ -444,6 +449,14 @@ impl Appender {
             created,
             drops,
             prior_span: self.prior_span,
+            expires: self.expires,
+        }
+    }
+
+    /// Notes when an item in it expires; [`Timestamp::ZERO`] for never.
+    pub(crate) fn note_expiry(&mut self, expires: Timestamp) {
+        if expires != Timestamp::ZERO {
+            self.expires = self.expires.min(expires);
         }
     }
 }

@@ -7,7 +7,7 @@ pub use adopt::{AbandonedAdoption, FinishedAdoption};
 use super::rebuild_limit::RebuildLimit;
 use super::remembered_tombstones::RememberedTombstones;
 use super::{ReplayError, Report};
-use crate::append::{Completion, Log, NewVersion, SideLog, TakeIn};
+use crate::append::{Completion, Log, NewVersion, Purpose, SideLog, TakeIn};
 use crate::error::{Damage, Error};
 use crate::format::inspect::{Entry, Record, SegmentReader};
 use crate::format::metadata::SegmentHeader;
@@ -16,8 +16,8 @@ use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_wire::{
-    Condition, KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId, TabletRange, ValueKind,
-    Version,
+    Attributes, KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId, TabletRange, Timestamp,
+    ValueKind, Version,
 };
 
 /// The least bytes of an object, with its place in the index.
@@ -34,6 +34,8 @@ pub enum Incoming<'a> {
         value: &'a [u8],
         /// The kind of its value.
         kind: ValueKind,
+        /// Its attributes.
+        attributes: Attributes,
         /// Its version.
         version: Version,
     },
@@ -53,6 +55,8 @@ pub enum Incoming<'a> {
     },
     /// No object that was deleted had a higher version.
     SafeVersion(Version),
+    /// The clock of the log that it comes from has reached this time.
+    Clock(Timestamp),
 }
 
 /// Completion records that were taken in, with their results, so that no lookup is needed.
@@ -301,17 +305,18 @@ impl Rebuild {
     ) -> Result<(), Error> {
         let birth = SegmentId(u64::MAX);
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(entries.len().min(BATCH));
-        let record = |key, value, kind, version| {
+        let record = |key, value, (kind, attributes), version| {
             let prior = None;
-            Record { table, key, version, birth, prior, kind, value }
+            Record { table, key, version, birth, prior, kind, attributes, value }
         };
+        let none = (ValueKind::Bytes, Attributes::NONE);
         for entry in entries.iter().take(BATCH) {
             match *entry {
-                Incoming::Object { key, value, kind, version } => {
-                    batch.push((record(key, value, kind, version), true));
+                Incoming::Object { key, value, kind, attributes, version } => {
+                    batch.push((record(key, value, (kind, attributes), version), true));
                 }
                 Incoming::Tombstone { key, version } => {
-                    batch.push((record(key, &[][..], ValueKind::Bytes, version), false));
+                    batch.push((record(key, &[][..], none, version), false));
                 }
                 Incoming::Completion { key_hash, completion } => {
                     let Completion { lease, sequence, result } = completion;
@@ -320,6 +325,7 @@ impl Rebuild {
                     self.other(log, entry)?;
                 }
                 Incoming::SafeVersion(version) => log.note_safe_version(version),
+                Incoming::Clock(time) => log.reach_time(time),
             }
         }
         self.batch(log, &batch)
@@ -393,9 +399,9 @@ impl Rebuild {
                 log.tablets.list[at].index.end_room();
             }
         }
-        let logged = log.log_safe_version();
+        let logged = log.log_safe_version().and_then(|_| log.settle_clock());
         log.turn_again();
-        logged.map(|_| self.report.clone())
+        logged.map(|()| self.report.clone())
     }
 
     /// The work that it has done so far.
@@ -479,14 +485,14 @@ impl Rebuild {
         if record.version <= killed {
             return Ok(());
         }
-        let current = log.current(tablet, hash, record.key);
+        let current = log.current_for(Purpose::Replay, tablet, hash, record.key);
         if current.as_ref().is_some_and(|it| it.old.version >= record.version) {
             return Ok(());
         }
-        let Record { table, key, value, version, kind, .. } = *record;
+        let Record { table, key, value, version, kind, attributes, .. } = *record;
         log.check_sizes(key, value)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
-        log.of_kind(kind, |log| log.put_admitted(new, current))?;
+        log.of_form(kind, attributes, |log| log.put_admitted(new, current))?;
         self.report.taken += 1;
         Ok(())
     }
@@ -502,9 +508,9 @@ impl Rebuild {
         log.check_sizes(record.key, &[])?;
         log.note_safe_version(record.version);
         self.remembered.remember(log, hash, record)?;
-        let current = log.current(tablet, hash, record.key);
-        if current.is_some_and(|it| it.old.version <= record.version) {
-            log.delete_in(tablet, record.table, hash, record.key, Condition::Always)?;
+        let current = log.current_for(Purpose::Replay, tablet, hash, record.key);
+        if let Some(current) = current.filter(|it| it.old.version <= record.version) {
+            log.delete_in(tablet, record.table, record.key, &current)?;
         }
         Ok(())
     }
@@ -512,6 +518,7 @@ impl Rebuild {
     fn other(&mut self, log: &mut Log, entry: Entry<'_>) -> Result<(), Error> {
         match entry {
             Entry::SafeVersion(version) => log.note_safe_version(version),
+            Entry::ClockMark(time) => log.reach_time(time),
             Entry::Completion { lease, sequence, table, key_hash, birth, result } => {
                 self.report.completions += 1;
                 if !self.counts(table, key_hash, birth) {

@@ -98,12 +98,12 @@ fn a_replay_refuses_segments_of_other_logs_and_unknown_kinds() {
     let at = entries.filter_map(Result::ok).last().unwrap().0 as usize;
     let mix = |flags: u8| u32::from(flags).wrapping_mul(0x9e37_79b1);
     let checksum = u32::from_le_bytes(newer[at + 1..at + 5].try_into().unwrap());
-    let flags = newer[at] & 0xe0 | 19;
+    let flags = newer[at] & 0xe0 | 20;
     let checksum = checksum ^ mix(newer[at]) ^ mix(flags);
     newer[at] = flags;
     newer[at + 1..at + 5].copy_from_slice(&checksum.to_le_bytes());
     let unknown = replay.segment(&newer);
-    assert!(matches!(unknown, Err(ReplayError::Damaged(Damage::UnknownKind { kind: 19, .. }))));
+    assert!(matches!(unknown, Err(ReplayError::Damaged(Damage::UnknownKind { kind: 20, .. }))));
 }
 
 #[test]

@@ -36,7 +36,7 @@ use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{self, MigrateOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LeaseId, LogPosition, Next, Sequence, Status, TableId};
+use thunderhead_wire::{KeyHash, LeaseId, LogPosition, Next, Sequence, Status, TableId, Timestamp};
 
 /// Messages in flight at once, and the bytes of each without its last entry. The other master
 /// handles one in a turn.
@@ -280,8 +280,8 @@ impl Outgoing {
     fn put_object(&mut self, object: &Object<'_>, now: Time) {
         let (key, value) = (object.key(), object.value());
         let (lengths, pieces) = ((key.len(), value.len()), key.pieces().chain(value.pieces()));
-        let what = (object.version(), object.kind());
-        self.put_with(now, |into| Entry::put_object(into, what, lengths, pieces));
+        let form = (object.version(), object.kind(), object.attributes());
+        self.put_with(now, |into| Entry::put_object(into, form, lengths, pieces));
     }
 
     fn put_with(&mut self, now: Time, put: impl FnOnce(&mut Vec<u8>)) {
@@ -490,6 +490,9 @@ impl Outgoing {
                         }
                         let mut body = self.head(Kind::End);
                         body.extend(log.safe_version().0.to_le_bytes());
+                        // If nothing here has ever expired, the new master's clock may be behind.
+                        let time = if log.keeps_time() { log.time() } else { Timestamp::ZERO };
+                        body.extend(time.0.to_le_bytes());
                         self.send(body, now);
                         self.stage = Stage::Ending;
                         return false;

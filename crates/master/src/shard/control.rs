@@ -428,7 +428,10 @@ impl Shard {
             Some(Owner::Leases) => self.leases.answered(&mut self.clients, question, &answer),
             Some(Owner::Recovery) => self.on_recovery_answered(context, question, &answer),
             // They ask nothing.
-            Some(Owner::Coordinator | Owner::Migration | Owner::Work | Owner::Parked) | None => {}
+            Some(
+                Owner::Coordinator | Owner::Migration | Owner::Work | Owner::Parked | Owner::Expiry,
+            )
+            | None => {}
         }
     }
 
@@ -473,6 +476,7 @@ impl Shard {
     /// Begins a check of all leases, and sets the timer for the next one.
     pub(crate) fn on_leases_timer(&mut self, context: &mut Context<'_>) {
         self.leases.begin_round();
+        self.watch_expiry(context);
         let at = context.now() + self.options.check_leases_every;
         context.set_timer(at, Owner::Leases);
     }
@@ -508,6 +512,8 @@ impl Shard {
         is_clearing: bool,
         is_busy: bool,
     ) {
+        // A tablet that comes may have objects that expire.
+        self.watch_expiry(context);
         let has_waited = std::mem::take(&mut self.control.has_waited);
         if !self.control.migrations.is_idle() {
             if has_waited {

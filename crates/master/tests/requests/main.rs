@@ -3,6 +3,7 @@
 
 mod durable_answers;
 mod enumeration;
+mod expired_objects;
 mod full_shard;
 mod many;
 mod numbers;

@@ -10,7 +10,7 @@
 //! marked dead. Tombstones are remembered where they lie, which costs only a place in an index.
 
 use super::Rebuild;
-use crate::append::{Log, SegmentInAdoption};
+use crate::append::{Log, Purpose, SegmentInAdoption};
 use crate::error::{Damage, Error};
 use crate::format::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
@@ -262,6 +262,10 @@ impl Rebuild {
                     log.note_safe_version(*version);
                     log.dead_on_arrival(at);
                 }
+                Entry::ClockMark(time) => {
+                    log.reach_time(*time);
+                    log.dead_on_arrival(at);
+                }
                 // Nothing in memory needs these.
                 Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => {
                     log.dead_on_arrival(at);
@@ -293,7 +297,7 @@ impl Rebuild {
             return Ok(());
         };
         let killed = self.remembered.version(log, hash, record.table, record.key);
-        let current = log.current(tablet, hash, record.key);
+        let current = log.current_for(Purpose::Replay, tablet, hash, record.key);
         if current.as_ref().is_some_and(|it| it.old.at == at) {
             return Ok(()); // An earlier try of this step was interrupted behind it.
         }
@@ -305,6 +309,7 @@ impl Rebuild {
         // The length comes from the verified copy, not from the bytes given now.
         let bytes = Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes());
         log.point_at(tablet, hash, at, current)?;
+        log.note_attributes(&record.attributes);
         log.alive_on_arrival(tablet, bytes);
         self.report.taken += 1;
         Ok(())
@@ -320,7 +325,7 @@ impl Rebuild {
     ) -> Result<(), Error> {
         self.report.tombstones += 1;
         self.remembered.remember_at(log, hash, record, at)?;
-        let current = log.current(tablet, hash, record.key);
+        let current = log.current_for(Purpose::Replay, tablet, hash, record.key);
         if let Some(current) = current.filter(|it| it.old.version <= record.version) {
             log.unpoint(tablet, current);
         }

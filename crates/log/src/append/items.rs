@@ -1,0 +1,152 @@
+//! Objects of another form than bytes without attributes: numbers, and items, which have
+//! attributes.
+//!
+//! The form is a state of the log while objects are written, and not an argument, so that the usual
+//! write does not carry it. Likewise a reader meets items behind a branch that it takes anyway, for
+//! entries without a key. So objects without attributes are read and written as if there were
+//! no items.
+//!
+//! **Expired items.** An item whose time has come is absent in every answer, although it is in the
+//! index until [`expired`](super::expired) removes it. Two things keep this unnoticed:
+//! - A write in its place gets a version above the item's, and above that of every deleted object,
+//!   as if the item had been deleted. (A replay may bring back an item that is older than the
+//!   newest one.)
+//! - A clock mark is durable before an answer tells of the absence: see [`clock`](super::clock).
+
+use super::Log;
+use super::batch::Purpose;
+use crate::format::entry::{Frame, Kind, ObjectFields};
+use crate::memory::Reference;
+use crate::memory::object::Located;
+use crate::memory::segment;
+use thunderhead_wire::{Attributes, Timestamp, ValueKind};
+
+/// The form of written objects.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Form {
+    /// The bits by which their kind differs from that of bytes without attributes.
+    bits: u8,
+    kind: ValueKind,
+    attributes: Attributes,
+}
+
+impl Form {
+    fn new(kind: ValueKind, attributes: Attributes) -> Form {
+        let entry = if attributes.is_none() { Kind::of_object(kind) } else { Kind::Item };
+        Form { bits: entry as u8 ^ Kind::Object as u8, kind, attributes }
+    }
+
+    /// Whether it is another form than bytes without attributes.
+    #[inline]
+    pub(super) fn is_special(&self) -> bool {
+        self.bits != 0
+    }
+}
+
+impl Log {
+    /// Runs `act`, whose writes make objects of this kind. All other writes make bytes, also of a
+    /// number.
+    #[inline]
+    pub fn of_kind<T>(&mut self, kind: ValueKind, act: impl FnOnce(&mut Log) -> T) -> T {
+        self.of_form(kind, self.form.attributes, act)
+    }
+
+    /// Runs `act`, whose writes make objects with these attributes. All other writes make objects
+    /// without, also of an object that has some.
+    ///
+    /// An object that expires is absent from that time on, by the clock of
+    /// [`Log::keep_time_by`]. Its memory becomes free if [`Log::tick`] is called now and then, and
+    /// a cleaner runs.
+    #[inline]
+    pub fn with_attributes<T>(
+        &mut self,
+        attributes: Attributes,
+        act: impl FnOnce(&mut Log) -> T,
+    ) -> T {
+        self.of_form(self.form.kind, attributes, act)
+    }
+
+    #[inline]
+    pub(crate) fn of_form<T>(
+        &mut self,
+        kind: ValueKind,
+        attributes: Attributes,
+        act: impl FnOnce(&mut Log) -> T,
+    ) -> T {
+        let outer = std::mem::replace(&mut self.form, Form::new(kind, attributes));
+        let result = act(self);
+        self.form = outer;
+        result
+    }
+
+    /// Writes an object of the present form beyond the head's end.
+    #[inline(never)]
+    pub(super) fn write_of_form(
+        &mut self,
+        fields: &ObjectFields,
+        key: &[u8],
+        value: &[u8],
+    ) -> (Reference, usize) {
+        let Form { bits, kind, attributes } = self.form;
+        let (encoded, length) = attributes.encode(kind);
+        let encoded = if attributes.is_none() { &[][..] } else { &encoded[..length] };
+        let mut header = fields.object(key.len(), encoded.len() + value.len());
+        header.add_flag(self.groups.links());
+        header.change_flags(bits);
+        self.head.appender.prior_span.add(fields.prior);
+        self.head.appender.note_expiry(attributes.expires);
+        self.note_attributes(&attributes);
+        let at = self.head.place(header.entry_bytes);
+        self.head.appender.write(at, &mut header, [key, encoded, value], self.seal);
+        (at, header.entry_bytes)
+    }
+
+    /// Notes that the log has an object with these attributes.
+    pub(crate) fn note_attributes(&mut self, attributes: &Attributes) {
+        self.keeps_time |= attributes.expires != Timestamp::ZERO;
+    }
+
+    /// The item at a place that the index names, as it is for this purpose.
+    #[cold]
+    pub(super) fn item_of(
+        &self,
+        at: Reference,
+        frame: &Frame,
+        purpose: Purpose,
+    ) -> Option<Located> {
+        let (mut located, extras) = Located::of_item(&self.memory, at, frame)?;
+        if purpose == Purpose::Replay || !extras.attributes.has_expired(self.clock.now()) {
+            return Some(located);
+        }
+        if purpose == Purpose::Read {
+            self.clock.note_gone(extras.attributes.expires);
+            return None;
+        }
+        located.fields.version = located.fields.version.max(self.safe_version);
+        Some(located)
+    }
+
+    /// Whether the entry at a reference, which the index names, is an item that has expired. The
+    /// caller will treat it as absent.
+    #[inline]
+    pub(super) fn has_expired(&self, at: Reference) -> bool {
+        Kind::is_item(segment::flags(&self.memory, at)) && self.item_has_expired(at)
+    }
+
+    #[cold]
+    fn item_has_expired(&self, at: Reference) -> bool {
+        let item = Located::of_item(&self.memory, at, &segment::frame(&self.memory, at));
+        let Some((_, extras)) = item else { return false };
+        let has_expired = extras.attributes.has_expired(self.clock.now());
+        if has_expired {
+            self.clock.note_gone(extras.attributes.expires);
+        }
+        has_expired
+    }
+
+    /// The entry at a place that the index names, unless it has expired.
+    #[inline]
+    pub(super) fn shown(&self, at: Reference) -> Option<Located> {
+        Located::read(&self.memory, at).filter(|_| !self.has_expired(at))
+    }
+}

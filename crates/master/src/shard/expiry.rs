@@ -1,0 +1,67 @@
+//! Answers about objects that may have expired, and the removal of expired objects.
+
+use super::{Shard, refuse_for};
+use crate::owner::Owner;
+use crate::parked::Answer;
+use std::time::Duration;
+use thunderhead_log::Error;
+use thunderhead_rpc::{Context, ReplyTo};
+use thunderhead_wire::{LogPosition, Status, Version};
+
+/// How often the cleaners look for expired objects: the memory of objects that expire together is
+/// free soon after.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The cost of removing a batch of expired objects.
+const REMOVAL: Duration = Duration::from_micros(20);
+
+impl Shard {
+    /// Answers a read that finds no object, once the reason for its absence is durable.
+    #[inline(never)]
+    pub(super) fn answer_absent(
+        &mut self,
+        context: &mut Context<'_>,
+        reply_to: ReplyTo,
+        status: Status,
+    ) {
+        let until = match self.expired_until() {
+            Ok(until) => until,
+            Err(error) => return refuse_for(context, reply_to, &error),
+        };
+        let answer = Answer::new(status, 0, &Version::NONE.0.to_le_bytes());
+        self.answer_at(context, until, reply_to, answer);
+    }
+
+    /// Returns the position at which an answer may say that objects are absent.
+    pub(super) fn expired_until(&mut self) -> Result<LogPosition, Error> {
+        self.log.settle_clock()?;
+        Ok(self.log.deletes_durable_at().unwrap_or_default())
+    }
+
+    /// Sees to it that expired objects are removed, if the log may have any.
+    #[inline]
+    pub(super) fn watch_expiry(&mut self, context: &mut Context<'_>) {
+        if !self.watches_expiry && self.log.keeps_time() {
+            self.watches_expiry = true;
+            context.set_timer(context.now() + LOOK_EVERY, Owner::Expiry);
+        }
+    }
+
+    /// Removes the expired objects that the cleaners have found, a slice at a time, and wakes the
+    /// cleaners to find more.
+    pub(super) fn on_expiry_timer(&mut self, context: &mut Context<'_>) {
+        let mut budget = context.slice();
+        let mut more = self.log.tick();
+        while more && budget.spend(REMOVAL) {
+            more = self.log.tick();
+        }
+        context.count_work(budget.spent());
+        self.cleaning.ring();
+        if more {
+            context.set_timer(context.now(), Owner::Expiry);
+            context.alarm().ring();
+        } else {
+            context.set_timer(context.now() + LOOK_EVERY, Owner::Expiry);
+        }
+    }
+}
