@@ -4,7 +4,7 @@
 //! - [`write`](mod@write), [`read`] and [`batch`] are the operations. [`completions`] and
 //!   [`groups`] make updates happen exactly once.
 //! - [`items`] are objects with attributes. [`clock`] is the time by which they expire, and
-//!   [`expired`] removes them.
+//!   [`expired`] removes them. [`eviction`] removes objects of a cache to make room.
 //! - [`heads`] appends to segments and ends turns. [`ledger`] knows which segments a digest names.
 //! - [`side_log`] and [`handover`] bring in segments beside the heads, [`adopt`] the segments of a
 //!   former generation.
@@ -19,6 +19,7 @@ mod batch;
 pub(crate) mod candidates;
 mod clock;
 mod completions;
+pub(crate) mod eviction;
 pub(crate) mod expired;
 pub(crate) mod frames;
 mod groups;

@@ -10,7 +10,7 @@
 //! - [`choice`] picks among the [segments that may be cleaned](crate::append::candidates).
 //! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
-//! - [`expiry`] finds the items that have expired.
+//! - [`expiry`] finds expired items, and [`eviction`] finds items of caches that make room.
 //! - [`phase`] names the phases of a step, for measurements.
 //! - [`threads`] runs cleaners for programs without a runtime of their own.
 //!
@@ -23,6 +23,7 @@ mod balancer;
 mod choice;
 mod combine;
 mod compact;
+mod eviction;
 pub(crate) mod expiry;
 mod mover;
 mod phase;
@@ -116,7 +117,7 @@ impl Cleaner {
             shared.take_closed(&mut candidates);
             shared.free_limbo(&mut candidates);
         }
-        if let Some(step) = self.look_for_expired(watch) {
+        if let Some(step) = self.look_for_items(watch) {
             return step;
         }
         let verdict = balancer::verdict(&shared);
@@ -145,10 +146,22 @@ impl Cleaner {
         step
     }
 
-    fn look_for_expired(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
-        let mut candidate = lock(&self.shared.candidates).pick_for_expiry(&self.shared)?;
-        watch(Phase::Looking);
-        expiry::look(&self.shared, &mut candidate);
+    fn look_for_items(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
+        let expired = lock(&self.shared.candidates).pick_for_expiry(&self.shared);
+        let candidate = match expired {
+            Some(mut candidate) => {
+                watch(Phase::Looking);
+                expiry::look(&self.shared, &mut candidate);
+                candidate
+            }
+            None => {
+                let mut candidate =
+                    lock(&self.shared.candidates).pick_for_eviction(&self.shared)?;
+                watch(Phase::Looking);
+                eviction::look(&self.shared, &mut candidate);
+                candidate
+            }
+        };
         watch(Phase::HandingOn);
         lock(&self.shared.candidates).put_back(candidate);
         Some(Step::Rescanned)

@@ -79,4 +79,4 @@ pub use options::Options;
 pub use replication::{
     LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication, ReplicationStatus,
 };
-pub use shard::{Shard, Statistics};
+pub use shard::{DoorError, DoorTable, Shard, Statistics};

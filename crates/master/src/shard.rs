@@ -1,7 +1,10 @@
 //! The service.
 
 mod control;
+mod door;
 mod expiry;
+
+pub use door::{DoorError, DoorTable};
 
 use crate::cleaning::Cleaning;
 use crate::clients::Clients;

@@ -2,8 +2,9 @@
 //! client's flags.
 //!
 //! ```text
-//!  | bits 1 | [expires 6] | [client flags 4] |      all little-endian
-//!  bits:  0-1 kind of the value · 2 expires · 3 client flags · 4 stale · 5 claimed · 6-7 zero
+//!  | bits 1 | [expires 6] | [client flags 4] | [versions behind 3] |      all little-endian
+//!  bits:  0-1 kind of the value · 2 expires · 3 client flags · 4 stale · 5 claimed
+//!         6 versions behind · 7 cached
 //! ```
 
 use crate::ValueKind;
@@ -12,7 +13,8 @@ const EXPIRES: u8 = 1 << 2;
 const CLIENT_FLAGS: u8 = 1 << 3;
 const STALE: u8 = 1 << 4;
 const CLAIMED: u8 = 1 << 5;
-const KNOWN: u8 = 0b11 | EXPIRES | CLIENT_FLAGS | STALE | CLAIMED;
+const BEHIND: u8 = 1 << 6;
+const CACHED: u8 = 1 << 7;
 
 /// A time in milliseconds since the beginning of 1970 (UTC), as clients give it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +45,11 @@ pub struct Attributes {
     pub is_stale: bool,
     /// A client was told to make a newer value; others need not.
     pub is_claimed: bool,
+    /// How many versions have changed only attributes, since the value was written; at most
+    /// [`Attributes::BEHIND_MAX`]. Clients of memcached do not see these as changes.
+    pub versions_behind: u32,
+    /// It belongs to a cache: the store counts how often it is read.
+    pub is_cached: bool,
 }
 
 impl Attributes {
@@ -52,10 +59,15 @@ impl Attributes {
         client_flags: 0,
         is_stale: false,
         is_claimed: false,
+        versions_behind: 0,
+        is_cached: false,
     };
 
     /// The most bytes that attributes take.
-    pub const BYTES_MAX: usize = 11;
+    pub const BYTES_MAX: usize = 14;
+
+    /// The highest number of versions behind.
+    pub const BEHIND_MAX: u32 = (1 << 24) - 1;
 
     /// Whether the object has no attributes.
     #[inline]
@@ -87,29 +99,36 @@ impl Attributes {
             bytes[length..length + 4].copy_from_slice(&self.client_flags.to_le_bytes());
             length += 4;
         }
+        if self.versions_behind != 0 {
+            bits |= BEHIND;
+            let behind = self.versions_behind.min(Attributes::BEHIND_MAX).to_le_bytes();
+            bytes[length..length + 3].copy_from_slice(&behind[..3]);
+            length += 3;
+        }
         if self.is_stale {
             bits |= STALE;
         }
         if self.is_claimed {
             bits |= CLAIMED;
         }
+        if self.is_cached {
+            bits |= CACHED;
+        }
         bytes[0] = bits;
         (bytes, length)
     }
 
     /// Takes attributes off the front of some bytes: the kind of the value, the attributes, and how
-    /// many bytes they took. `None` if there are too few bytes, or attributes that this version
-    /// does not know.
+    /// many bytes they took. `None` if there are too few bytes, or a kind that this version does
+    /// not know.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(ValueKind, Attributes, usize)> {
         let bits = *bytes.first()?;
-        if bits & !KNOWN != 0 {
-            return None;
-        }
         let kind = ValueKind::of_code(bits & 0b11)?;
         let mut attributes = Attributes {
             is_stale: bits & STALE != 0,
             is_claimed: bits & CLAIMED != 0,
+            is_cached: bits & CACHED != 0,
             ..Attributes::NONE
         };
         let mut length = 1;
@@ -123,6 +142,12 @@ impl Attributes {
             let flags = bytes.get(length..length + 4)?;
             attributes.client_flags = u32::from_le_bytes(flags.try_into().ok()?);
             length += 4;
+        }
+        if bits & BEHIND != 0 {
+            let mut behind = [0; 4];
+            behind[..3].copy_from_slice(bytes.get(length..length + 3)?);
+            attributes.versions_behind = u32::from_le_bytes(behind);
+            length += 3;
         }
         Some((kind, attributes, length))
     }
@@ -140,17 +165,19 @@ mod tests {
             client_flags: 0x0d0c_0b0a,
             is_stale: true,
             is_claimed: true,
+            versions_behind: 0x13_1211,
+            is_cached: true,
         };
         let (bytes, length) = all.encode(ValueKind::Float);
-        let golden = [0b11_1110, 1, 2, 3, 4, 5, 6, 0x0a, 0x0b, 0x0c, 0x0d];
+        let golden = [0b1111_1110, 1, 2, 3, 4, 5, 6, 0x0a, 0x0b, 0x0c, 0x0d, 0x11, 0x12, 0x13];
         assert_eq!((bytes, length), (golden, golden.len()));
         let (bytes, length) = Attributes::NONE.encode(ValueKind::Bytes);
         assert_eq!(&bytes[..length], [0]);
     }
 
     #[test]
-    fn unknown_bits_an_unknown_kind_and_too_few_bytes_are_refused() {
-        for bytes in [&[][..], &[0x40], &[0x80], &[3], &[4, 0, 0, 0, 0, 0], &[8, 1, 2, 3]] {
+    fn an_unknown_kind_and_too_few_bytes_are_refused() {
+        for bytes in [&[][..], &[0x40, 1], &[0x83], &[3], &[4, 0, 0, 0, 0, 0], &[8, 1, 2, 3]] {
             assert_eq!(Attributes::decode(bytes), None, "{bytes:?}");
         }
     }
@@ -172,19 +199,28 @@ mod tests {
             client_flags in prop_oneof![Just(0), any::<u32>()],
             is_stale: bool,
             is_claimed: bool,
+            is_cached: bool,
+            versions_behind in prop_oneof![Just(0), 0..1u32 << 24],
             kind in 0..3u8,
             rest in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let kind = ValueKind::of_code(kind).unwrap();
             let expires = Timestamp(expires);
-            let attributes = Attributes { expires, client_flags, is_stale, is_claimed };
+            let attributes = Attributes {
+                expires,
+                client_flags,
+                is_stale,
+                is_claimed,
+                versions_behind,
+                is_cached,
+            };
             let (bytes, length) = attributes.encode(kind);
             let all = [&bytes[..length], &rest].concat();
             prop_assert_eq!(Attributes::decode(&all), Some((kind, attributes, length)));
         }
 
         #[test]
-        fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..14)) {
+        fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..22)) {
             if let Some((kind, attributes, length)) = Attributes::decode(&bytes) {
                 prop_assert!(length <= bytes.len());
                 prop_assert_eq!(attributes.encode(kind).1 <= Attributes::BYTES_MAX, true);

@@ -161,7 +161,7 @@ impl Log {
         let created = id.0;
         let prior_span = PriorSpan::ANY;
         // Its items were not looked at, so cleaners are to look soon.
-        let expires = Timestamp::ZERO;
+        let (expires, has_cached) = (Timestamp::ZERO, true);
         let segment = Segment {
             id,
             seglets,
@@ -172,6 +172,7 @@ impl Log {
             drops,
             prior_span,
             expires,
+            has_cached,
         };
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);

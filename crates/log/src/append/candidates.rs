@@ -18,12 +18,15 @@ pub(crate) struct Candidate {
     pub(crate) slack_bytes: usize,
     /// The log's clock when the slack was counted.
     pub(crate) looked_at: u64,
+    /// The log's clock when it was last looked through for objects to evict, and the number of that
+    /// look.
+    pub(crate) hand: (u64, u64),
 }
 
 impl Candidate {
     pub(crate) fn new(segment: Segment) -> Candidate {
         let looked_at = segment.created;
-        Candidate { segment, slack_bytes: 0, looked_at }
+        Candidate { segment, slack_bytes: 0, looked_at, hand: (0, 0) }
     }
 
     /// Bytes of entries that would have to be copied.

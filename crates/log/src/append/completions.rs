@@ -18,6 +18,7 @@
 //! from then on cleaners may look for them in the index. Each has a promise of memory in the index.
 
 use super::Log;
+use super::batch::Purpose;
 use super::write::{HashedKey, NewVersion, Written};
 use crate::error::Error;
 use crate::format::entry::{CompletionFields, Kind, LINKED};
@@ -173,7 +174,8 @@ impl Log {
         self.check_completion(completion)?;
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        let current = self.current(tablet, hash, key).filter(|it| !self.has_expired(it.old.at));
+        let current = self.current_for(Purpose::Replay, tablet, hash, key);
+        let current = current.filter(|it| !self.has_expired(it.old.at));
         self.check(condition, current.as_ref())?;
         if self.make_room_in_group(completion.result, Log::grouped_bytes(key.len(), 0))? {
             let from = self.head.position();

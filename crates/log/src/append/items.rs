@@ -16,10 +16,17 @@
 use super::Log;
 use super::batch::Purpose;
 use crate::format::entry::{Frame, Kind, ObjectFields};
+use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::Reference;
-use crate::memory::object::Located;
+use crate::memory::object::{Extras, Located};
 use crate::memory::segment;
-use thunderhead_wire::{Attributes, Timestamp, ValueKind};
+use thunderhead_wire::{Attributes, Timestamp, ValueKind, Version};
+
+/// The largest header of an object: flags, checksum, length, table, version, birth, prior and the
+/// length of the key. With the attributes it takes no more than the largest header of any entry, so
+/// the room for that is enough.
+const OBJECT_HEADER_MAX: usize = 1 + 4 + 3 + 10 + 9 + 10 + 10 + 3;
+const _: () = assert!(OBJECT_HEADER_MAX + Attributes::BYTES_MAX <= HEADER_BYTES_MAX);
 
 /// The form of written objects.
 #[derive(Clone, Copy, Default)]
@@ -34,6 +41,11 @@ impl Form {
     fn new(kind: ValueKind, attributes: Attributes) -> Form {
         let entry = if attributes.is_none() { Kind::of_object(kind) } else { Kind::Item };
         Form { bits: entry as u8 ^ Kind::Object as u8, kind, attributes }
+    }
+
+    /// Whether the objects belong to a cache.
+    pub(super) fn is_cached(&self) -> bool {
+        self.attributes.is_cached
     }
 
     /// Whether it is another form than bytes without attributes.
@@ -63,6 +75,9 @@ impl Log {
         attributes: Attributes,
         act: impl FnOnce(&mut Log) -> T,
     ) -> T {
+        if attributes.is_cached {
+            self.make_room_in_cache();
+        }
         self.of_form(self.form.kind, attributes, act)
     }
 
@@ -94,16 +109,20 @@ impl Log {
         header.add_flag(self.groups.links());
         header.change_flags(bits);
         self.head.appender.prior_span.add(fields.prior);
-        self.head.appender.note_expiry(attributes.expires);
-        self.note_attributes(&attributes);
+        self.head.appender.note_item(&attributes);
+        self.note_attributes(&attributes, fields.version);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, encoded, value], self.seal);
         (at, header.entry_bytes)
     }
 
-    /// Notes that the log has an object with these attributes.
-    pub(crate) fn note_attributes(&mut self, attributes: &Attributes) {
+    /// Notes that the log has an object with these attributes, of this version. The next object of
+    /// a cache gets a higher version, also under another key.
+    pub(crate) fn note_attributes(&mut self, attributes: &Attributes, version: Version) {
         self.keeps_time |= attributes.expires != Timestamp::ZERO;
+        if attributes.is_cached {
+            self.note_safe_version(version);
+        }
     }
 
     /// The item at a place that the index names, as it is for this purpose.
@@ -114,16 +133,28 @@ impl Log {
         frame: &Frame,
         purpose: Purpose,
     ) -> Option<Located> {
-        let (mut located, extras) = Located::of_item(&self.memory, at, frame)?;
-        if purpose == Purpose::Replay || !extras.attributes.has_expired(self.clock.now()) {
-            return Some(located);
+        let (mut located, Extras { attributes, .. }) = Located::of_item(&self.memory, at, frame)?;
+        let has_expired = || attributes.has_expired(self.clock.now());
+        match purpose {
+            Purpose::Read if has_expired() => {
+                self.clock.note_gone(attributes.expires);
+                return None;
+            }
+            Purpose::Update if attributes.is_cached || has_expired() => {
+                located.fields.version = located.fields.version.max(self.safe_version);
+            }
+            Purpose::Read | Purpose::Update | Purpose::Replay => {}
         }
-        if purpose == Purpose::Read {
-            self.clock.note_gone(extras.attributes.expires);
-            return None;
-        }
-        located.fields.version = located.fields.version.max(self.safe_version);
         Some(located)
+    }
+
+    /// The version that conditions see of the entry at a reference, which the index names; none if
+    /// it has expired.
+    pub(super) fn seen_version(&self, at: Reference) -> Version {
+        if self.has_expired(at) {
+            return Version::NONE;
+        }
+        Located::read(&self.memory, at).map_or(Version::NONE, |located| located.fields.version)
     }
 
     /// Whether the entry at a reference, which the index names, is an item that has expired. The

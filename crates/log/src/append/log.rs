@@ -13,6 +13,7 @@ use super::batch::Purpose;
 use super::candidates::Candidate;
 use super::clock::Clock;
 use super::completions::CompletionIndex;
+use super::eviction::Eviction;
 use super::expired::Expiring;
 use super::groups::Groups;
 use super::handover::Handovers;
@@ -100,6 +101,7 @@ pub struct Log {
     pub(super) keeps_time: bool,
     /// Items that are to be removed because they have expired.
     pub(super) expiring: Expiring,
+    pub(super) eviction: Eviction,
     pub(super) replicator: Box<dyn Replicator>,
     pub(super) safe_version: Version,
     /// The safe version that the log's last record of it has. Each later delete logs its own
@@ -185,6 +187,7 @@ impl Log {
             clock: Clock::default(),
             keeps_time: false,
             expiring: Expiring::default(),
+            eviction: Eviction::default(),
             replicator,
             safe_version: Version::NONE,
             logged_safe_version: Version::NONE,
@@ -551,6 +554,7 @@ impl Log {
             residuals: load(&sums.counters.residuals),
             rescans: load(&sums.counters.rescans),
             expired: self.expiring.removed,
+            evicted: self.eviction.evicted,
         }
     }
 }
@@ -640,6 +644,8 @@ pub struct Usage {
     pub rescans: u64,
     /// Items that were removed because they had expired.
     pub expired: u64,
+    /// Objects of caches that were removed to make room.
+    pub evicted: u64,
 }
 
 /// The entries of an index of objects.

@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) passes: SegQueue<Pass>,
     /// Items that have expired, on their way to the reactor.
     pub(crate) expired: SegQueue<Vec<ExpiredItem>>,
+    /// Objects of caches that may be evicted, on their way to the reactor.
+    pub(crate) victims: SegQueue<Vec<ExpiredItem>>,
     /// The time of day in milliseconds, as the reactor told it last; 0 if it never did.
     pub(crate) time: AtomicU64,
     pub(crate) candidates: Mutex<Candidates>,
@@ -74,6 +76,10 @@ pub(crate) struct Sums {
     pub(crate) drops: AtomicU64,
     /// Items in the queue of expired ones.
     pub(crate) expiring: AtomicUsize,
+    /// The length of the queue of objects that may be evicted.
+    pub(crate) victims: AtomicUsize,
+    /// How often a segment was looked through for objects to evict.
+    pub(crate) looks: AtomicU64,
     /// The last write for which room had to be made found none: writers are blocked on memory.
     pub(crate) is_short: AtomicBool,
     pub(crate) counters: Counters,
@@ -192,6 +198,7 @@ impl Shared {
             returned: SegQueue::new(),
             passes: SegQueue::new(),
             expired: SegQueue::new(),
+            victims: SegQueue::new(),
             time: AtomicU64::new(0),
             candidates: Mutex::default(),
             tablets: Mutex::default(),

@@ -363,7 +363,8 @@ impl Log {
         self.check_sizes(key, &[])?;
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        let current = self.current(tablet, hash, key).filter(|it| !self.has_expired(it.old.at));
+        let current = self.current_for(Purpose::Replay, tablet, hash, key);
+        let current = current.filter(|it| !self.has_expired(it.old.at));
         let deleted = self.check(condition, current.as_ref()).and_then(|()| match current {
             Some(current) => self.delete_in(tablet, table, key, &current).map(Some),
             None => Ok(None),
@@ -400,8 +401,7 @@ impl Log {
         condition: Condition,
         current: Option<&ExistingEntry>,
     ) -> Result<(), Error> {
-        let seen = current.filter(|it| !self.has_expired(it.old.at));
-        let current = seen.map_or(Version::NONE, |it| it.old.version);
+        let current = current.map_or(Version::NONE, |it| self.seen_version(it.old.at));
         if condition.holds(current) { Ok(()) } else { Err(Error::Condition { current }) }
     }
 
@@ -454,9 +454,18 @@ impl Log {
         let grows = new_bytes > old_bytes + 64;
         let limit_bytes = if grows { self.limits.writes } else { self.limits.safe };
         if live_bytes > limit_bytes {
-            return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
+            return Err(self.refusal_of_full(limit_bytes));
         }
         Ok(())
+    }
+
+    /// A cache never refuses a write for good: older objects make room.
+    #[cold]
+    fn refusal_of_full(&self, limit_bytes: u64) -> Error {
+        if self.form.is_cached() {
+            return Error::CleanerBehind;
+        }
+        Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes }
     }
 
     #[inline]

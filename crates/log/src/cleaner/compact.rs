@@ -95,7 +95,7 @@ pub(super) fn compact(
     let gained = new.seglets.len() < old.seglets.len();
     let seglets = candidate.segment.seglets;
     lock(&shared.candidates).send_to_limbo(stamp, seglets);
-    (Candidate { segment: new, slack_bytes: 0, looked_at }, gained)
+    (Candidate { segment: new, slack_bytes: 0, looked_at, hand: candidate.hand }, gained)
 }
 
 /// Scans a candidate and counts the useless entries that are not marked dead.

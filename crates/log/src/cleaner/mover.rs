@@ -172,7 +172,7 @@ impl<'a> Mover<'a> {
             let appender = self.relocate(located.at, frame, hash.0, tablet, output);
             appender.prior_span.add(guarded);
             if Kind::is_item(frame.flags) {
-                note_expiry(memory, located.at, frame, appender);
+                note_item(memory, located.at, frame, appender);
             }
         }
     }
@@ -323,11 +323,11 @@ impl Sieve<'_> {
     }
 }
 
-/// Notes when a copied item expires.
+/// Notes the attributes of a copied item.
 #[cold]
-fn note_expiry(memory: &Memory, at: Reference, frame: &Frame, appender: &mut Appender) {
+fn note_item(memory: &Memory, at: Reference, frame: &Frame, appender: &mut Appender) {
     if let Some((_, extras)) = Located::of_item(memory, at, frame) {
-        appender.note_expiry(extras.attributes.expires);
+        appender.note_item(&extras.attributes);
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  | flags 1 | crc 4 | body length 1-4 | body …                                   |
 //!  flags:  7 dead (memory only) · 6 linked: counts only with the next · 5 extra · 4-0 kind
+//!          of an item, 1-0 say how often it was read (memory only)
 //!
 //!  object      | table v | version v | birth v | [prior z] | key length v | key | value |
 //!  integer, float   as an object, the value is a number of 8 bytes
@@ -42,11 +43,14 @@ pub(crate) const LINKED: u8 = 0x40;
 pub(crate) const EXTRA: u8 = 0x20;
 pub(crate) const KIND_BITS: u8 = 0x1f;
 
+/// The bits of an item's kind that say how often it was read.
+pub(crate) const USES: u8 = 3;
+
 /// Bytes before the body length: flags and checksum.
 pub(crate) const FRAME_BYTES: usize = 5;
 
 /// The kind of an entry. Numbers 9 to 15 are free for kinds that an old reader may skip, the
-/// numbers from 20 on for kinds that it must refuse.
+/// numbers from 20 on for kinds that it must refuse. 24 to 27 are one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -94,7 +98,7 @@ impl Kind {
             17 => Kind::Integer,
             18 => Kind::Float,
             19 => Kind::ClockMark,
-            24 => Kind::Item,
+            24..=27 => Kind::Item,
             _ => return None,
         })
     }
@@ -132,13 +136,20 @@ impl Kind {
     /// Whether an entry of this kind is an item: it has attributes.
     #[inline]
     pub(crate) fn is_item(kind: u8) -> bool {
-        kind & KIND_BITS == Kind::Item as u8
+        kind & (KIND_BITS & !USES) == Kind::Item as u8
     }
 
     /// Whether a reader that does not know this kind may skip the entry.
     pub(crate) fn may_be_skipped(flags: u8) -> bool {
         (8..16).contains(&(flags & KIND_BITS))
     }
+}
+
+/// The flags without the bits that change in memory: the checksum was computed with these.
+#[inline]
+pub(crate) fn unused(flags: u8) -> u8 {
+    let flags = flags & !DEAD;
+    if Kind::is_item(flags) { flags & !USES } else { flags }
 }
 
 /// Turns a CRC32C of an entry's bytes into the entry's checksum.
@@ -161,7 +172,7 @@ impl Seal {
     /// The checksum of an entry after a change of its flags alone.
     #[inline]
     pub(crate) fn carried_over(checksum: u32, old_flags: u8, new_flags: u8) -> u32 {
-        let mix = |flags: u8| u32::from(flags & !DEAD).wrapping_mul(0x9e37_79b1);
+        let mix = |flags: u8| u32::from(unused(flags)).wrapping_mul(0x9e37_79b1);
         checksum ^ mix(old_flags) ^ mix(new_flags)
     }
 

@@ -330,6 +330,8 @@ fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
         return false;
     };
     checksum == seal.of(frame.flags & !DEAD, sealed).to_le_bytes()
+        || Kind::is_item(frame.flags)
+            && checksum == seal.of(super::entry::unused(frame.flags), sealed).to_le_bytes()
 }
 
 /// An entry, and the number of entries that must be linked to it, if it is a record of several

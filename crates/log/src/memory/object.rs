@@ -5,7 +5,7 @@
 
 use super::segment;
 use super::{Memory, Reference};
-use crate::format::entry::{Frame, Kind, ObjectFields};
+use crate::format::entry::{Frame, Kind, ObjectFields, USES};
 use thunderhead_wire::{Attributes, SegmentId, TableId, ValueKind, Version};
 
 /// The kind of an item's value, and its attributes.
@@ -177,6 +177,21 @@ impl<'a> Object<'a> {
     pub fn attributes(&self) -> Attributes {
         let flags = segment::flags(self.memory, self.located.at);
         if Kind::is_item(flags) { self.extras().attributes } else { Attributes::NONE }
+    }
+
+    /// How often an object of a cache was used since it was written, up to 3. A recovery forgets
+    /// it.
+    #[must_use]
+    pub fn uses(&self) -> u8 {
+        let flags = segment::flags(self.memory, self.located.at);
+        if Kind::is_item(flags) { flags & USES } else { 0 }
+    }
+
+    /// Counts a use of the object, if it belongs to a cache.
+    pub fn count_use(&self) {
+        if self.attributes().is_cached {
+            segment::count_use(self.memory, self.located.at);
+        }
     }
 
     #[cold]

@@ -17,11 +17,11 @@
 use super::present_segments::PresentSegments;
 use super::prior_span::PriorSpan;
 use super::{Memory, Reference};
-use crate::format::entry::{FRAME_BYTES, Frame, Header, Seal};
+use crate::format::entry::{FRAME_BYTES, Frame, Header, Seal, USES};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
-use thunderhead_wire::{SegmentId, Timestamp};
+use thunderhead_wire::{Attributes, SegmentId, Timestamp};
 
 /// The longest entry that never crosses a seglet of this size: at a 256th of it, the filling
 /// costs under a fifth of a percent of memory on average.
@@ -49,6 +49,8 @@ pub(crate) struct Segment {
     pub(crate) prior_span: PriorSpan,
     /// No item in it expires earlier; [`Timestamp::LATEST`] if none expires.
     pub(crate) expires: Timestamp,
+    /// It may have objects of caches.
+    pub(crate) has_cached: bool,
 }
 
 impl Segment {
@@ -134,6 +136,8 @@ pub(crate) struct Appender {
     pub(crate) prior_span: PriorSpan,
     /// No item in it expires earlier.
     expires: Timestamp,
+    /// It has objects of caches.
+    has_cached: bool,
     /// Seglets taken in advance, so that a cleaner never runs out half way.
     pub(crate) stock: Vec<u32>,
 }
@@ -181,6 +185,7 @@ impl Appender {
             straddle_bytes: straddle_bytes(memory.seglet_bytes()),
             prior_span: PriorSpan::default(),
             expires: Timestamp::LATEST,
+            has_cached: false,
             stock,
         }
     }
@@ -450,14 +455,16 @@ impl Appender {
             drops,
             prior_span: self.prior_span,
             expires: self.expires,
+            has_cached: self.has_cached,
         }
     }
 
-    /// Notes when an item in it expires; [`Timestamp::ZERO`] for never.
-    pub(crate) fn note_expiry(&mut self, expires: Timestamp) {
-        if expires != Timestamp::ZERO {
-            self.expires = self.expires.min(expires);
+    /// Notes the attributes of an item in it.
+    pub(crate) fn note_item(&mut self, attributes: &Attributes) {
+        if attributes.expires != Timestamp::ZERO {
+            self.expires = self.expires.min(attributes.expires);
         }
+        self.has_cached |= attributes.is_cached;
     }
 }
 
@@ -476,6 +483,29 @@ pub(crate) fn mark_dead(memory: &Memory, at: Reference) {
     // and store lose nothing.
     let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
     cell.store(cell.load(Ordering::Relaxed) | crate::format::entry::DEAD, Ordering::Relaxed);
+}
+
+/// Counts a use of the item at a reference, up to 3. Only while the log is borrowed: then nothing
+/// marks it dead meanwhile.
+pub(crate) fn count_use(memory: &Memory, at: Reference) {
+    // SAFETY: as in `mark_dead`.
+    let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
+    let flags = cell.load(Ordering::Relaxed);
+    if flags & USES != USES {
+        cell.store(flags + 1, Ordering::Relaxed);
+    }
+}
+
+/// Takes one use of the item at a reference; false if it has none. Reactor only.
+pub(crate) fn take_use(memory: &Memory, at: Reference) -> bool {
+    // SAFETY: as in `mark_dead`.
+    let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
+    let flags = cell.load(Ordering::Relaxed);
+    let has_uses = flags & USES != 0;
+    if has_uses {
+        cell.store(flags - 1, Ordering::Relaxed);
+    }
+    has_uses
 }
 
 /// Clears the dead bit of an entry that no other thread knows of yet.

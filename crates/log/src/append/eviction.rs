@@ -1,0 +1,117 @@
+//! Eviction: objects of a cache make room for newer ones.
+//!
+//! When live data exceeds a high-water mark, cleaners go through the segments with objects of
+//! caches, the segment that was written or looked through longest ago first, and queue all such
+//! objects. The log's thread takes some of them off the queue for each object that is written to a
+//! cache. An object that was used since the last time loses one of its uses, and stays. An object
+//! without uses is deleted. So an object that is used often outlives several rounds, and an object
+//! that was written and never used goes at the first one.
+//!
+//! An eviction is a delete, with a tombstone: nothing else keeps a recovery from bringing back an
+//! object after a client has deleted its successor.
+
+use super::Log;
+use super::batch::Purpose;
+use super::expired::ExpiredItem;
+use super::shared::Shared;
+use crate::memory::object::Located;
+use crate::memory::segment;
+use std::sync::atomic::Ordering;
+
+/// How many queued objects are looked at when an object is written to a cache. Some of them may be
+/// used often, or smaller than the new object.
+const PACE: usize = 4;
+
+/// While the queue has fewer objects, a cleaner looks for more.
+pub(crate) const VICTIMS_MIN: usize = 1024;
+
+/// Objects that may be evicted.
+#[derive(Default)]
+pub(super) struct Eviction {
+    victims: Vec<ExpiredItem>,
+    /// Objects that were evicted so far.
+    pub(super) evicted: u64,
+}
+
+impl Shared {
+    /// The live bytes above which objects of caches are evicted: a little below the limit for
+    /// writes, so that no write has to wait.
+    pub(crate) fn high_water(writes: u64) -> u64 {
+        writes - writes / 32
+    }
+
+    /// Whether cleaners are to look for objects to evict.
+    pub(crate) fn wants_victims(&self) -> bool {
+        self.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
+            && self.sums.live_bytes.load(Ordering::Relaxed)
+                > Shared::high_water(self.limits().writes)
+    }
+}
+
+impl Log {
+    /// Whether it is worth waking a cleaner to look for objects to evict.
+    #[must_use]
+    pub fn wants_victims(&self) -> bool {
+        self.is_above_high_water() && self.shared.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
+    }
+
+    fn is_above_high_water(&self) -> bool {
+        self.live_bytes > Shared::high_water(self.limits.writes)
+    }
+
+    /// Evicts some objects before one is written to a cache, if memory is short.
+    pub(super) fn make_room_in_cache(&mut self) {
+        if self.groups.is_open() {
+            return; // Each entry of a group belongs to an update of its client.
+        }
+        for _ in 0..PACE {
+            if !self.is_above_high_water() || !self.evict_next() {
+                return;
+            }
+        }
+    }
+
+    /// Looks at the next object of the queue; false if there is none, or no room for a tombstone.
+    fn evict_next(&mut self) -> bool {
+        let victims = &mut self.eviction.victims;
+        if victims.is_empty()
+            && let Some(found) = self.shared.victims.pop()
+        {
+            *victims = found;
+        }
+        let Some(victim) = victims.pop() else { return false };
+        if self.evict(victim) {
+            self.shared.sums.victims.fetch_sub(1, Ordering::Relaxed);
+            return true;
+        }
+        self.eviction.victims.push(victim);
+        false
+    }
+
+    /// Evicts an object, or takes one of its uses; false if there is no room for a tombstone. It
+    /// may have changed since a cleaner found it.
+    fn evict(&mut self, victim: ExpiredItem) -> bool {
+        let ExpiredItem { table, hash, at } = victim;
+        let Some(tablet) = self.tablets.find(table, hash) else { return true };
+        if self.tablets.list[tablet].index.find(hash.0, |found| found == at).is_none() {
+            return true;
+        }
+        // The index names it, so the entry is there.
+        let frame = segment::frame(&self.memory, at);
+        let Some((located, extras)) = Located::of_item(&self.memory, at, &frame) else {
+            return true;
+        };
+        if !extras.attributes.is_cached || segment::take_use(&self.memory, at) {
+            return true;
+        }
+        let key = located.key(&self.memory).to_vec();
+        let Some(current) = self.current_for(Purpose::Replay, tablet, hash, &key) else {
+            return true;
+        };
+        if self.delete_in(tablet, table, &key, &current).is_err() {
+            return false;
+        }
+        self.eviction.evicted += 1;
+        true
+    }
+}

@@ -1,0 +1,206 @@
+//! The objects of a table for a *door*: a part of the same process that serves the clients of
+//! another protocol.
+//!
+//! A door does not wait for each operation. It does several in a row, and then holds their answers
+//! back until the log is durable up to [`DoorTable::until`]. That is the rule for every answer of a
+//! shard: no crash can unsay it.
+
+use super::Shard;
+use crate::refusal::Refusal;
+use std::time::Duration;
+use thunderhead_log::{Attributes, Condition, Error, HashedKey, Object, Usage};
+use thunderhead_rpc::Context;
+use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{LogPosition, Status, TableId, Timestamp, Version};
+
+/// The cost of a write or a delete, with its share of the replication.
+const UPDATE: Duration = Duration::from_nanos(700);
+
+/// The objects of a table at a door.
+pub struct DoorTable<'a> {
+    shard: &'a mut Shard,
+    table: TableId,
+    until: LogPosition,
+    cost: Duration,
+}
+
+/// The reason why a door cannot do an operation now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DoorError {
+    /// The shard does not serve the key now: it moves, or recovers, or the shard waits for backups.
+    /// The operation can be done later, perhaps elsewhere.
+    NotNow(Status),
+    /// The log refuses the operation.
+    Log(Error),
+}
+
+impl From<Error> for DoorError {
+    fn from(error: Error) -> DoorError {
+        match error {
+            Error::UnknownTablet { .. } => DoorError::NotNow(Status::Moved),
+            Error::CleanerBehind => DoorError::NotNow(Status::AwaitingMemory),
+            other => DoorError::Log(other),
+        }
+    }
+}
+
+impl From<Refusal> for DoorError {
+    fn from(refusal: Refusal) -> DoorError {
+        DoorError::NotNow(refusal.status)
+    }
+}
+
+impl Shard {
+    /// Begins some operations of a door on a table.
+    ///
+    /// # Errors
+    /// If the shard must not answer reads now: its backups are silent, or it may be deposed.
+    pub fn door(
+        &mut self,
+        context: &mut Context<'_>,
+        table: TableId,
+    ) -> Result<DoorTable<'_>, DoorError> {
+        if let Some(refusal) = self.lapsed(context) {
+            return Err(refusal.into());
+        }
+        self.watch_expiry(context);
+        let (until, cost) = (LogPosition::default(), Duration::ZERO);
+        Ok(DoorTable { shard: self, table, until, cost })
+    }
+
+    /// How far the log is durable: answers that wait for this position may leave.
+    #[must_use]
+    pub fn durable(&self) -> LogPosition {
+        self.log.durable()
+    }
+
+    /// The time by which objects expire.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.log.time()
+    }
+
+    /// The amounts that the log holds.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.log.usage()
+    }
+
+    /// The number of objects of a table in this shard. It includes expired objects until they are
+    /// removed.
+    #[must_use]
+    pub fn objects_of(&self, table: TableId) -> u64 {
+        let tablets = self.log.statistics().filter(|it| it.tablet.table == table);
+        tablets.map(|it| it.objects).sum()
+    }
+}
+
+impl DoorTable<'_> {
+    /// The position up to which the log must be durable before the results of these operations are
+    /// told.
+    #[must_use]
+    pub fn until(&self) -> LogPosition {
+        self.until
+    }
+
+    /// The cost of the operations so far, for [`Context::charge`].
+    #[must_use]
+    pub fn cost(&self) -> Duration {
+        self.cost
+    }
+
+    /// The time by which objects expire.
+    #[must_use]
+    pub fn time(&self) -> Timestamp {
+        self.shard.log.time()
+    }
+
+    /// Whether the shard serves a key.
+    fn check(&self, key: &[u8]) -> Result<(), DoorError> {
+        match self.shard.control.closed(self.table, key) {
+            Some(refusal) => Err(refusal.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// If the shard does not serve the key now.
+    pub fn read(&mut self, key: &[u8]) -> Result<Option<Object<'_>>, DoorError> {
+        self.check(key)?;
+        self.shard.statistics.reads += 1;
+        if self.shard.log.read(self.table, key)?.is_none() {
+            self.until = self.until.max(self.shard.expired_until()?);
+        }
+        let found = self.shard.log.read(self.table, key)?;
+        if let Some(object) = &found {
+            let shown = self.shard.log.durable_at(object).unwrap_or_default();
+            self.until = self.until.max(shown);
+        }
+        Ok(found)
+    }
+
+    /// Writes an object, whether the key exists or not.
+    ///
+    /// # Errors
+    /// If the shard does not serve the key now, or the log refuses the object.
+    pub fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        attributes: Attributes,
+    ) -> Result<Version, DoorError> {
+        self.check_update(key)?;
+        let (log, table) = (&mut self.shard.log, self.table);
+        let written = log.with_attributes(attributes, |log| {
+            log.write_expected(table, HashedKey::of(key), value, Condition::Always)
+        });
+        self.done(key, written.map(|written| written.version))
+    }
+
+    /// Deletes an object; returns whether there was one.
+    ///
+    /// # Errors
+    /// If the shard does not serve the key now.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, DoorError> {
+        self.check_update(key)?;
+        let deleted = self.shard.log.delete(self.table, key, Condition::Always);
+        let deleted = self.done(key, deleted)?;
+        if deleted.is_none() {
+            self.until = self.until.max(self.shard.expired_until()?);
+        }
+        Ok(deleted.is_some())
+    }
+
+    fn check_update(&self, key: &[u8]) -> Result<(), DoorError> {
+        let control = &self.shard.control;
+        if control.moves_nothing() {
+            return Ok(());
+        }
+        control.refusal_of_update(self.table, key).map_or(Ok(()), |refusal| Err(refusal.into()))
+    }
+
+    /// Notes an update for the replication and for migrations.
+    fn done<T>(&mut self, key: &[u8], result: Result<T, Error>) -> Result<T, DoorError> {
+        let shard = &mut *self.shard;
+        shard.statistics.updates += 1;
+        shard.has_updated = true;
+        let is_behind = matches!(result, Err(Error::CleanerBehind));
+        shard.cleaning.is_urgent |= is_behind || shard.log.wants_victims();
+        if !shard.control.moves_nothing() {
+            self.cost += shard.control.migrations.note(Identity::NONE, self.table, key);
+        }
+        self.cost += UPDATE;
+        self.until = self.until.max(shard.log.appended());
+        Ok(result?)
+    }
+}
+
+impl std::fmt::Debug for DoorTable<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut it = f.debug_struct("DoorTable");
+        it.field("table", &self.table);
+        it.field("until", &self.until).finish_non_exhaustive()
+    }
+}
