@@ -5,8 +5,8 @@ use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
 use crate::{
-    backup, bench, cluster, configuration, demo, objects, reference, servers, shell, status,
-    tables, transfer,
+    backup, bench, cluster, configuration, demo, memcached, objects, reference, servers, shell,
+    status, tables, transfer,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Server(ServerCommand),
     /// Run a coordinator.
     Coordinator(Flags<Coordinator>),
+    /// Run a server for memcached's clients, with the flags of memcached.
+    Memcached(memcached::Arguments),
     #[command(flatten)]
     Data(DataCommand),
     /// Run commands one after the other.

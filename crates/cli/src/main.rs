@@ -18,6 +18,7 @@ mod demo;
 mod exit;
 #[cfg(test)]
 mod fake;
+mod memcached;
 mod objects;
 mod progress;
 mod reference;
@@ -136,6 +137,7 @@ fn dispatch(
         Command::Coordinator(flags) => {
             serve::coordinator(&resolve(flags.into_given(), session)?.coordinator, until(&common))
         }
+        Command::Memcached(arguments) => memcached::run(&arguments, until(&common), common.json),
         Command::Config(command) => configuration::run(command, common, session),
         Command::Demo(command) => demo::run(command, session),
         Command::Reference { part } => Ok(write!(session.out, "{}", reference::part(part))?),

@@ -28,7 +28,7 @@ use tracing::Level;
 
 /// The servers and coordinators that end when the process is asked to end.
 #[derive(Clone, Default)]
-struct EndRequests(Arc<Mutex<Programs>>);
+pub(crate) struct EndRequests(Arc<Mutex<Programs>>);
 
 #[derive(Default)]
 struct Programs {
@@ -48,7 +48,7 @@ pub(crate) enum Until {
 
 /// The data that remain after a process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum RemainingData {
+pub(crate) enum RemainingData {
     /// All, on its disk.
     All,
     /// All of it, on the disk, if the process ends in order. Otherwise the newest part is in a
@@ -116,7 +116,7 @@ impl RemainingData {
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
 impl EndRequests {
-    fn listening(until: Until, kept: RemainingData) -> Result<EndRequests, Failure> {
+    pub(crate) fn listening(until: Until, kept: RemainingData) -> Result<EndRequests, Failure> {
         let requests = EndRequests::default();
         let own = requests.clone();
         on_end_asked(move || {
@@ -145,7 +145,7 @@ impl EndRequests {
         programs.generations.iter().for_each(GenerationState::leave);
     }
 
-    fn set(&self, generations: impl IntoIterator<Item = GenerationState>) {
+    pub(crate) fn set(&self, generations: impl IntoIterator<Item = GenerationState>) {
         let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         programs.generations = generations.into_iter().collect();
         if programs.to_end {
@@ -189,6 +189,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     log(config.log);
     let requests = EndRequests::listening(until, RemainingData::by_dev(config))?;
     let options = LocalOptions {
+        door: None,
         directory: config.data.clone(),
         in_memory: config.is_ephemeral,
         listen: config.listen,
@@ -252,7 +253,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
 
 /// Waits until all servers serve and their former data is back. Returns remarks for the user, or
 /// `None` if the cluster ends before that.
-fn wait_until_ready(
+pub(crate) fn wait_until_ready(
     local: &LocalCluster,
     generations: &[GenerationState],
 ) -> Result<Option<Vec<String>>, Failure> {
@@ -309,7 +310,7 @@ fn wait_until_ready(
 
 /// Serves until the program ends, and returns the reason. First gives back memory that only the
 /// start needed.
-fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
+pub(crate) fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
     give_start_back();
     match join() {
         Ended::Asked => Ok(()),
@@ -333,6 +334,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         address
     });
     let options = Options {
+        door: None,
         coordinators,
         listen: listen.collect(),
         advertise,
@@ -431,7 +433,7 @@ fn polling(config: thunderhead_config::Polling) -> Polling {
 }
 
 /// Writes log messages to the standard error.
-fn log(config: LogConfig) {
+pub(crate) fn log(config: LogConfig) {
     let level = match config.level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -446,12 +448,12 @@ fn log(config: LogConfig) {
     }
 }
 
-fn memory(bytes: u64) -> Result<usize, Failure> {
+pub(crate) fn memory(bytes: u64) -> Result<usize, Failure> {
     let too_much = |_| Failure::usage(format!("this machine cannot have {bytes} bytes of memory"));
     usize::try_from(bytes).map_err(too_much)
 }
 
-fn cannot(action: impl Display, error: impl Display) -> Failure {
+pub(crate) fn cannot(action: impl Display, error: impl Display) -> Failure {
     Failure::usage(format!("cannot {action}: {error}"))
 }
 

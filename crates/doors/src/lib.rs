@@ -1,8 +1,8 @@
 //! Doors: the protocols of other stores, so that their clients can use Thunderhead.
 //!
 //! This crate has the protocols alone, without I/O and without a store: bytes become requests, and
-//! results become bytes. Where a protocol's commands are executed here, the store is a trait. No
-//! door uses it yet.
+//! results become bytes. Where a protocol's commands are executed here, the store is a trait. The
+//! server's door for memcached uses it; no door uses [`resp`] yet.
 //!
 //! - [`memcached`]: the text protocol with its classic and its meta commands.
 //! - [`resp`]: the protocol of Redis, versions 2 and 3.

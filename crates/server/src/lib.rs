@@ -21,6 +21,7 @@
 
 mod backup;
 mod coordinator;
+mod door;
 mod followed;
 mod generation;
 mod local;
@@ -31,6 +32,7 @@ mod process;
 mod server;
 
 pub use coordinator::{MetastoreLocation, RunningCoordinator};
+pub use door::{DoorOptions, Limits as DoorLimits, TableBehind};
 pub use generation::{Ended, GenerationState, Identity};
 pub use local::{LocalCluster, LocalOptions};
 pub use options::{BackupOptions, Options, durability};

@@ -1,12 +1,14 @@
 //! A whole cluster in one process, for `thunderhead dev` and for benchmarks.
 
 use crate::coordinator::{MetastoreLocation, RunningCoordinator};
+use crate::door::DoorOptions;
 use crate::generation::{Ended, GenerationState};
 use crate::options::{BackupOptions, Options};
 use crate::process::{Machine, RunningServer};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use thunderhead_coordinator::{Options as CoordinatorOptions, Probing};
 use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::polling::Polling;
@@ -43,6 +45,8 @@ pub struct LocalOptions {
     pub polling: Polling,
     /// The options of the network.
     pub net: NetOptions,
+    /// The door for memcached's clients, at the first shard of the first server.
+    pub door: Option<Arc<DoorOptions>>,
 }
 
 impl LocalOptions {
@@ -70,6 +74,7 @@ impl LocalOptions {
             probing: Probing::default(),
             polling: Polling::Never,
             net: NetOptions::default(),
+            door: None,
         }
     }
 }
@@ -158,6 +163,7 @@ impl LocalCluster {
             records_per_client_max: None,
             populate: options.populate,
             newest_format: Format::NEWEST,
+            door: options.door.clone().filter(|_| number == 0),
             cleaners: options.cleaners,
             backup: options.backup.clone(),
             probing: options.probing,

@@ -1,7 +1,9 @@
 //! The options of one server.
 
+use crate::door::DoorOptions;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use thunderhead_backup::Durability;
 use thunderhead_coordinator::Probing;
 use thunderhead_runtime::names::Addresses;
@@ -43,6 +45,8 @@ pub struct Options {
     pub rack: String,
     /// The newest format that the server knows: [`Format::NEWEST`], except in tests.
     pub newest_format: Format,
+    /// The door for memcached's clients, at the first shard.
+    pub door: Option<Arc<DoorOptions>>,
 }
 
 /// The options of a backup.

@@ -252,6 +252,11 @@ fn begin(
     if let Some(ip) = options.advertise {
         address.set_ip(ip);
     }
+    if number == 0
+        && let Some(door) = &options.door
+    {
+        door.listen(&mut node)?;
+    }
     generation.join(address, alarm);
     Ok(node)
 }

@@ -11,6 +11,7 @@
 mod membership;
 
 use crate::backup::Backup;
+use crate::door::Door;
 use crate::followed::{Record, Recorder};
 use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
@@ -24,6 +25,8 @@ use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::coordinator_client::{CoordinatorClient, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard, time_of_day};
+use thunderhead_net::stream::{Opened, Taken};
+use thunderhead_net::{Cause, ConnectionId};
 use thunderhead_rpc::{CallError, CallId, Component, Context, Opcode, OwnerId, Request, Service};
 use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
@@ -73,6 +76,10 @@ pub struct Server {
     /// The time of the next warning that no coordinator answers.
     warns_from: Time,
     is_leaving: bool,
+    /// The door for memcached, at the first node of a server that has one.
+    door: Option<Door>,
+    /// The end of a turn has rare work: leaving, or that of the door.
+    has_rare_work: bool,
     /// The time at which leaving stops waiting for updates; `None` if the node is not leaving.
     leaves_by: Option<Time>,
     /// The time at which leaving stops waiting for the disk, too.
@@ -108,7 +115,10 @@ impl Server {
     #[must_use]
     pub fn new(options: Arc<Options>, generation: GenerationState, number: usize) -> Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
+        let door = options.door.clone().filter(|_| number == 0).map(Door::new);
         Server {
+            has_rare_work: door.is_some(),
+            door,
             probes: (number == 0).then(probes),
             coordinator: CoordinatorClient::new(options.coordinators.clone(), Owner::Coordinator),
             question: None,
@@ -490,6 +500,17 @@ impl Server {
         Ok(Request { body, ..request })
     }
 
+    #[inline(never)]
+    fn do_rare_work(&mut self, context: &mut Context<'_>) {
+        if let Some(door) = self.door.as_mut().filter(|door| door.has_work()) {
+            let durable = self.shard.as_ref().map_or_else(Default::default, Shard::durable);
+            door.turn_over(context, durable);
+        }
+        if self.is_leaving {
+            self.leave(context);
+        }
+    }
+
     /// Completes the work of this node. The node with the backup leaves last, because the other
     /// shards of the process may need the backup for updates that they have not answered yet. After
     /// the shared memory is released, nothing must be acknowledged that is only there.
@@ -650,6 +671,7 @@ impl Service for Server {
         if changes != self.seen_changes {
             self.seen_changes = changes;
             self.is_leaving |= self.generation.is_leaving();
+            self.has_rare_work |= self.is_leaving;
             if let Some(cluster) = self.generation.cluster() {
                 context.set_cluster(cluster);
                 self.record(cluster);
@@ -675,8 +697,42 @@ impl Service for Server {
         if let Some(backup) = &mut self.backup {
             backup.service.turn_over(context);
         }
-        if self.is_leaving {
-            self.leave(context);
+        if self.has_rare_work {
+            self.do_rare_work(context);
+        }
+    }
+
+    fn stream_opened(&mut self, context: &mut Context<'_>, stream: ConnectionId, _: Opened) {
+        match &mut self.door {
+            Some(door) => door.opened(context, stream),
+            None => context.finish_stream(stream),
+        }
+    }
+
+    fn stream_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        from: ConnectionId,
+        bytes: &[u8],
+    ) -> Taken {
+        let serves = self.phase == Phase::Serving && self.leaves_by.is_none();
+        let shard = self.shard.as_mut().filter(|_| serves);
+        match &mut self.door {
+            Some(door) => door.bytes(context, shard, from, bytes),
+            None => Taken::read_on(bytes.len()),
+        }
+    }
+
+    fn stream_ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        match &mut self.door {
+            Some(door) => door.ended(context, stream),
+            None => context.finish_stream(stream),
+        }
+    }
+
+    fn stream_closed(&mut self, _: &mut Context<'_>, stream: ConnectionId, _: Cause) {
+        if let Some(door) = &mut self.door {
+            door.closed(stream);
         }
     }
 }

@@ -225,6 +225,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
         net: of_machine.net,
     };
     let of_server = ServerOptions {
+        door: None,
         coordinators: [other.coordinator()].into(),
         message_bytes: None,
         records_per_client_max: None,

@@ -58,6 +58,7 @@ const EDGES: &[Edges] = &[
             "backup",
             "config",
             "coordinator",
+            "doors",
             "log",
             "master",
             "metastore",

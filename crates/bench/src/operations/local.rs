@@ -99,6 +99,7 @@ impl Own {
         let segment_bytes = self.segment_bytes();
         let disk_bytes = memory_bytes * 3 + FRAMES_SPARE * u64::from(segment_bytes);
         LocalOptions {
+            door: None,
             in_memory: false,
             directory,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),

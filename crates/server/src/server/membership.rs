@@ -79,7 +79,7 @@ impl Server {
                     self.deposed();
                 }
             }
-            (Some(Owner::Leaving) | None, _) | (_, None) => {}
+            (Some(Owner::Leaving | Owner::Door) | None, _) | (_, None) => {}
         }
     }
 
@@ -87,6 +87,11 @@ impl Server {
     pub(super) fn membership_timer(&mut self, context: &mut Context<'_>, owner: OwnerId) {
         match (Owner::of(owner), &mut self.probes) {
             (Some(Owner::Coordinator), _) => self.coordinator.on_timer(context),
+            (Some(Owner::Door), _) => {
+                if let Some(door) = &mut self.door {
+                    door.on_timer(context, self.shard.as_ref());
+                }
+            }
             (Some(Owner::Probes), Some(probes)) => probes.on_timer(context, &self.generation),
             (Some(Owner::ProbesCoordinator), Some(probes)) => probes.on_coordinator_timer(context),
             // The end of the turn looks whether the wait is over.

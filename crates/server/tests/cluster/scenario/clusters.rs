@@ -268,6 +268,7 @@ impl TwoClusters {
             known.sort_by_key(|(_, whose)| whose.get() != own.get());
             let at = SocketAddr::new(boot.address, SERVER_PORT);
             let options = Options {
+                door: None,
                 coordinators: known.into_iter().map(|(at, _)| at).collect::<Vec<_>>().into(),
                 listen: vec![at],
                 message_bytes: None,

@@ -169,6 +169,7 @@ impl World {
             let program = move |boot: Boot| -> Box<dyn Process> {
                 let at = SocketAddr::new(boot.address, SERVER_PORT);
                 let options = Options {
+                    door: None,
                     coordinators: coordinators.clone().into(),
                     listen: vec![at; shards],
                     advertise: None,

@@ -1,0 +1,231 @@
+//! The table behind a door, and its store for memcached's commands.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use thunderhead_doors::memcached::store::{Attributes, Object, Objects, Refusal};
+use thunderhead_log::{Attributes as LogAttributes, Timestamp};
+use thunderhead_master::{DoorError, DoorTable};
+use thunderhead_wire::{Status, TableId};
+
+/// The name of the table behind a door. A thread with a client makes it, and makes it anew to
+/// remove all objects at once.
+#[derive(Debug, Default)]
+pub struct TableBehind {
+    /// The table's id; 0 while there is none.
+    table: AtomicU64,
+    flushes: Mutex<Flushes>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Flushes {
+    wanted: u64,
+    done: u64,
+    is_over: bool,
+}
+
+impl TableBehind {
+    /// The table, if there is one.
+    #[must_use]
+    pub fn table(&self) -> Option<TableId> {
+        let table = TableId(self.table.load(Ordering::Acquire));
+        (table.0 != 0).then_some(table)
+    }
+
+    /// Sets the table from which on the door reads and writes.
+    pub fn set_table(&self, table: TableId) {
+        self.table.store(table.0, Ordering::Release);
+    }
+
+    fn flushes(&self) -> std::sync::MutexGuard<'_, Flushes> {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for an empty table; returns the number of this flush.
+    pub(super) fn want_flush(&self) -> u64 {
+        let mut flushes = self.flushes();
+        flushes.wanted += 1;
+        self.changed.notify_all();
+        flushes.wanted
+    }
+
+    /// Whether a flush is done.
+    pub(super) fn is_flushed(&self, number: u64) -> bool {
+        self.flushes().done >= number
+    }
+
+    /// Waits until an empty table is wanted, and returns the number to give to
+    /// [`TableBehind::flushed`]; `None` after [`TableBehind::end`].
+    #[must_use]
+    pub fn wait_for_flush(&self) -> Option<u64> {
+        let mut flushes = self.flushes();
+        loop {
+            if flushes.is_over {
+                return None;
+            }
+            if flushes.wanted > flushes.done {
+                return Some(flushes.wanted);
+            }
+            flushes = self.changed.wait(flushes).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The table is empty: all flushes up to this number are done.
+    pub fn flushed(&self, number: u64, table: TableId) {
+        self.set_table(table);
+        self.flushes().done = number;
+    }
+
+    /// Ends the wait for flushes.
+    pub fn end(&self) {
+        self.flushes().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The store on which a request is executed.
+pub(super) struct Store<'a> {
+    pub(super) objects: DoorTable<'a>,
+    /// Holds a value that does not lie in one piece, or a new one.
+    pub(super) buffer: &'a mut Vec<u8>,
+    /// The reason why an operation could not be done now.
+    pub(super) blocked: Option<Status>,
+    /// An update was done.
+    pub(super) has_updated: bool,
+    /// Accesses that found an object, and others.
+    pub(super) found: u64,
+    pub(super) missed: u64,
+    /// New objects belong to a cache.
+    pub(super) is_cache: bool,
+}
+
+fn attributes_of(attributes: &LogAttributes) -> Attributes {
+    let expires = attributes.expires;
+    Attributes {
+        flags: attributes.client_flags,
+        expires: (expires != Timestamp::ZERO).then_some(expires.0 / 1000),
+        is_stale: attributes.is_stale,
+        is_awaited: attributes.is_claimed,
+    }
+}
+
+impl Store<'_> {
+    fn on_error(&mut self, error: DoorError) -> Refusal {
+        match error {
+            DoorError::NotNow(status) => {
+                self.blocked.get_or_insert(status);
+                Refusal::Full
+            }
+            DoorError::Log(thunderhead_log::Error::ValueTooLong { .. }) => Refusal::TooLarge,
+            DoorError::Log(_) => Refusal::Full,
+        }
+    }
+
+    fn write(
+        &mut self,
+        key: &[u8],
+        attributes: Attributes,
+        versions_behind: u32,
+    ) -> Result<u64, Refusal> {
+        let Attributes { flags, expires, is_stale, is_awaited } = attributes;
+        let milliseconds = |second: u64| Timestamp(second.saturating_mul(1000).max(1));
+        let attributes = LogAttributes {
+            expires: expires.map_or(Timestamp::ZERO, milliseconds).min(Timestamp::LATEST),
+            client_flags: flags,
+            is_stale,
+            is_claimed: is_awaited,
+            versions_behind,
+            is_cached: self.is_cache,
+        };
+        match self.objects.put(key, self.buffer, attributes) {
+            Ok(version) => {
+                self.has_updated = true;
+                Ok(version.0 - u64::from(versions_behind))
+            }
+            Err(error) => Err(self.on_error(error)),
+        }
+    }
+}
+
+impl Objects for Store<'_> {
+    fn find(&mut self, key: &[u8], counts: bool) -> Option<Object<'_>> {
+        let found = match self.objects.read(key) {
+            Ok(found) => found.map(|object| object.value().as_slice().is_some()),
+            Err(error) => {
+                self.on_error(error);
+                None
+            }
+        };
+        let Some(is_whole) = found else {
+            self.missed += 1;
+            return None;
+        };
+        self.found += 1;
+        if !is_whole {
+            self.buffer.clear();
+            if let Ok(Some(object)) = self.objects.read(key) {
+                object.value().copy_to(self.buffer);
+            }
+        }
+        let object = self.objects.read(key).ok().flatten()?;
+        let attributes = object.attributes();
+        let was_read = object.uses() > 0;
+        let cas = object.version().0 - u64::from(attributes.versions_behind);
+        let value = object.value();
+        if counts {
+            object.count_use();
+        }
+        let value = if is_whole { value.as_slice()? } else { self.buffer.as_slice() };
+        Some(Object { value, attributes: attributes_of(&attributes), cas, idle: 0, was_read })
+    }
+
+    fn put(
+        &mut self,
+        key: &[u8],
+        value: [&[u8]; 2],
+        attributes: Attributes,
+    ) -> Result<u64, Refusal> {
+        self.buffer.clear();
+        self.buffer.extend_from_slice(value[0]);
+        self.buffer.extend_from_slice(value[1]);
+        self.write(key, attributes, 0)
+    }
+
+    fn set_attributes(&mut self, key: &[u8], attributes: Attributes, is_new_version: bool) {
+        let Ok(Some(object)) = self.objects.read(key) else { return };
+        let (before, uses) = (object.attributes().versions_behind, object.uses());
+        self.buffer.clear();
+        object.value().copy_to(self.buffer);
+        let behind = match before {
+            _ if is_new_version => 0,
+            LogAttributes::BEHIND_MAX => 0,
+            before => before + 1,
+        };
+        if self.write(key, attributes, behind).is_ok()
+            && let Ok(Some(object)) = self.objects.read(key)
+        {
+            (0..uses).for_each(|_| object.count_use());
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) -> bool {
+        match self.objects.delete(key) {
+            Ok(was_there) => {
+                self.has_updated |= was_there;
+                was_there
+            }
+            Err(error) => {
+                self.on_error(error);
+                false
+            }
+        }
+    }
+
+    fn remove_all(&mut self, _: u64) {
+        // The door does this itself: it concerns the whole table.
+    }
+
+    fn now(&self) -> u64 {
+        self.objects.time().0 / 1000
+    }
+}
