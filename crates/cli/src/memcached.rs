@@ -64,6 +64,9 @@ pub(crate) struct Arguments {
     /// The longest value: a number of bytes, or of `k` or `m`. At most 1m.
     #[arg(short = 'I', long, default_value = "1m", value_parser = size, value_name = "SIZE")]
     max_item_size: usize,
+    /// Refuse writes when memory is full, instead of evicting objects.
+    #[arg(short = 'M', long)]
+    disable_evictions: bool,
     /// Refuse `flush_all`.
     #[arg(short = 'F', long)]
     disable_flush_all: bool,
@@ -197,6 +200,7 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
             value_bytes: arguments.max_item_size,
             connections: arguments.conn_limit,
             may_flush: !arguments.disable_flush_all,
+            evicts: !arguments.disable_evictions,
         },
         table: Arc::clone(&table),
         listens: Arc::default(),

@@ -147,6 +147,23 @@ pub enum Request<'a> {
     MetaDebug(Cow<'a, [u8]>, bool),
 }
 
+impl Request<'_> {
+    /// Whether the client wants no answer.
+    #[must_use]
+    pub fn wants_no_answer(&self) -> bool {
+        match self {
+            Request::Store(store) => store.no_reply,
+            Request::Delete { no_reply, .. }
+            | Request::Arithmetic { no_reply, .. }
+            | Request::Touch { no_reply, .. }
+            | Request::FlushAll { no_reply, .. }
+            | Request::Verbosity { no_reply }
+            | Request::MemoryLimit { no_reply, .. } => *no_reply,
+            _ => false,
+        }
+    }
+}
+
 /// A request to write an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {

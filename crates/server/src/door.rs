@@ -47,6 +47,9 @@ const WAITING_MAX: usize = 256 << 10;
 /// The pause before a request that could not be done is executed again.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// The pause between two looks whether the time of a later `flush_all` has come.
+const FLUSH_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long a request is executed again before the client gets an error.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -93,6 +96,8 @@ pub struct Limits {
     pub connections: usize,
     /// Whether `flush_all` is allowed.
     pub may_flush: bool,
+    /// Whether objects make room for newer ones when memory is full. Otherwise writes are refused.
+    pub evicts: bool,
 }
 
 /// A connection.
@@ -143,7 +148,8 @@ pub(crate) struct Door {
     began: Option<Time>,
     /// The second of a `flush_all` that is to happen later.
     flushes_at: Option<u64>,
-    has_timer: bool,
+    /// The time at which the next timer runs out.
+    timer_at: Time,
     out: Vec<u8>,
     buffer: Vec<u8>,
 }
@@ -158,7 +164,7 @@ impl Door {
             counts: Counts::default(),
             began: None,
             flushes_at: None,
-            has_timer: false,
+            timer_at: Time::NEVER,
             out: Vec::new(),
             buffer: Vec::new(),
         }
@@ -224,6 +230,7 @@ impl Door {
                 break Then::Wait;
             }
             if used > 0 && !context.may_go_on(from) || out.len() >= WAITING_MAX {
+                self.counts.yields += 1;
                 break Then::Again;
             }
             let rest = bytes.get(used..).unwrap_or_default();
@@ -263,7 +270,10 @@ impl Door {
                         self.paused.push(from);
                         break Then::Wait;
                     }
-                    reply::line(&mut out, &format!("SERVER_ERROR try again later: {status}"));
+                    if !request.wants_no_answer() {
+                        let error = format!("SERVER_ERROR try again later: {status}");
+                        reply::line(&mut out, &error);
+                    }
                     used += taken;
                     (session.answered, session.blocked_since) = (0, None);
                 }
@@ -281,9 +291,7 @@ impl Door {
         }
         self.out = out;
         self.sessions.insert(from, session);
-        if !self.paused.is_empty() {
-            self.set_timer(context);
-        }
+        self.set_timer(context);
         Taken { bytes: used, then }
     }
 
@@ -341,7 +349,7 @@ impl Door {
             has_updated: false,
             found: 0,
             missed: 0,
-            is_cache: true,
+            is_cache: self.options.limits.evicts,
         };
         let before = out.len();
         let mut next = Next::On;
@@ -503,16 +511,23 @@ impl Door {
         });
     }
 
+    /// Sets a timer, if there is anything to do later.
     fn set_timer(&mut self, context: &mut Context<'_>) {
-        if !self.has_timer {
-            self.has_timer = true;
-            context.set_timer(context.now() + PAUSE, Owner::Door);
+        let pause = match (self.paused.is_empty(), self.flushes_at) {
+            (true, None) => return,
+            (true, Some(_)) => FLUSH_PAUSE,
+            (false, _) => PAUSE,
+        };
+        let at = context.now() + pause;
+        if at < self.timer_at {
+            self.timer_at = at;
+            context.set_timer(at, Owner::Door);
         }
     }
 
     /// Lets paused requests be executed again, and flushes when the time for that has come.
     pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&Shard>) {
-        self.has_timer = false;
+        self.timer_at = Time::NEVER;
         for stream in std::mem::take(&mut self.paused) {
             context.resume_stream(stream);
         }
@@ -521,8 +536,6 @@ impl Door {
             self.flushes_at = None;
             self.options.table.want_flush();
         }
-        if self.flushes_at.is_some() {
-            self.set_timer(context);
-        }
+        self.set_timer(context);
     }
 }

@@ -433,6 +433,9 @@ impl Server {
         let mut log = Log::beginning_at(first, &memory, id, options, replicator)
             .map_err(|error| error.to_string())?;
         log.keep_time_by(time_of_day(&context.world().clock));
+        if settings.replicas == 0 {
+            log.go_without_copies();
+        }
         let coordinators = &self.options.coordinators;
         let of_shard = ShardOptions::default();
         let records_per_client_max =

@@ -93,7 +93,13 @@ impl Drop for Memcached {
 }
 
 fn limits() -> DoorLimits {
-    DoorLimits { memory_bytes: 64 << 20, value_bytes: 100 << 10, connections: 50, may_flush: true }
+    DoorLimits {
+        memory_bytes: 64 << 20,
+        value_bytes: 100 << 10,
+        connections: 50,
+        may_flush: true,
+        evicts: true,
+    }
 }
 
 struct Connection(BufReader<TcpStream>);
@@ -225,6 +231,39 @@ fn flush_all_removes_everything_at_once_and_may_be_forbidden() {
     drop((one, other, server));
     let server = Memcached::start(None, DoorLimits { may_flush: false, ..limits() });
     assert_eq!(server.connect().one("flush_all"), "CLIENT_ERROR flush_all not allowed");
+}
+
+#[test]
+fn a_later_flush_happens_when_its_time_comes() {
+    let server = Memcached::in_memory();
+    let mut client = server.connect();
+    assert_eq!(client.one("set a 0 0 1\r\nx"), "STORED");
+    assert_eq!(client.one("flush_all 1"), "OK");
+    while client.ask("get a", "END").len() > 1 {}
+    assert_eq!(client.one("set a 0 0 1\r\ny"), "STORED");
+    assert_eq!(client.ask("get a", "END"), ["VALUE a 0 1", "y", "END"]);
+}
+
+#[test]
+fn a_full_server_that_does_not_evict_refuses_writes_and_keeps_all() {
+    let limits = DoorLimits { memory_bytes: 16 << 20, evicts: false, ..limits() };
+    let server = Memcached::start(None, limits);
+    let mut client = server.connect();
+    let value = "v".repeat(10_000);
+    let mut stored = 0;
+    let refused = loop {
+        match client.one(&format!("set key{stored} 5 0 {}\r\n{value}", value.len())).as_str() {
+            "STORED" => stored += 1,
+            other => break other.to_owned(),
+        }
+    };
+    assert_eq!(refused, "SERVER_ERROR out of memory storing object");
+    assert!(stored > 600, "{stored}");
+    for number in 0..stored {
+        assert_eq!(client.ask(&format!("get key{number}"), "END").len(), 3, "{number}");
+    }
+    // A delete always has room.
+    assert_eq!(client.one("delete key0"), "DELETED");
 }
 
 #[test]

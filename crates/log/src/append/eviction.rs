@@ -8,7 +8,11 @@
 //! that was written and never used goes at the first one.
 //!
 //! An eviction is a delete, with a tombstone: nothing else keeps a recovery from bringing back an
-//! object after a client has deleted its successor.
+//! object after a client has deleted its successor. A log without copies needs no tombstone
+//! ([`Log::go_without_copies`]).
+//!
+//! Tombstones take memory too, of small objects almost as much as the objects. So the high-water
+//! mark is for both together.
 
 use super::Log;
 use super::batch::Purpose;
@@ -22,6 +26,9 @@ use std::sync::atomic::Ordering;
 /// used often, or smaller than the new object.
 const PACE: usize = 4;
 
+/// How many if live data is close to the limit for writes: large objects replace many small ones.
+const HASTE: usize = 64;
+
 /// While the queue has fewer objects, a cleaner looks for more.
 pub(crate) const VICTIMS_MIN: usize = 1024;
 
@@ -31,20 +38,25 @@ pub(super) struct Eviction {
     victims: Vec<ExpiredItem>,
     /// Objects that were evicted so far.
     pub(super) evicted: u64,
+    /// The log has no copies, so no recovery can bring an object back.
+    is_volatile: bool,
 }
 
 impl Shared {
-    /// The live bytes above which objects of caches are evicted: a little below the limit for
-    /// writes, so that no write has to wait.
-    pub(crate) fn high_water(writes: u64) -> u64 {
-        writes - writes / 32
+    /// Whether live data and tombstones exceed the mark above which objects of caches are evicted:
+    /// a little below the limit for writes, so that no write has to wait.
+    fn is_above_high_water(&self, live_bytes: u64, writes: u64) -> bool {
+        let tombstones = self.sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64;
+        live_bytes + tombstones > writes - writes / 32
     }
 
     /// Whether cleaners are to look for objects to evict.
     pub(crate) fn wants_victims(&self) -> bool {
         self.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
-            && self.sums.live_bytes.load(Ordering::Relaxed)
-                > Shared::high_water(self.limits().writes)
+            && self.is_above_high_water(
+                self.sums.live_bytes.load(Ordering::Relaxed),
+                self.limits().writes,
+            )
     }
 }
 
@@ -55,8 +67,13 @@ impl Log {
         self.is_above_high_water() && self.shared.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
     }
 
+    /// Tells the log that nothing copies its segments: then nothing can bring an object back.
+    pub fn go_without_copies(&mut self) {
+        self.eviction.is_volatile = true;
+    }
+
     fn is_above_high_water(&self) -> bool {
-        self.live_bytes > Shared::high_water(self.limits.writes)
+        self.shared.is_above_high_water(self.live_bytes, self.limits.writes)
     }
 
     /// Evicts some objects before one is written to a cache, if memory is short.
@@ -64,7 +81,8 @@ impl Log {
         if self.groups.is_open() {
             return; // Each entry of a group belongs to an update of its client.
         }
-        for _ in 0..PACE {
+        let is_close = self.live_bytes > self.limits.writes - self.limits.writes / 64;
+        for _ in 0..if is_close { HASTE } else { PACE } {
             if !self.is_above_high_water() || !self.evict_next() {
                 return;
             }
@@ -108,7 +126,11 @@ impl Log {
         let Some(current) = self.current_for(Purpose::Replay, tablet, hash, &key) else {
             return true;
         };
-        if self.delete_in(tablet, table, &key, &current).is_err() {
+        if self.eviction.is_volatile {
+            self.note_safe_version(current.old.version);
+            let at = self.tablets.list[tablet].index.remove(current.found);
+            self.bury(tablet, at, &current.old);
+        } else if self.delete_in(tablet, table, &key, &current).is_err() {
             return false;
         }
         self.eviction.evicted += 1;

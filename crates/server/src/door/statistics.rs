@@ -34,6 +34,8 @@ pub(super) struct Counts {
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
     pub(super) items: u64,
+    /// Times at which a connection was interrupted so that others have their turn.
+    pub(super) yields: u64,
 }
 
 impl Counts {
@@ -190,6 +192,7 @@ fn general(shown: &Shown<'_>, out: &mut Vec<u8>) {
     line(out, "bytes_written", counts.bytes_written);
     line(out, "limit_maxbytes", limits.memory_bytes);
     line(out, "accepting_conns", 1);
+    line(out, "conn_yields", counts.yields);
     line(out, "threads", 1);
     line(out, "bytes", usage.live_bytes);
     line(out, "curr_items", shown.objects);
@@ -202,7 +205,7 @@ fn settings(shown: &Shown<'_>, out: &mut Vec<u8>) {
     let limits = shown.limits;
     line(out, "maxbytes", limits.memory_bytes);
     line(out, "maxconns", limits.connections);
-    line(out, "evictions", "on");
+    line(out, "evictions", if limits.evicts { "on" } else { "off" });
     line(out, "num_threads", 1);
     line(out, "item_size_max", limits.value_bytes);
     line(out, "cas_enabled", "yes");

@@ -1,0 +1,112 @@
+//! Objects of caches make room for newer ones.
+
+use crate::{TABLE, Watch, log_with, replayed};
+use thunderhead_log::{Attributes, Error, Log, Recorder, Version};
+
+fn cached() -> Attributes {
+    Attributes { is_cached: true, ..Attributes::NONE }
+}
+
+/// Writes an object of a cache; the cleaners make room.
+fn put(log: &mut Log, cleaner: &mut thunderhead_log::Cleaner, key: &[u8], value: &[u8]) {
+    let mut tries = 0;
+    while let Err(error) = log.with_attributes(cached(), |log| log.write(TABLE, key, value)) {
+        assert_eq!(error, Error::CleanerBehind, "a cache never refuses a write for good");
+        tries += 1;
+        assert!(tries < 500, "{:?}", log.usage());
+        cleaner.step();
+        log.turn();
+    }
+    cleaner.step();
+    log.turn();
+}
+
+#[test]
+fn a_cache_takes_any_number_of_objects_and_keeps_those_that_are_used() {
+    let (watch, recorder) = (Watch::default(), Recorder::new());
+    let mut log = log_with(256 << 10, recorder.clone(), &watch);
+    let mut cleaner = log.cleaner().unwrap();
+    log.write(TABLE, b"durable", b"stays").unwrap();
+    let mut hot_misses = 0;
+    for number in 0..20_000u32 {
+        put(&mut log, &mut cleaner, &number.to_be_bytes(), &[number as u8; 100]);
+        // A few objects are used all the time.
+        let hot = format!("hot-{}", number % 20).into_bytes();
+        match log.read(TABLE, &hot).unwrap() {
+            Some(object) => object.count_use(),
+            None => {
+                hot_misses += 1;
+                put(&mut log, &mut cleaner, &hot, &[7; 100]);
+            }
+        }
+    }
+    assert!(log.usage().evicted > 15_000, "{:?}", log.usage());
+    // Each of the twenty is missed once, when it is not there yet, and hardly ever later.
+    assert!(hot_misses < 60, "{hot_misses} misses");
+    let kept = (19_000..20_000u32)
+        .filter(|number| log.read(TABLE, &number.to_be_bytes()).unwrap().is_some())
+        .count();
+    assert!(kept > 500, "the newest objects are there: {kept}");
+    assert_eq!(log.read(TABLE, b"durable").unwrap().unwrap().value().to_vec(), b"stays");
+    // An object that is no cache's does not make room.
+    log.turn();
+    let mut recovered = replayed(&recorder, usize::MAX, &watch);
+    assert!(recovered.read(TABLE, b"durable").unwrap().is_some());
+    let first = recovered.read(TABLE, &0u32.to_be_bytes()).unwrap();
+    assert!(first.is_none(), "no recovery brings an evicted object back");
+    assert!(put_version(&mut recovered, b"new") > Version(1));
+}
+
+#[test]
+fn large_objects_replace_many_small_ones_without_a_wait() {
+    for volatile in [false, true] {
+        let watch = Watch::default();
+        let mut log = log_with(512 << 10, Recorder::new(), &watch);
+        if volatile {
+            log.go_without_copies();
+        }
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..20_000u32 {
+            put(&mut log, &mut cleaner, &number.to_be_bytes(), b"tiny");
+        }
+        let mut waits = 0;
+        for number in 0..2000u32 {
+            let key = number.to_be_bytes();
+            while log.with_attributes(cached(), |log| log.write(TABLE, &key, &[1; 700])).is_err() {
+                waits += 1;
+                cleaner.step();
+                log.turn();
+            }
+            cleaner.step();
+            log.turn();
+        }
+        assert!(waits < 1000, "{waits} waits, {:?}", log.usage());
+    }
+}
+
+fn put_version(log: &mut Log, key: &[u8]) -> Version {
+    log.with_attributes(cached(), |log| log.write(TABLE, key, b"v")).unwrap().version
+}
+
+#[test]
+fn a_memory_full_of_other_objects_refuses_a_caches_writes_only_for_the_moment() {
+    let watch = Watch::default();
+    let mut log = log_with(256 << 10, Recorder::new(), &watch);
+    let mut cleaner = log.cleaner().unwrap();
+    let mut number = 0u32;
+    let full = loop {
+        match log.write(TABLE, &number.to_be_bytes(), &[1; 100]) {
+            Ok(_) => number += 1,
+            Err(Error::CleanerBehind) => {}
+            Err(error) => break error,
+        }
+        cleaner.step();
+        log.turn();
+    };
+    assert!(matches!(full, Error::MemoryFull { .. }));
+    let refused = log.with_attributes(cached(), |log| log.write(TABLE, b"c", &[1; 100]));
+    assert_eq!(refused, Err(Error::CleanerBehind));
+    for number in 0..number {
+        assert!(log.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
+    }
+}
