@@ -4,7 +4,7 @@
 //!  body        | migration 8 | new master 8 | kind 1 | ... |
 //!  begin  0    | JSON: MigrationBegin                                        answer: nothing
 //!  data   1    | entries                                                     answer: nothing
-//!  end    2    | safe version 8 | time 8                                     answer: JSON: Taken
+//!  end    2    | safe version 8 | [time 8]                                   answer: JSON: Taken
 //!
 //!  entries     | kind 1 | version 8 | key length 4 | value length 4 | key | value | object     0
 //!              | kind 1 | version 8 | key length 4 | 0 in 4 bytes   | key |         tombstone  1
@@ -16,7 +16,7 @@
 //! Numbers are little-endian. A message may be duplicated, and `data` messages may be reordered
 //! among themselves; the newest version of each key counts. `begin` is answered before any other
 //! message is sent, and all others are answered before `end` is sent. `time` is that of the former
-//! master's clock, by which items expire; earlier programs do not send it.
+//! master's clock, by which items expire, if it has such items.
 
 use crate::{Attributes, KeyHash, LeaseId, MasterId, Sequence, ValueKind, Version};
 

@@ -166,7 +166,8 @@ impl Log {
         let Some(last) = self.groups.last_of(lease, sequence) else { return false };
         // Each seglet may end with a filling.
         let fillings = (bytes / seglet_bytes + 2) * segment::straddle_bytes(seglet_bytes);
-        let all = bytes + FIXED_BYTES_MAX + MARK_BYTES + fillings;
+        let mark = if self.keeps_time { MARK_BYTES } else { 0 };
+        let all = bytes + FIXED_BYTES_MAX + mark + fillings;
         if self.make_room(all, self.shared.reserves.for_writes()).is_err() {
             return false;
         }

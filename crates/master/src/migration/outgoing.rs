@@ -36,7 +36,7 @@ use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{self, MigrateOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
-use thunderhead_wire::{KeyHash, LeaseId, LogPosition, Next, Sequence, Status, TableId, Timestamp};
+use thunderhead_wire::{KeyHash, LeaseId, LogPosition, Next, Sequence, Status, TableId};
 
 /// Messages in flight at once, and the bytes of each without its last entry. The other master
 /// handles one in a turn.
@@ -490,9 +490,10 @@ impl Outgoing {
                         }
                         let mut body = self.head(Kind::End);
                         body.extend(log.safe_version().0.to_le_bytes());
-                        // If nothing here has ever expired, the new master's clock may be behind.
-                        let time = if log.keeps_time() { log.time() } else { Timestamp::ZERO };
-                        body.extend(time.0.to_le_bytes());
+                        // If nothing here ever expires, the new master's clock does not matter.
+                        if log.keeps_time() {
+                            body.extend(log.time().0.to_le_bytes());
+                        }
                         self.send(body, now);
                         self.stage = Stage::Ending;
                         return false;
