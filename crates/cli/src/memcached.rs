@@ -59,7 +59,7 @@ pub(crate) struct Arguments {
     #[arg(short = 'm', long, default_value_t = 64, value_name = "MB")]
     memory_limit: u64,
     /// The most connections.
-    #[arg(short = 'c', long, default_value_t = 1024, value_name = "COUNT")]
+    #[arg(short = 'c', long, default_value_t = 1024, value_parser = positive, value_name = "COUNT")]
     conn_limit: usize,
     /// The longest value: a number of bytes, or of `k` or `m`. At most 1m.
     #[arg(short = 'I', long, default_value = "1m", value_parser = size, value_name = "SIZE")]
@@ -79,6 +79,18 @@ pub(crate) struct Arguments {
     /// Accepted and ignored: one thread serves all clients.
     #[arg(short = 't', long, value_name = "COUNT")]
     threads: Option<u32>,
+    /// Accepted and ignored: connections take turns by themselves.
+    #[arg(short = 'R', long, value_name = "COUNT")]
+    max_reqs_per_event: Option<u32>,
+    /// Accepted and ignored: the extended options are about parts that are not here.
+    #[arg(short = 'o', long, value_name = "OPTIONS")]
+    extended: Vec<String>,
+    /// Refused: start it with a service manager, as that user.
+    #[arg(short = 'u', long, value_parser = no_user, value_name = "USER")]
+    user: Option<String>,
+    /// Refused: start it with a service manager, which keeps it in the background.
+    #[arg(short = 'd', long)]
+    daemon: bool,
     /// Only 0, because there is no UDP.
     #[arg(short = 'U', long, default_value_t = 0, value_parser = no_udp, value_name = "PORT")]
     udp_port: u16,
@@ -106,6 +118,15 @@ fn size(text: &str) -> Result<usize, String> {
     bytes.filter(|bytes| (1024..=1 << 20).contains(bytes)).ok_or_else(wrong)
 }
 
+fn positive(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "write a number from 1 on".to_owned())
+}
+
+fn no_user(_: &str) -> Result<String, String> {
+    Err("it does not change its user: start it as that user, and leave -u out".to_owned())
+}
+
 fn no_udp(text: &str) -> Result<u16, String> {
     match text {
         "0" => Ok(0),
@@ -126,7 +147,11 @@ impl Arguments {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(SocketAddr::new(ip, self.port));
         }
-        if let Ok(address) = host.parse::<SocketAddr>() {
+        if host == "*" {
+            return Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.port)));
+        }
+        let with_port = host.to_socket_addrs().ok();
+        if let Some(address) = with_port.and_then(|mut found| found.next()) {
             return Ok(address);
         }
         let mut found = (host, self.port)
@@ -192,6 +217,12 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
         _ => LogLevel::Debug,
     };
     serve::log(LogConfig { level, format: LogFormat::Text });
+    if arguments.daemon {
+        return Err(Failure::usage(
+            "it does not go to the background (-d): start it with a service manager, or with `&`"
+                .to_owned(),
+        ));
+    }
     let table = Arc::new(TableBehind::default());
     let door = Arc::new(DoorOptions {
         listen: arguments.places()?,
@@ -220,9 +251,12 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
     }
     let mut client = connect::beside(local.coordinator(), DEADLINE)?;
     table.set_table(client.ensure_table(TABLE, 1)?);
-    if let Some(path) = &arguments.pidfile {
-        std::fs::write(path, format!("{}\n", std::process::id()))
-            .map_err(|error| cannot(format!("write {} (-P)", path.display()), error))?;
+    if let Some(path) = &arguments.pidfile
+        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+    {
+        local.leave();
+        let _ = local.join();
+        return Err(cannot(format!("write {} (-P)", path.display()), error));
     }
     let places = door.listens.get().map_or(&[][..], Vec::as_slice);
     tell(arguments, places, json)?;
@@ -294,6 +328,29 @@ fn new_table(client: &mut Client) -> Result<TableId, thunderhead_client::Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_read_with_and_without_a_port() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct All {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let places = |line: &[&str]| {
+            let words = ["memcached", "-p", "77"].iter().chain(line);
+            All::parse_from(words).arguments.places().map_err(|failure| failure.to_string())
+        };
+        let tcp = |text: &str| StreamAddress::Tcp(text.parse().unwrap());
+        assert_eq!(places(&[]), Ok(vec![tcp("127.0.0.1:77")]));
+        let two = places(&["-l", "127.0.0.2,[::1]:78"]);
+        assert_eq!(two, Ok(vec![tcp("127.0.0.2:77"), tcp("[::1]:78")]));
+        assert_eq!(places(&["-l", "*"]), Ok(vec![tcp("0.0.0.0:77")]));
+        assert_eq!(places(&["-l", "127.0.0.3:79"]), Ok(vec![tcp("127.0.0.3:79")]));
+        let socket = Ok(vec![StreamAddress::Unix("/tmp/s".into(), 0o700)]);
+        assert_eq!(places(&["-s", "/tmp/s"]), socket);
+        assert!(places(&["-l", "no such host"]).is_err());
+    }
 
     #[test]
     fn sizes_and_permissions_are_read_as_memcached_reads_them() {

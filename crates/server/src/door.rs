@@ -106,6 +106,9 @@ struct Session {
     /// Answers that wait until the log is durable up to a position.
     waiting: VecDeque<(LogPosition, Vec<u8>)>,
     waiting_bytes: usize,
+    /// The position up to which the log must be durable before the next answer leaves: the client
+    /// may take it for the answer to earlier requests that had none.
+    until: LogPosition,
     /// Keys of the present `get` that were answered before.
     answered: usize,
     /// The first try of the present request, if it could not be done.
@@ -170,8 +173,12 @@ impl Door {
         }
     }
 
+    /// Begins to serve, at the start of a generation.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.began = Some(now);
+    }
+
     pub(crate) fn opened(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        self.began.get_or_insert(context.now());
         if self.sessions.len() >= self.options.limits.connections {
             context.send_bytes(stream, &[FAREWELL]);
             return context.finish_stream(stream);
@@ -185,6 +192,7 @@ impl Door {
             parser: Parser::new(limits),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            until: LogPosition::default(),
             answered: 0,
             blocked_since: None,
             flush: None,
@@ -220,7 +228,7 @@ impl Door {
         };
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        let (mut used, mut until) = (0, LogPosition::default());
+        let mut used = 0;
         let then = loop {
             if session.is_ending {
                 used = bytes.len();
@@ -237,6 +245,7 @@ impl Door {
             let request = match session.parser.next(rest) {
                 Parsed::More => break Then::Read,
                 Parsed::Refused(answer, taken) => {
+                    self.counts.count_refused(answer);
                     out.extend_from_slice(answer);
                     used += taken;
                     continue;
@@ -254,7 +263,7 @@ impl Door {
             let (request, taken) = request;
             context.charge(REQUEST);
             let shard = shard.as_deref_mut();
-            match self.request(context, shard, &mut session, &request, &mut out, &mut until) {
+            match self.request(context, shard, &mut session, &request, &mut out) {
                 Next::On => {
                     used += taken;
                     (session.answered, session.blocked_since) = (0, None);
@@ -274,8 +283,9 @@ impl Door {
                         let error = format!("SERVER_ERROR try again later: {status}");
                         reply::line(&mut out, &error);
                     }
+                    // The next requests fail at once, as long as the cause lasts.
                     used += taken;
-                    (session.answered, session.blocked_since) = (0, None);
+                    session.answered = 0;
                 }
                 Next::End => {
                     session.is_ending = true;
@@ -285,7 +295,7 @@ impl Door {
         };
         self.counts.bytes_read += used as u64;
         let durable = shard.map_or(LogPosition::default(), |shard| shard.durable());
-        self.answer(context, (from, &mut session), durable, until, &out);
+        self.answer(context, (from, &mut session), durable, &out);
         if session.is_ending && session.waiting.is_empty() {
             context.finish_stream(from);
         }
@@ -301,13 +311,13 @@ impl Door {
         context: &mut Context<'_>,
         (to, session): (ConnectionId, &mut Session),
         durable: LogPosition,
-        until: LogPosition,
         out: &[u8],
     ) {
         if out.is_empty() {
             return;
         }
         self.counts.bytes_written += out.len() as u64;
+        let until = session.until;
         if session.waiting.is_empty() && until <= durable {
             return context.send_bytes(to, &[out]);
         }
@@ -326,7 +336,6 @@ impl Door {
         session: &mut Session,
         request: &Request<'_>,
         out: &mut Vec<u8>,
-        until: &mut LogPosition,
     ) -> Next {
         if let Request::FlushAll { delay, no_reply } = request {
             return self.flush(session, shard, *delay, *no_reply, out);
@@ -337,7 +346,7 @@ impl Door {
         let (Some(shard), Some(table)) = (shard, self.options.table.table()) else {
             return Next::Blocked(Status::Busy);
         };
-        let objects = match shard.door(context, table) {
+        let objects = match shard.door(context, table, self.options.limits.evicts) {
             Ok(objects) => objects,
             Err(DoorError::NotNow(status)) => return Next::Blocked(status),
             Err(DoorError::Log(_)) => return Next::Blocked(Status::Busy),
@@ -349,7 +358,6 @@ impl Door {
             has_updated: false,
             found: 0,
             missed: 0,
-            is_cache: self.options.limits.evicts,
         };
         let before = out.len();
         let mut next = Next::On;
@@ -362,26 +370,25 @@ impl Door {
             }
             other => other.clone(),
         };
-        match execute(&mut store, &request, out) {
-            Executed::Unfinished(Request::Get { keys: left, .. }) => {
-                if let Request::Get { keys, .. } = &request {
-                    session.answered += keys.count() - left.count();
-                }
-                next = Next::Later;
-            }
-            Executed::Unfinished(_) | Executed::Done | Executed::Other => {}
-        }
-        let (found, missed, cost) = (store.found, store.missed, store.objects.cost());
-        context.charge(cost);
-        if let Some(status) = store.blocked
-            && !store.has_updated
+        let executed = execute(&mut store, &request, out);
+        let Store { objects, blocked, has_updated, found, missed, .. } = store;
+        context.charge(objects.cost());
+        session.until = session.until.max(objects.until());
+        // The touches of a `gat` may be repeated.
+        if let Some(status) = blocked
+            && (!has_updated || matches!(request, Request::Get { .. }))
         {
             out.truncate(before);
             return Next::Blocked(status);
         }
-        *until = (*until).max(store.objects.until());
+        if let (Executed::Unfinished(Request::Get { keys: left, .. }), Request::Get { keys, .. }) =
+            (executed, &request)
+        {
+            session.answered += keys.count() - left.count();
+            next = Next::Later;
+        }
         let answer = out.get(before..).unwrap_or_default();
-        self.counts.count(&request, found, missed, answer);
+        self.counts.count(&request, (found, missed, has_updated), answer);
         next
     }
 
@@ -527,6 +534,9 @@ impl Door {
 
     /// Lets paused requests be executed again, and flushes when the time for that has come.
     pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&Shard>) {
+        if context.now() < self.timer_at {
+            return; // An earlier one came first, and has set the next.
+        }
         self.timer_at = Time::NEVER;
         for stream in std::mem::take(&mut self.paused) {
             context.resume_stream(stream);

@@ -361,6 +361,9 @@ impl Server {
                 if let Some(probes) = &mut self.probes {
                     probes.begin(context);
                 }
+                if let Some(door) = &mut self.door {
+                    door.begin(context.now());
+                }
                 self.learn();
             }
             Err(why) => self.fail(why),
@@ -529,7 +532,8 @@ impl Server {
             by
         });
         let is_late = context.now() >= by || self.is_deposed;
-        let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
+        let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0)
+            && self.door.as_ref().is_none_or(|door| !door.has_work());
         let is_last = self.backup.is_none() || self.generation.staying() <= 1;
         let may_go = is_late || (is_quiet && is_last);
         if !may_go {

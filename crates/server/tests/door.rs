@@ -178,9 +178,38 @@ fn clients_write_read_count_and_remove_objects() {
     assert_eq!(client.one("shutdown"), "ERROR: shutdown not enabled");
     assert_eq!(client.statistic("cmd_set"), 7);
     assert_eq!(client.statistic("cas_badval"), 1);
+    assert_eq!((client.statistic("delete_hits"), client.statistic("delete_misses")), (1, 1));
     assert_eq!(client.statistic("get_misses"), 2);
     client.send(b"quit\r\n");
     assert_eq!(client.rest(), b"");
+}
+
+/// The version that `gets` shows.
+fn version(client: &mut Connection, key: &str) -> u64 {
+    client.ask(&format!("gets {key}"), "END")[0].rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn versions_are_unique_and_a_touch_does_not_change_them_with_and_without_eviction() {
+    for evicts in [true, false] {
+        let server = Memcached::start(None, DoorLimits { evicts, ..limits() });
+        let mut client = server.connect();
+        for key in ["a", "b", "a", "c"] {
+            assert_eq!(client.one(&format!("set {key} 0 0 1\r\nx")), "STORED");
+        }
+        let before = ["a", "b", "c"].map(|key| version(&mut client, key));
+        let mut sorted = before;
+        sorted.sort_unstable();
+        assert!(sorted.is_sorted_by(|a, b| a < b), "{before:?}");
+        for key in ["b", "a", "b"] {
+            assert_eq!(client.one(&format!("touch {key} 1000")), "TOUCHED");
+        }
+        assert_eq!(client.one("mg a T500 t"), "HD t500");
+        assert_eq!(["a", "b", "c"].map(|key| version(&mut client, key)), before);
+        assert_eq!(client.one(&format!("cas a 0 0 1 {}\r\ny", before[0])), "STORED");
+        let after = version(&mut client, "a");
+        assert!(before.iter().all(|version| *version < after));
+    }
 }
 
 #[test]

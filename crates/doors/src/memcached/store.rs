@@ -104,8 +104,10 @@ pub enum Executed<'a> {
     Other,
 }
 
-/// Bytes of answers after which a `get` is interrupted. Its line can name an object many times.
+/// Bytes of answers, and keys, after which a `get` is interrupted. Its line can name an object many
+/// times.
 const ANSWER_BYTES: usize = 256 << 10;
+const ANSWER_KEYS: usize = 1024;
 
 /// Executes requests that concern objects.
 pub fn execute<'a>(
@@ -189,7 +191,9 @@ fn get<'a>(
     out: &mut Vec<u8>,
 ) -> Executed<'a> {
     let before = out.len();
+    let mut count = 0;
     while let Some(key) = keys.next() {
+        count += 1;
         let found = match store.find(key, true) {
             Some(object) => {
                 let cas = with_cas.then_some(object.cas);
@@ -201,7 +205,7 @@ fn get<'a>(
         if let Some(time) = time.filter(|_| found) {
             touch(store, key, time);
         }
-        if out.len() - before > ANSWER_BYTES {
+        if out.len() - before > ANSWER_BYTES || count >= ANSWER_KEYS {
             return Executed::Unfinished(Request::Get { keys, with_cas, touch: time });
         }
     }

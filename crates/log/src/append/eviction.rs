@@ -5,7 +5,8 @@
 //! objects. The log's thread takes some of them off the queue for each object that is written to a
 //! cache. An object that was used since the last time loses one of its uses, and stays. An object
 //! without uses is deleted. So an object that is used often outlives several rounds, and an object
-//! that was written and never used goes at the first one.
+//! that was written and never used goes at the first one. If live data comes close to the limit for
+//! writes, uses do not count: large objects may replace many small ones, or all objects are used.
 //!
 //! An eviction is a delete, with a tombstone: nothing else keeps a recovery from bringing back an
 //! object after a client has deleted its successor. A log without copies needs no tombstone
@@ -22,12 +23,11 @@ use crate::memory::object::Located;
 use crate::memory::segment;
 use std::sync::atomic::Ordering;
 
-/// How many queued objects are looked at when an object is written to a cache. Some of them may be
-/// used often, or smaller than the new object.
-const PACE: usize = 4;
+/// How many queued objects are looked at, at most, when an object is written to a cache.
+const LOOKS: usize = 64;
 
-/// How many if live data is close to the limit for writes: large objects replace many small ones.
-const HASTE: usize = 64;
+/// How many of them are evicted. The new object may be larger than each of them.
+const EVICTIONS: u64 = 4;
 
 /// While the queue has fewer objects, a cleaner looks for more.
 pub(crate) const VICTIMS_MIN: usize = 1024;
@@ -40,6 +40,8 @@ pub(super) struct Eviction {
     pub(super) evicted: u64,
     /// The log has no copies, so no recovery can bring an object back.
     is_volatile: bool,
+    /// Writes to caches are refused when memory is full.
+    is_off: bool,
 }
 
 impl Shared {
@@ -64,12 +66,26 @@ impl Log {
     /// Whether it is worth waking a cleaner to look for objects to evict.
     #[must_use]
     pub fn wants_victims(&self) -> bool {
-        self.is_above_high_water() && self.shared.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
+        !self.eviction.is_off
+            && self.is_above_high_water()
+            && self.shared.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
     }
 
     /// Tells the log that nothing copies its segments: then nothing can bring an object back.
     pub fn go_without_copies(&mut self) {
         self.eviction.is_volatile = true;
+    }
+
+    /// Whether objects of caches make room for newer ones. Otherwise writes are refused when memory
+    /// is full, as those of other objects.
+    #[must_use]
+    pub fn evicts(&self) -> bool {
+        !self.eviction.is_off
+    }
+
+    /// Sets whether objects of caches make room for newer ones: they do by default.
+    pub fn set_evicts(&mut self, evicts: bool) {
+        self.eviction.is_off = !evicts;
     }
 
     fn is_above_high_water(&self) -> bool {
@@ -78,19 +94,22 @@ impl Log {
 
     /// Evicts some objects before one is written to a cache, if memory is short.
     pub(super) fn make_room_in_cache(&mut self) {
-        if self.groups.is_open() {
-            return; // Each entry of a group belongs to an update of its client.
+        // Each entry of a group belongs to an update of its client.
+        if self.groups.is_open() || self.eviction.is_off {
+            return;
         }
-        let is_close = self.live_bytes > self.limits.writes - self.limits.writes / 64;
-        for _ in 0..if is_close { HASTE } else { PACE } {
-            if !self.is_above_high_water() || !self.evict_next() {
+        let before = self.eviction.evicted;
+        for _ in 0..LOOKS {
+            let is_close = self.live_bytes > self.limits.writes - self.limits.writes / 64;
+            let is_enough = !is_close && self.eviction.evicted >= before + EVICTIONS;
+            if is_enough || !self.is_above_high_water() || !self.evict_next(!is_close) {
                 return;
             }
         }
     }
 
     /// Looks at the next object of the queue; false if there is none, or no room for a tombstone.
-    fn evict_next(&mut self) -> bool {
+    fn evict_next(&mut self, uses_count: bool) -> bool {
         let victims = &mut self.eviction.victims;
         if victims.is_empty()
             && let Some(found) = self.shared.victims.pop()
@@ -98,7 +117,7 @@ impl Log {
             *victims = found;
         }
         let Some(victim) = victims.pop() else { return false };
-        if self.evict(victim) {
+        if self.evict(victim, uses_count) {
             self.shared.sums.victims.fetch_sub(1, Ordering::Relaxed);
             return true;
         }
@@ -108,7 +127,7 @@ impl Log {
 
     /// Evicts an object, or takes one of its uses; false if there is no room for a tombstone. It
     /// may have changed since a cleaner found it.
-    fn evict(&mut self, victim: ExpiredItem) -> bool {
+    fn evict(&mut self, victim: ExpiredItem, uses_count: bool) -> bool {
         let ExpiredItem { table, hash, at } = victim;
         let Some(tablet) = self.tablets.find(table, hash) else { return true };
         if self.tablets.list[tablet].index.find(hash.0, |found| found == at).is_none() {
@@ -119,7 +138,8 @@ impl Log {
         let Some((located, extras)) = Located::of_item(&self.memory, at, &frame) else {
             return true;
         };
-        if !extras.attributes.is_cached || segment::take_use(&self.memory, at) {
+        let is_cached = extras.attributes.is_cached;
+        if !is_cached || uses_count && segment::take_use(&self.memory, at) {
             return true;
         }
         let key = located.key(&self.memory).to_vec();

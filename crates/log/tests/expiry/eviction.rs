@@ -58,6 +58,35 @@ fn a_cache_takes_any_number_of_objects_and_keeps_those_that_are_used() {
 }
 
 #[test]
+fn a_cache_of_which_every_object_is_used_takes_new_objects_without_a_wait() {
+    let watch = Watch::default();
+    let mut log = log_with(512 << 10, Recorder::new(), &watch);
+    let mut cleaner = log.cleaner().unwrap();
+    for number in 0..6000u32 {
+        put(&mut log, &mut cleaner, &number.to_be_bytes(), &[1; 100]);
+    }
+    for number in 0..6000u32 {
+        if let Some(object) = log.read(TABLE, &number.to_be_bytes()).unwrap() {
+            (0..3).for_each(|_| object.count_use());
+        }
+    }
+    let evicted = log.usage().evicted;
+    let mut waits = 0;
+    for number in 10_000..12_000u32 {
+        let key = number.to_be_bytes();
+        while log.with_attributes(cached(), |log| log.write(TABLE, &key, &[1; 100])).is_err() {
+            waits += 1;
+            assert!(waits < 1000, "{:?}", log.usage());
+            cleaner.step();
+            log.turn();
+        }
+        cleaner.step();
+        log.turn();
+    }
+    assert!(log.usage().evicted > evicted + 1000, "{waits} waits, {:?}", log.usage());
+}
+
+#[test]
 fn large_objects_replace_many_small_ones_without_a_wait() {
     for volatile in [false, true] {
         let watch = Watch::default();

@@ -13,6 +13,9 @@ use thunderhead_rpc::Context;
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{LogPosition, Status, TableId, Timestamp, Version};
 
+/// The cost of a read.
+const READ: Duration = Duration::from_nanos(100);
+
 /// The cost of a write or a delete, with its share of the replication.
 const UPDATE: Duration = Duration::from_nanos(700);
 
@@ -51,7 +54,8 @@ impl From<Refusal> for DoorError {
 }
 
 impl Shard {
-    /// Begins some operations of a door on a table.
+    /// Begins some operations of a door on a table. `evicts`: the objects of its cache make room
+    /// for newer ones.
     ///
     /// # Errors
     /// If the shard must not answer reads now: its backups are silent, or it may be deposed.
@@ -59,11 +63,15 @@ impl Shard {
         &mut self,
         context: &mut Context<'_>,
         table: TableId,
+        evicts: bool,
     ) -> Result<DoorTable<'_>, DoorError> {
         if let Some(refusal) = self.lapsed(context) {
             return Err(refusal.into());
         }
         self.watch_expiry(context);
+        if self.log.evicts() != evicts {
+            self.log.set_evicts(evicts);
+        }
         let (until, cost) = (LogPosition::default(), Duration::ZERO);
         Ok(DoorTable { shard: self, table, until, cost })
     }
@@ -130,6 +138,7 @@ impl DoorTable<'_> {
     pub fn read(&mut self, key: &[u8]) -> Result<Option<Object<'_>>, DoorError> {
         self.check(key)?;
         self.shard.statistics.reads += 1;
+        self.cost += READ;
         if self.shard.log.read(self.table, key)?.is_none() {
             self.until = self.until.max(self.shard.expired_until()?);
         }
@@ -157,6 +166,12 @@ impl DoorTable<'_> {
             log.write_expected(table, HashedKey::of(key), value, Condition::Always)
         });
         self.done(key, written.map(|written| written.version))
+    }
+
+    /// The version that the next object of a cache will have, in place of one with this version.
+    #[must_use]
+    pub fn next_version(&self, present: Version) -> Version {
+        present.max(self.shard.log.safe_version()).next()
     }
 
     /// Deletes an object; returns whether there was one.

@@ -7,7 +7,7 @@ use thunderhead_log::Usage;
 /// The version of memcached whose commands the door understands.
 pub(super) const VERSION: &str = "1.6.18";
 
-/// Counts of the door's work since it began, or since `stats reset`.
+/// Counts of the door's work since the start of the server, or since `stats reset`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) connections: u64,
@@ -39,9 +39,19 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts a request that was done. `found` and `missed` are the accesses that it made, and
-    /// `answer` is its answer.
-    pub(super) fn count(&mut self, request: &Request<'_>, found: u64, missed: u64, answer: &[u8]) {
+    /// Counts a request that was refused before it was executed.
+    pub(super) fn count_refused(&mut self, answer: &[u8]) {
+        self.too_large += u64::from(answer.starts_with(b"SERVER_ERROR object too large"));
+    }
+
+    /// Counts a request that was done: its accesses that found an object, and its other accesses,
+    /// whether it has updated anything, and its answer.
+    pub(super) fn count(
+        &mut self,
+        request: &Request<'_>,
+        (found, missed, has_updated): (u64, u64, bool),
+        answer: &[u8],
+    ) {
         let is_there = found > 0;
         let one = |hits: &mut u64, misses: &mut u64| {
             *if is_there { hits } else { misses } += 1;
@@ -69,12 +79,12 @@ impl Counts {
                         _ => {}
                     }
                 }
-                self.count_set(answer);
+                self.count_set(has_updated, answer);
             }
             Request::MetaSet(..) => {
                 self.set += 1;
                 self.meta += 1;
-                self.count_set(answer);
+                self.count_set(has_updated, answer);
             }
             Request::Delete { .. } | Request::MetaDelete(_) => {
                 one(&mut self.delete_hits, &mut self.delete_misses);
@@ -101,13 +111,10 @@ impl Counts {
         }
     }
 
-    fn count_set(&mut self, answer: &[u8]) {
-        match answer {
-            _ if answer.starts_with(b"SERVER_ERROR object too large") => self.too_large += 1,
-            _ if answer.starts_with(b"SERVER_ERROR out of memory") => self.no_memory += 1,
-            _ if answer.starts_with(b"STORED") || answer.starts_with(b"HD") => self.items += 1,
-            _ => {}
-        }
+    fn count_set(&mut self, has_updated: bool, answer: &[u8]) {
+        self.items += u64::from(has_updated);
+        self.too_large += u64::from(answer.starts_with(b"SERVER_ERROR object too large"));
+        self.no_memory += u64::from(answer.starts_with(b"SERVER_ERROR out of memory"));
     }
 }
 

@@ -95,8 +95,6 @@ pub(super) struct Store<'a> {
     /// Accesses that found an object, and others.
     pub(super) found: u64,
     pub(super) missed: u64,
-    /// New objects belong to a cache.
-    pub(super) is_cache: bool,
 }
 
 fn attributes_of(attributes: &LogAttributes) -> Attributes {
@@ -135,7 +133,7 @@ impl Store<'_> {
             is_stale,
             is_claimed: is_awaited,
             versions_behind,
-            is_cached: self.is_cache,
+            is_cached: true,
         };
         match self.objects.put(key, self.buffer, attributes) {
             Ok(version) => {
@@ -193,14 +191,15 @@ impl Objects for Store<'_> {
 
     fn set_attributes(&mut self, key: &[u8], attributes: Attributes, is_new_version: bool) {
         let Ok(Some(object)) = self.objects.read(key) else { return };
-        let (before, uses) = (object.attributes().versions_behind, object.uses());
+        let (version, uses) = (object.version(), object.uses());
+        let shown = version.0 - u64::from(object.attributes().versions_behind);
         self.buffer.clear();
         object.value().copy_to(self.buffer);
-        let behind = match before {
-            _ if is_new_version => 0,
-            LogAttributes::BEHIND_MAX => 0,
-            before => before + 1,
-        };
+        // If too many versions lie between, clients see a new one.
+        let behind = self.objects.next_version(version).0 - shown;
+        let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+        let is_shown = is_new_version || behind > LogAttributes::BEHIND_MAX;
+        let behind = if is_shown { 0 } else { behind };
         if self.write(key, attributes, behind).is_ok()
             && let Ok(Some(object)) = self.objects.read(key)
         {
@@ -212,6 +211,7 @@ impl Objects for Store<'_> {
         match self.objects.delete(key) {
             Ok(was_there) => {
                 self.has_updated |= was_there;
+                *(if was_there { &mut self.found } else { &mut self.missed }) += 1;
                 was_there
             }
             Err(error) => {
