@@ -60,7 +60,7 @@ impl Clock {
     }
 
     #[inline]
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.gone.get() > self.marked
     }
 
@@ -94,6 +94,8 @@ impl Log {
     pub fn reach_time(&mut self, time: Timestamp) {
         self.clock.reach(time);
         self.clock.note_gone(time);
+        // From now on groups have room for the mark that is due.
+        self.keeps_time |= time != Timestamp::ZERO;
     }
 
     /// Whether a caller found an item gone whose time no mark has yet.

@@ -292,9 +292,11 @@ impl Log {
         self.logged_safe_version = self.safe_version;
         let digest = head.position();
         if let Some(time) = time {
+            if self.clock.is_due() {
+                // An absent key may be absent only because of this mark.
+                self.removed = digest;
+            }
             self.clock.marked = time;
-            // An absent key may be absent only because of this mark.
-            self.removed = digest;
         }
         let old_head = std::mem::replace(&mut self.head, head);
         self.dropped.clear();
