@@ -169,7 +169,9 @@ fn delete(
     let refused = |error: Error| Outcome::of_error(&error);
     if identity.lease() == LeaseId::NONE {
         let deleted = log.delete(table, key, condition).map_err(refused)?;
-        log.settle_clock().map_err(refused)?;
+        if deleted.is_none() {
+            log.settle_clock().map_err(refused)?;
+        }
         return Ok(deleted.unwrap_or(Version::NONE));
     }
     // The record holds the outcome, so the version must be known before.
@@ -180,6 +182,8 @@ fn delete(
     let completion = Completion { lease, sequence, result: result.as_ref() };
     log.settle_clock().map_err(refused)?;
     log.delete_completed(table, key, condition, completion).map_err(refused)?;
+    // The object may have expired since it was read.
+    log.settle_clock().map_err(refused)?;
     Ok(current)
 }
 

@@ -153,6 +153,44 @@ impl Attributes {
     }
 }
 
+/// Attributes as bytes: these take little room and no alignment where there are mostly none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncodedAttributes {
+    bytes: [u8; Attributes::BYTES_MAX],
+    length: u8,
+}
+
+impl EncodedAttributes {
+    /// None.
+    pub const NONE: EncodedAttributes =
+        EncodedAttributes { bytes: [0; Attributes::BYTES_MAX], length: 0 };
+
+    /// Encodes attributes.
+    #[must_use]
+    pub fn of(attributes: &Attributes) -> EncodedAttributes {
+        if attributes.is_none() {
+            return EncodedAttributes::NONE;
+        }
+        let (bytes, length) = attributes.encode(ValueKind::Bytes);
+        EncodedAttributes { bytes, length: length as u8 }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The attributes.
+    #[must_use]
+    pub fn decode(&self) -> Attributes {
+        Attributes::decode(&self.bytes)
+            .filter(|_| self.length > 0)
+            .map_or(Attributes::NONE, |it| it.1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +252,8 @@ mod tests {
                 versions_behind,
                 is_cached,
             };
+            prop_assert_eq!(EncodedAttributes::of(&attributes).decode(), attributes);
+            prop_assert_eq!(EncodedAttributes::of(&attributes).is_none(), attributes.is_none());
             let (bytes, length) = attributes.encode(kind);
             let all = [&bytes[..length], &rest].concat();
             prop_assert_eq!(Attributes::decode(&all), Some((kind, attributes, length)));

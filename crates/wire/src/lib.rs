@@ -21,7 +21,7 @@ pub mod replication;
 mod status;
 mod value;
 
-pub use attributes::{Attributes, Timestamp};
+pub use attributes::{Attributes, EncodedAttributes, Timestamp};
 pub use condition::Condition;
 pub use format::Format;
 pub use ids::{

@@ -54,7 +54,8 @@ impl Shared {
 
     /// Whether cleaners are to look for objects to evict.
     pub(crate) fn wants_victims(&self) -> bool {
-        self.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
+        self.sums.has_cache.load(Ordering::Relaxed)
+            && self.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
             && self.is_above_high_water(
                 self.sums.live_bytes.load(Ordering::Relaxed),
                 self.limits().writes,
@@ -96,6 +97,10 @@ impl Log {
     pub(super) fn make_room_in_cache(&mut self) {
         // Each entry of a group belongs to an update of its client.
         if self.groups.is_open() || self.eviction.is_off {
+            return;
+        }
+        // A rebuild must meet the newest version of each key, or it would take in an older one.
+        if self.shared.frames.is_rebuilding() {
             return;
         }
         let before = self.eviction.evicted;

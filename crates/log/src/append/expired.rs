@@ -62,6 +62,10 @@ impl Log {
     pub fn tick(&mut self) -> bool {
         self.end_noted_group();
         self.shared.time.store(self.clock.now().0, Ordering::Relaxed);
+        // A rebuild must meet the newest version of each key, or it would take in an older one.
+        if self.shared.frames.is_rebuilding() {
+            return false;
+        }
         if self.expiring.items.is_empty()
             && let Some(found) = self.shared.expired.pop()
         {

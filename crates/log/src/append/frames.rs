@@ -114,6 +114,11 @@ impl Frames {
         self.promised.fetch_sub(survivors, Ordering::Relaxed);
     }
 
+    /// Whether tablets are being rebuilt.
+    pub(crate) fn is_rebuilding(&self) -> bool {
+        self.rebuilds.load(Ordering::Relaxed) > 0
+    }
+
     /// Lowers the limit: tablets are being rebuilt.
     pub(crate) fn rebuild_begins(&self) {
         if self.rebuilds.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -20,6 +20,7 @@ use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::Reference;
 use crate::memory::object::{Extras, Located};
 use crate::memory::segment;
+use std::sync::atomic::Ordering;
 use thunderhead_wire::{Attributes, Timestamp, ValueKind, Version};
 
 /// The largest header of an object: flags, checksum, length, table, version, birth, prior and the
@@ -119,21 +120,29 @@ impl Log {
     /// Notes that the log has an object with these attributes, of this version. The next object of
     /// a cache gets a higher version, also under another key.
     pub(crate) fn note_attributes(&mut self, attributes: &Attributes, version: Version) {
-        self.keeps_time |= attributes.expires != Timestamp::ZERO;
+        let expires = attributes.expires != Timestamp::ZERO;
+        self.keeps_time |= expires;
         if attributes.is_cached {
+            self.shared.sums.has_cache.store(true, Ordering::Relaxed);
+        }
+        // That of an item that expires counts as the version of a deleted object from the start.
+        if attributes.is_cached || expires {
             self.note_safe_version(version);
         }
     }
 
-    /// The item at a place that the index names, as it is for this purpose.
+    /// The version of the item at a place that the index names, as it is for this purpose, and the
+    /// place of its value.
     #[cold]
+    #[inline(never)]
     pub(super) fn item_of(
         &self,
         at: Reference,
         frame: &Frame,
         purpose: Purpose,
-    ) -> Option<Located> {
-        let (mut located, Extras { attributes, .. }) = Located::of_item(&self.memory, at, frame)?;
+    ) -> Option<(Version, u32)> {
+        let (located, Extras { attributes, .. }) = Located::of_item(&self.memory, at, frame)?;
+        let mut version = located.fields.version;
         let has_expired = || attributes.has_expired(self.clock.now());
         match purpose {
             Purpose::Read if has_expired() => {
@@ -141,11 +150,11 @@ impl Log {
                 return None;
             }
             Purpose::Update if attributes.is_cached || has_expired() => {
-                located.fields.version = located.fields.version.max(self.safe_version);
+                version = version.max(self.safe_version);
             }
             Purpose::Read | Purpose::Update | Purpose::Replay => {}
         }
-        Some(located)
+        Some((version, located.value_at()))
     }
 
     /// The version that conditions see of the entry at a reference, which the index names; none if
@@ -178,6 +187,11 @@ impl Log {
     /// The entry at a place that the index names, unless it has expired.
     #[inline]
     pub(super) fn shown(&self, at: Reference) -> Option<Located> {
-        Located::read(&self.memory, at).filter(|_| !self.has_expired(at))
+        let frame = segment::frame(&self.memory, at);
+        if !Kind::is_item(frame.flags) {
+            return Located::of(&self.memory, at, &frame);
+        }
+        let (located, _) = Located::of_item(&self.memory, at, &frame)?;
+        (!self.has_expired(at)).then_some(located)
     }
 }

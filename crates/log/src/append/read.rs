@@ -90,10 +90,14 @@ impl Log {
         self.prefetch_entry(at, purpose);
         let memory = &*self.memory;
         let frame = segment::frame(memory, at);
-        let located = if Kind::is_plain(frame.flags) {
-            Located::of_plain(memory, at, &frame)
+        let located = if purpose == Purpose::Replay {
+            Located::of(memory, at, &frame)
+        } else if Kind::is_plain(frame.flags) {
+            Located::of_keyed(memory, at, &frame)
         } else {
-            self.item_of(at, &frame, purpose)
+            // Only numbers come from there, so that the entry of an object stays in registers.
+            let (version, value_at) = self.item_of(at, &frame, purpose)?;
+            Located::of(memory, at, &frame).map(|it| it.as_item(version, value_at))
         };
         located.filter(|entry| entry.has_key(memory, key))
     }

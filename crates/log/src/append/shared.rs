@@ -80,6 +80,8 @@ pub(crate) struct Sums {
     pub(crate) victims: AtomicUsize,
     /// How often a segment was looked through for objects to evict.
     pub(crate) looks: AtomicU64,
+    /// The log has or had objects of caches.
+    pub(crate) has_cache: AtomicBool,
     /// The last write for which room had to be made found none: writers are blocked on memory.
     pub(crate) is_short: AtomicBool,
     pub(crate) counters: Counters,

@@ -29,7 +29,9 @@ impl Candidates {
         if now == Timestamp::ZERO || is_full {
             return None;
         }
-        let due = |candidate: &Candidate| candidate.segment.expires <= now;
+        let due = |candidate: &Candidate| {
+            candidate.segment.expires <= now && candidate.segment.expires != Timestamp::LATEST
+        };
         let places = self.list.iter().enumerate().filter(|(_, candidate)| due(candidate));
         let (at, _) = places.min_by_key(|(_, candidate)| candidate.segment.expires)?;
         Some(self.list.swap_remove(at))

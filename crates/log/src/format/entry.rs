@@ -123,6 +123,17 @@ impl Kind {
         }
     }
 
+    /// Whether an entry of this kind has a key: it is an object, an item, a number or a tombstone.
+    #[inline]
+    pub(crate) fn has_key(kind: u8) -> bool {
+        const ITEMS: u32 = 0b1111 << Kind::Item as u8;
+        const KINDS: u32 = 1 << Kind::Object as u8
+            | 1 << Kind::Tombstone as u8
+            | 1 << Kind::Integer as u8
+            | 1 << Kind::Float as u8;
+        (KINDS | ITEMS) >> (kind & KIND_BITS) & 1 == 1
+    }
+
     /// Whether an entry of this kind has a key, and no attributes.
     #[inline]
     pub(crate) fn is_plain(kind: u8) -> bool {

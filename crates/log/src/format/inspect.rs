@@ -22,7 +22,8 @@ pub use super::outcomes::{Outcome, Outcomes};
 use crate::error::Damage;
 use std::collections::VecDeque;
 use thunderhead_wire::{
-    Attributes, KeyHash, LeaseId, SegmentId, Sequence, TableId, Timestamp, ValueKind, Version,
+    Attributes, EncodedAttributes, KeyHash, LeaseId, SegmentId, Sequence, TableId, Timestamp,
+    ValueKind, Version,
 };
 
 /// An entry whose checksum holds.
@@ -87,7 +88,7 @@ pub struct Record<'a> {
     /// The kind of the value; bytes for a tombstone.
     pub kind: ValueKind,
     /// Its attributes; none for a tombstone.
-    pub attributes: Attributes,
+    pub attributes: EncodedAttributes,
     /// The value; empty for a tombstone.
     pub value: &'a [u8],
 }
@@ -330,8 +331,14 @@ fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
         return false;
     };
     checksum == seal.of(frame.flags & !DEAD, sealed).to_le_bytes()
-        || Kind::is_item(frame.flags)
-            && checksum == seal.of(super::entry::unused(frame.flags), sealed).to_le_bytes()
+        || verifies_unused(seal, frame.flags, sealed, checksum)
+}
+
+/// Whether the checksum is that of an item which was read since: a replica may have its count.
+#[cold]
+#[inline(never)]
+fn verifies_unused(seal: Seal, flags: u8, sealed: &[u8], checksum: &[u8]) -> bool {
+    Kind::is_item(flags) && checksum == seal.of(super::entry::unused(flags), sealed).to_le_bytes()
 }
 
 /// An entry, and the number of entries that must be linked to it, if it is a record of several
@@ -364,7 +371,7 @@ fn decode<'a>(
             let mut record = record(frame, body).ok_or(field("item"))?;
             let decoded = Attributes::decode(record.value).ok_or(field("attributes"))?;
             let (kind, attributes, bytes) = decoded;
-            (record.kind, record.attributes) = (kind, attributes);
+            (record.kind, record.attributes) = (kind, EncodedAttributes::of(&attributes));
             record.value = record.value.get(bytes..).unwrap_or_default();
             if !kind.has_size(record.value.len()) {
                 return Err(field("number"));
@@ -422,7 +429,7 @@ fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
     if key.is_empty() || key.len() > crate::limits::KEY_BYTES_MAX || !versions.contains(&version) {
         return None;
     }
-    let (kind, attributes) = (ValueKind::Bytes, Attributes::NONE);
+    let (kind, attributes) = (ValueKind::Bytes, EncodedAttributes::NONE);
     let value = &body[behind_key..];
     Some(Record { table, key, version, birth, prior, kind, attributes, value })
 }

@@ -27,7 +27,8 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// Decodes the entry at a reference, or `None` when it has no key.
+    /// Decodes the entry at a reference, or `None` when it has no key. The value of an item begins
+    /// with its attributes then: see [`Located::of_item`].
     #[inline]
     pub(crate) fn read(memory: &Memory, at: Reference) -> Option<Located> {
         let frame = segment::frame(memory, at);
@@ -36,10 +37,8 @@ impl Located {
 
     #[inline]
     pub(crate) fn of(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
-        if !Kind::is_plain(frame.flags) {
-            return Located::of_item(memory, at, frame).map(|(located, _)| located);
-        }
-        Located::of_plain(memory, at, frame)
+        let has_key = Kind::has_key(frame.flags);
+        if has_key { Located::of_keyed(memory, at, frame) } else { None }
     }
 
     /// Decodes the entry at a reference, or `None` when it has no key, or has attributes: these
@@ -52,10 +51,14 @@ impl Located {
 
     #[inline]
     pub(crate) fn of_plain(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
+        let is_plain = Kind::is_plain(frame.flags);
+        if is_plain { Located::of_keyed(memory, at, frame) } else { None }
+    }
+
+    /// Decodes an entry that has a key.
+    #[inline]
+    pub(crate) fn of_keyed(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
         let body = segment::body_start(memory, at, frame);
-        if !Kind::is_plain(frame.flags) {
-            return None;
-        }
         let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
         Some(Located {
             at,
@@ -120,6 +123,17 @@ impl Located {
     pub(crate) fn value<'a>(&self, memory: &'a Memory) -> Bytes<'a> {
         let begins = self.value_at as usize;
         Bytes::within(memory, self.at, begins, self.entry_bytes() - begins)
+    }
+
+    /// The same item with its value behind the attributes, and with a version.
+    #[inline]
+    pub(crate) fn as_item(self, version: Version, value_at: u32) -> Located {
+        Located { fields: ObjectFields { version, ..self.fields }, value_at, ..self }
+    }
+
+    /// Where the value begins in the entry.
+    pub(crate) fn value_at(&self) -> u32 {
+        self.value_at
     }
 
     /// Whether the entry has this key.

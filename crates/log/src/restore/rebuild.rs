@@ -16,8 +16,8 @@ use crate::memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_wire::{
-    Attributes, KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId, TabletRange, Timestamp,
-    ValueKind, Version,
+    Attributes, EncodedAttributes, KeyHash, LeaseId, LogId, SegmentId, Sequence, TableId,
+    TabletRange, Timestamp, ValueKind, Version,
 };
 
 /// The least bytes of an object, with its place in the index.
@@ -309,11 +309,12 @@ impl Rebuild {
             let prior = None;
             Record { table, key, version, birth, prior, kind, attributes, value }
         };
-        let none = (ValueKind::Bytes, Attributes::NONE);
+        let none = (ValueKind::Bytes, EncodedAttributes::NONE);
         for entry in entries.iter().take(BATCH) {
             match *entry {
                 Incoming::Object { key, value, kind, attributes, version } => {
-                    batch.push((record(key, value, (kind, attributes), version), true));
+                    let form = (kind, EncodedAttributes::of(&attributes));
+                    batch.push((record(key, value, form, version), true));
                 }
                 Incoming::Tombstone { key, version } => {
                     batch.push((record(key, &[][..], none, version), false));
@@ -492,7 +493,12 @@ impl Rebuild {
         let Record { table, key, value, version, kind, attributes, .. } = *record;
         log.check_sizes(key, value)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
-        log.of_form(kind, attributes, |log| log.put_admitted(new, current))?;
+        if kind == ValueKind::Bytes && attributes.is_none() {
+            log.put_admitted(new, current)?;
+        } else {
+            let attributes = attributes.decode();
+            log.of_form(kind, attributes, |log| log.put_admitted(new, current))?;
+        }
         self.report.taken += 1;
         Ok(())
     }

@@ -662,6 +662,41 @@ fn an_old_item_that_a_replay_brings_back_does_not_lower_the_versions() {
 }
 
 #[test]
+fn an_expired_item_stays_while_a_rebuild_may_bring_an_older_version() {
+    use thunderhead_log::Incoming;
+    let (watch, recorder) = (Watch::default(), Recorder::new());
+    let mut log = log_with(256 << 10, recorder, &watch);
+    let other = TabletRange::whole(TableId(8));
+    let mut rebuild = Rebuild::begin(&mut log, [(other, SegmentId::NONE)]).unwrap();
+    let object = |version, expires| Incoming::Object {
+        key: b"k",
+        value: b"v",
+        kind: ValueKind::Bytes,
+        attributes: Attributes { expires: Timestamp(expires), ..Attributes::NONE },
+        version: Version(version),
+    };
+    rebuild.take(&mut log, other.table, &[object(9, 100)]).unwrap();
+    wear_out(&mut log, 3);
+    watch.set(150);
+    let mut cleaner = log.cleaner().unwrap();
+    for _ in 0..20 {
+        log.tick();
+        cleaner.step();
+        log.turn();
+    }
+    rebuild.take(&mut log, other.table, &[object(5, 0)]).unwrap();
+    rebuild.finish(&mut log).unwrap();
+    assert!(log.read(other.table, b"k").unwrap().is_none(), "the older version came back");
+    drop(rebuild);
+    for _ in 0..100 {
+        log.tick();
+        wear_out(&mut log, 1);
+    }
+    assert_eq!(log.usage().expired, 1);
+    assert!(log.write(other.table, b"k", b"new").unwrap().version > Version(9));
+}
+
+#[test]
 fn a_migrated_item_keeps_its_attributes_and_stays_gone() {
     use thunderhead_log::Incoming;
     let watch = Watch::default();

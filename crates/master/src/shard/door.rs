@@ -141,6 +141,7 @@ impl DoorTable<'_> {
         self.cost += READ;
         if self.shard.log.read(self.table, key)?.is_none() {
             self.until = self.until.max(self.shard.expired_until()?);
+            return Ok(None);
         }
         let found = self.shard.log.read(self.table, key)?;
         if let Some(object) = &found {

@@ -309,7 +309,9 @@ impl Rebuild {
         // The length comes from the verified copy, not from the bytes given now.
         let bytes = Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes());
         log.point_at(tablet, hash, at, current)?;
-        log.note_attributes(&record.attributes, record.version);
+        if !record.attributes.is_none() {
+            log.note_attributes(&record.attributes.decode(), record.version);
+        }
         log.alive_on_arrival(tablet, bytes);
         self.report.taken += 1;
         Ok(())
