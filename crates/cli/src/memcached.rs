@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use thunderhead_client::Client;
+use thunderhead_client::{Client, Error};
 use thunderhead_config::{LogConfig, LogFormat, LogLevel};
 use thunderhead_net::os::Options as NetOptions;
 use thunderhead_net::stream::StreamAddress;
@@ -17,16 +17,16 @@ use thunderhead_server::{
     BackupOptions, DoorLimits, DoorOptions, GenerationState, LocalCluster, LocalOptions, Probing,
     TableBehind,
 };
-use thunderhead_wire::TableId;
 use thunderhead_wire::control::Settings;
+use thunderhead_wire::{Status, TableId};
 
 /// The name of the table with the objects.
 const TABLE: &str = "memcached";
 
-/// The memory beside that for objects.
+/// The unit of `-m`.
 const MEGABYTE: u64 = 1 << 20;
 
-/// The longest segments, and the shortest. Longer segments hold longer values.
+/// The possible lengths of segments. Longer segments hold longer values.
 const SEGMENTS: [u32; 4] = [8 << 20, 4 << 20, 2 << 20, 1 << 20];
 
 /// How long the client of this process waits for an answer of the cluster beside it.
@@ -264,7 +264,7 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
         tracing::info!("one thread serves all clients; -t is ignored");
     }
     let of_flushes = Arc::clone(&table);
-    let flushes = move || make_anew(&of_flushes, &mut client);
+    let flushes = move || of_flushes.serve_flushes(|| make_anew(&mut client));
     let thread = std::thread::Builder::new().name("flushes".to_owned()).spawn(flushes);
     let thread = thread.map_err(|error| cannot("start a thread", error))?;
     let ended = serve::serve(|| local.join());
@@ -302,27 +302,22 @@ fn tell(arguments: &Arguments, places: &[StreamAddress], json: bool) -> Result<(
     Ok(out.flush()?)
 }
 
-/// Makes the table anew whenever a client wants all objects removed: that reads none of them.
-fn make_anew(table: &TableBehind, client: &mut Client) {
-    while let Some(number) = table.wait_for_flush() {
-        match new_table(client) {
-            Ok(id) => table.flushed(number, id),
-            Err(error) => {
-                tracing::warn!(%error, "the objects cannot be removed; trying again");
-                #[allow(clippy::disallowed_methods, reason = "this thread does nothing else")]
-                std::thread::sleep(Duration::from_millis(100));
-            }
+/// Makes the table anew: that removes all objects and reads none of them. Returns `None` after a
+/// failure, once a further try is worth it.
+fn make_anew(client: &mut Client) -> Option<TableId> {
+    let dropped = match client.drop_table(TABLE) {
+        Err(Error::Refused(Status::NoSuchTable)) => Ok(()),
+        other => other,
+    };
+    match dropped.and_then(|()| client.ensure_table(TABLE, 1)) {
+        Ok(table) => Some(table),
+        Err(error) => {
+            tracing::warn!(%error, "the objects cannot be removed; trying again");
+            #[allow(clippy::disallowed_methods, reason = "this thread does nothing else")]
+            std::thread::sleep(Duration::from_millis(100));
+            None
         }
     }
-}
-
-fn new_table(client: &mut Client) -> Result<TableId, thunderhead_client::Error> {
-    match client.drop_table(TABLE) {
-        Ok(()) | Err(thunderhead_client::Error::Refused(thunderhead_wire::Status::NoSuchTable)) => {
-        }
-        Err(error) => return Err(error),
-    }
-    client.ensure_table(TABLE, 1)
 }
 
 #[cfg(test)]

@@ -117,10 +117,17 @@ impl Cleaner {
             shared.take_closed(&mut candidates);
             shared.free_limbo(&mut candidates);
         }
-        if let Some(step) = self.look_for_items(watch) {
+        if let Some(step) = self.look(Candidates::pick_for_expiry, expiry::look, watch) {
             return step;
         }
         let verdict = balancer::verdict(&shared);
+        // This look frees nothing by itself: if memory is short, other work comes between two.
+        if (verdict == Verdict::Rest || !self.rescanned)
+            && let Some(step) = self.look(Candidates::pick_for_eviction, eviction::look, watch)
+        {
+            self.rescanned = true;
+            return step;
+        }
         if verdict == Verdict::Rest {
             return Step::Idle;
         }
@@ -146,22 +153,16 @@ impl Cleaner {
         step
     }
 
-    fn look_for_items(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
-        let expired = lock(&self.shared.candidates).pick_for_expiry(&self.shared);
-        let candidate = match expired {
-            Some(mut candidate) => {
-                watch(Phase::Looking);
-                expiry::look(&self.shared, &mut candidate);
-                candidate
-            }
-            None => {
-                let mut candidate =
-                    lock(&self.shared.candidates).pick_for_eviction(&self.shared)?;
-                watch(Phase::Looking);
-                eviction::look(&self.shared, &mut candidate);
-                candidate
-            }
-        };
+    /// Looks through a segment, if one is due.
+    fn look(
+        &mut self,
+        pick: fn(&mut Candidates, &Shared) -> Option<Candidate>,
+        look: fn(&Shared, &mut Candidate),
+        watch: &mut Watch<'_>,
+    ) -> Option<Step> {
+        let mut candidate = pick(&mut lock(&self.shared.candidates), &self.shared)?;
+        watch(Phase::Looking);
+        look(&self.shared, &mut candidate);
         watch(Phase::HandingOn);
         lock(&self.shared.candidates).put_back(candidate);
         Some(Step::Rescanned)

@@ -251,7 +251,11 @@ impl Migrations {
             }
             Kind::End => {
                 let (version, rest) = migration::number(body).ok_or(malformed)?;
-                let time = migration::number(rest).map_or(Timestamp::ZERO, |it| Timestamp(it.0));
+                let time = match migration::number(rest) {
+                    None if rest.is_empty() => Timestamp::ZERO,
+                    Some((time, [])) => Timestamp(time),
+                    _ => return Err(malformed),
+                };
                 let arriving = self.incoming.get_mut(&head.migration);
                 let arriving = arriving.ok_or(Status::Refused)?;
                 arriving.last_heard = now;

@@ -80,6 +80,25 @@ fn increment(
     key: HashedKey<'_>,
     condition: Condition,
 ) -> Result<(Version, [u8; 8]), Outcome> {
+    match try_increment(log, identity, part, key, condition) {
+        // The number has expired since it was read.
+        Err(refused)
+            if refused.status == Status::ConditionFailed && condition.holds(Version::NONE) =>
+        {
+            try_increment(log, identity, part, key, condition)
+        }
+        other => other,
+    }
+}
+
+#[inline]
+fn try_increment(
+    log: &mut Log,
+    identity: &Identity,
+    part: &UpdatePart<'_>,
+    key: HashedKey<'_>,
+    condition: Condition,
+) -> Result<(Version, [u8; 8]), Outcome> {
     let table = part.head.table();
     let object = log.read(table, part.key).map_err(|error| Outcome::of_error(&error))?;
     let current = object.as_ref().map_or(Version::NONE, |object| object.version());

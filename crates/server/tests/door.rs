@@ -23,13 +23,6 @@ struct Memcached {
 
 const TABLE: &str = "memcached";
 
-fn make_tables(client: &mut Client, table: &TableBehind) {
-    while let Some(number) = table.wait_for_flush() {
-        client.drop_table(TABLE).expect("the table is there");
-        table.flushed(number, client.ensure_table(TABLE, 1).expect("a new table"));
-    }
-}
-
 impl Memcached {
     /// Starts a server: durable in a directory, or in memory.
     fn start(directory: Option<&Path>, limits: DoorLimits) -> Memcached {
@@ -63,7 +56,11 @@ impl Memcached {
             panic!("the door listens");
         };
         let of_thread = Arc::clone(&table);
-        let flushes = std::thread::spawn(move || make_tables(&mut client, &of_thread));
+        let mut make_anew = move || {
+            client.drop_table(TABLE).expect("the table is there");
+            client.ensure_table(TABLE, 1).ok()
+        };
+        let flushes = std::thread::spawn(move || of_thread.serve_flushes(&mut make_anew));
         Memcached { address: *address, local: Some(local), table, flushes: Some(flushes) }
     }
 

@@ -18,7 +18,7 @@ use std::cell::Cell;
 use thunderhead_wire::Timestamp;
 
 /// The room that a mark takes.
-pub(super) const MARK_BYTES: usize = 16;
+const MARK_BYTES: usize = 16;
 
 /// A source of the time of day.
 pub type TimeSource = Box<dyn Fn() -> Timestamp + Send>;
@@ -81,7 +81,11 @@ impl Log {
     /// Gives the log a source of the time of day, by which its items expire. The clock of the log
     /// never goes back, even if the source does.
     pub fn keep_time_by(&mut self, source: TimeSource) {
-        self.clock.source = Some(source);
+        // It has shown a time, which may come from a mark.
+        let shown = self.clock.shown.get();
+        (self.clock.source, self.clock.ahead) = (Some(source), Cell::new(0));
+        self.clock.shown.set(Timestamp::ZERO);
+        self.clock.reach(shown);
     }
 
     /// The time by the log's clock.
@@ -94,8 +98,6 @@ impl Log {
     pub fn reach_time(&mut self, time: Timestamp) {
         self.clock.reach(time);
         self.clock.note_gone(time);
-        // From now on groups have room for the mark that is due.
-        self.keeps_time |= time != Timestamp::ZERO;
     }
 
     /// Whether a caller found an item gone whose time no mark has yet.
@@ -106,25 +108,25 @@ impl Log {
     }
 
     /// Appends a clock mark if a caller found an expired item gone, and no mark says that its time
-    /// has come. Call it before you tell anyone that an object does not exist, and tell it no
-    /// sooner than [`Log::deletes_durable_at`]. Inside a group it does nothing: the end of the
-    /// group does it.
+    /// has come. Call it before you tell anyone that an object does not exist, or record such an
+    /// outcome, and tell it no sooner than [`Log::deletes_durable_at`].
+    ///
+    /// It ends the open group, so that no crash can leave an outcome without the mark: the group's
+    /// earlier outcomes are recorded, then comes the mark, then the outcome that needs it.
     ///
     /// # Errors
     /// [`Error::CleanerBehind`]: do not tell it, and try again shortly.
     #[inline]
     pub fn settle_clock(&mut self) -> Result<(), Error> {
-        if self.clock.is_due() && !self.groups.is_open() {
-            self.make_room(MARK_BYTES, self.shared.reserves.for_deletes())?;
-            self.mark_clock();
-        }
-        Ok(())
+        if self.clock.is_due() { self.mark_clock() } else { Ok(()) }
     }
 
-    /// Appends a mark if one is due. Room for it was made.
-    pub(super) fn mark_clock(&mut self) {
+    #[cold]
+    fn mark_clock(&mut self) -> Result<(), Error> {
+        self.end_group();
+        self.make_room(MARK_BYTES, self.shared.reserves.for_deletes())?;
         if !self.clock.is_due() {
-            return;
+            return Ok(()); // The room was in a new head, which begins with a mark.
         }
         let time = self.clock.now().max(self.clock.gone.get());
         let body = metadata::encode_clock_mark(time);
@@ -136,5 +138,6 @@ impl Log {
         self.clock.marked = time;
         // As after a delete: an absent key may be absent only because of this record.
         self.removed = self.head.position();
+        Ok(())
     }
 }

@@ -16,10 +16,9 @@
 //! mark is for both together.
 
 use super::Log;
-use super::batch::Purpose;
 use super::expired::ExpiredItem;
 use super::shared::Shared;
-use crate::memory::object::Located;
+use super::write::{ExistingEntry, ReplacedEntry};
 use crate::memory::segment;
 use std::sync::atomic::Ordering;
 
@@ -133,30 +132,21 @@ impl Log {
     /// Evicts an object, or takes one of its uses; false if there is no room for a tombstone. It
     /// may have changed since a cleaner found it.
     fn evict(&mut self, victim: ExpiredItem, uses_count: bool) -> bool {
-        let ExpiredItem { table, hash, at } = victim;
-        let Some(tablet) = self.tablets.find(table, hash) else { return true };
-        if self.tablets.list[tablet].index.find(hash.0, |found| found == at).is_none() {
+        let Some(item) = self.found_item(&victim) else { return true };
+        let is_cached = item.attributes.is_cached;
+        if !is_cached || uses_count && segment::take_use(&self.memory, victim.at) {
             return true;
         }
-        // The index names it, so the entry is there.
-        let frame = segment::frame(&self.memory, at);
-        let Some((located, extras)) = Located::of_item(&self.memory, at, &frame) else {
-            return true;
-        };
-        let is_cached = extras.attributes.is_cached;
-        if !is_cached || uses_count && segment::take_use(&self.memory, at) {
-            return true;
-        }
-        let key = located.key(&self.memory).to_vec();
-        let Some(current) = self.current_for(Purpose::Replay, tablet, hash, &key) else {
-            return true;
-        };
         if self.eviction.is_volatile {
-            self.note_safe_version(current.old.version);
-            let at = self.tablets.list[tablet].index.remove(current.found);
-            self.bury(tablet, at, &current.old);
-        } else if self.delete_in(tablet, table, &key, &current).is_err() {
-            return false;
+            self.note_safe_version(item.located.fields.version);
+            self.remove_item(&item);
+        } else {
+            let key = item.located.key(&self.memory).to_vec();
+            let old = ReplacedEntry::of(&item.located);
+            let current = ExistingEntry { found: item.found, old };
+            if self.delete_in(item.tablet, victim.table, &key, &current).is_err() {
+                return false;
+            }
         }
         self.eviction.evicted += 1;
         true

@@ -17,16 +17,16 @@
 //! the log. So the safe version is raised to the item's version, and a record of it is appended,
 //! before the item leaves the index.
 
-use super::Log;
 use super::write::ReplacedEntry;
+use super::{Log, hash_of};
 use crate::error::Error;
 use crate::index::Found;
 use crate::limits::BATCH;
-use crate::memory::Reference;
-use crate::memory::object::Located;
+use crate::memory::object::{Extras, Located};
 use crate::memory::segment;
+use crate::memory::{Memory, Reference};
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{KeyHash, TableId, Timestamp, Version};
+use thunderhead_wire::{Attributes, KeyHash, TableId};
 
 /// An item that a cleaner has found. It may have changed since.
 #[derive(Clone, Copy)]
@@ -34,6 +34,13 @@ pub(crate) struct ExpiredItem {
     pub(crate) table: TableId,
     pub(crate) hash: KeyHash,
     pub(crate) at: Reference,
+}
+
+impl ExpiredItem {
+    pub(crate) fn of(memory: &Memory, located: &Located) -> ExpiredItem {
+        let (table, at) = (located.fields.table, located.at);
+        ExpiredItem { table, hash: KeyHash(hash_of(memory, at)), at }
+    }
 }
 
 /// Items that are to be removed.
@@ -44,13 +51,12 @@ pub(super) struct Expiring {
     pub(super) removed: u64,
 }
 
-/// An item that is removed now.
-struct Doomed {
-    tablet: usize,
-    found: Found,
-    old: ReplacedEntry,
-    version: Version,
-    expires: Timestamp,
+/// A queued item that is still where a cleaner found it.
+pub(super) struct FoundItem {
+    pub(super) tablet: usize,
+    pub(super) found: Found,
+    pub(super) located: Located,
+    pub(super) attributes: Attributes,
 }
 
 impl Log {
@@ -60,7 +66,7 @@ impl Log {
     /// Call it some times a second if the log has items that expire ([`Log::keeps_time`]), and wake
     /// the cleaners afterwards.
     pub fn tick(&mut self) -> bool {
-        self.end_noted_group();
+        self.end_group();
         self.shared.time.store(self.clock.now().0, Ordering::Relaxed);
         // A rebuild must meet the newest version of each key, or it would take in an older one.
         if self.shared.frames.is_rebuilding() {
@@ -94,7 +100,7 @@ impl Log {
             }
         }
         let doomed = || batch.iter().filter_map(|item| self.doomed(item));
-        let highest = doomed().map(|it| (it.version, it.expires));
+        let highest = doomed().map(|it| (it.located.fields.version, it.attributes.expires));
         let highest = highest.reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)));
         let Some((version, expires)) = highest else { return Ok(()) };
         // Both records first: without room for them nothing is removed.
@@ -103,9 +109,8 @@ impl Log {
         self.clock.note_gone(expires);
         self.settle_clock()?;
         for item in batch {
-            let Some(Doomed { tablet, found, old, .. }) = self.doomed(item) else { continue };
-            let at = self.tablets.list[tablet].index.remove(found);
-            self.bury(tablet, at, &old);
+            let Some(doomed) = self.doomed(item) else { continue };
+            self.remove_item(&doomed);
             self.expiring.removed += 1;
             self.count_mutation();
         }
@@ -113,19 +118,23 @@ impl Log {
     }
 
     /// The item, if it is still where the cleaner found it, and has expired.
-    fn doomed(&self, item: &ExpiredItem) -> Option<Doomed> {
+    fn doomed(&self, item: &ExpiredItem) -> Option<FoundItem> {
+        self.found_item(item).filter(|it| it.attributes.has_expired(self.clock.now()))
+    }
+
+    /// The item, if it is still where a cleaner found it.
+    pub(super) fn found_item(&self, item: &ExpiredItem) -> Option<FoundItem> {
         let tablet = self.tablets.find(item.table, item.hash)?;
         let found = self.tablets.list[tablet].index.find(item.hash.0, |at| at == item.at)?;
         // The index names it, so the entry is there.
         let frame = segment::frame(&self.memory, item.at);
-        let (located, extras) = Located::of_item(&self.memory, item.at, &frame)?;
-        let expires = extras.attributes.expires;
-        extras.attributes.has_expired(self.clock.now()).then(|| Doomed {
-            tablet,
-            found,
-            old: ReplacedEntry::of(&located),
-            version: located.fields.version,
-            expires,
-        })
+        let (located, Extras { attributes, .. }) = Located::of_item(&self.memory, item.at, &frame)?;
+        Some(FoundItem { tablet, found, located, attributes })
+    }
+
+    /// Takes an item out of the index, without a tombstone. Nothing was written since it was found.
+    pub(super) fn remove_item(&mut self, item: &FoundItem) {
+        let at = self.tablets.list[item.tablet].index.remove(item.found);
+        self.bury(item.tablet, at, &ReplacedEntry::of(&item.located));
     }
 }

@@ -20,7 +20,6 @@
 //! have a sequence. An outcome that would make groups interleave is recorded by itself.
 
 use super::Log;
-use super::clock::MARK_BYTES;
 use super::completions::Records;
 use crate::error::Error;
 use crate::format::entry::{CompletionFields, LINKED};
@@ -166,8 +165,7 @@ impl Log {
         let Some(last) = self.groups.last_of(lease, sequence) else { return false };
         // Each seglet may end with a filling.
         let fillings = (bytes / seglet_bytes + 2) * segment::straddle_bytes(seglet_bytes);
-        let mark = if self.keeps_time { MARK_BYTES } else { 0 };
-        let all = bytes + FIXED_BYTES_MAX + mark + fillings;
+        let all = bytes + FIXED_BYTES_MAX + fillings;
         if self.make_room(all, self.shared.reserves.for_writes()).is_err() {
             return false;
         }
@@ -257,7 +255,7 @@ impl Log {
         let OpenGroup { lease, first, from, wanted, effects, .. } = open;
         assert!(wanted != 0 || effects == 0, "every effect in a group has an outcome");
         if wanted == 0 {
-            return self.mark_clock();
+            return;
         }
         let outcomes = std::mem::take(&mut self.groups.bytes);
         let fields = GroupFields { lease, first, birth: self.head.born, effects };
@@ -276,7 +274,6 @@ impl Log {
         if effects > 0 {
             self.groups.unsettled.push_back((from, self.head.position()));
         }
-        self.mark_clock();
     }
 
     /// Records outcomes of one client's updates, for a replay: later updates have replaced their

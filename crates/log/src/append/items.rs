@@ -15,19 +15,24 @@
 
 use super::Log;
 use super::batch::Purpose;
+use super::write::{ExistingEntry, NewVersion};
+use crate::error::Error;
 use crate::format::entry::{Frame, Kind, ObjectFields};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::Reference;
 use crate::memory::object::{Extras, Located};
 use crate::memory::segment;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{Attributes, Timestamp, ValueKind, Version};
+use thunderhead_wire::{Attributes, EncodedAttributes, LogPosition, Timestamp, ValueKind, Version};
 
 /// The largest header of an object: flags, checksum, length, table, version, birth, prior and the
 /// length of the key. With the attributes it takes no more than the largest header of any entry, so
 /// the room for that is enough.
 const OBJECT_HEADER_MAX: usize = 1 + 4 + 3 + 10 + 9 + 10 + 10 + 3;
 const _: () = assert!(OBJECT_HEADER_MAX + Attributes::BYTES_MAX <= HEADER_BYTES_MAX);
+
+/// The bits by which the kind of items differs from that of bytes without attributes.
+const ITEM_BITS: u8 = Kind::Item as u8 ^ Kind::Object as u8;
 
 /// The form of written objects.
 #[derive(Clone, Copy, Default)]
@@ -61,7 +66,14 @@ impl Log {
     /// number.
     #[inline]
     pub fn of_kind<T>(&mut self, kind: ValueKind, act: impl FnOnce(&mut Log) -> T) -> T {
-        self.of_form(kind, self.form.attributes, act)
+        let outer = (self.form.bits, self.form.kind);
+        if outer.0 != ITEM_BITS {
+            self.form.bits = Kind::of_object(kind) as u8 ^ Kind::Object as u8;
+        }
+        self.form.kind = kind;
+        let result = act(self);
+        (self.form.bits, self.form.kind) = outer;
+        result
     }
 
     /// Runs `act`, whose writes make objects with these attributes. All other writes make objects
@@ -104,8 +116,11 @@ impl Log {
         value: &[u8],
     ) -> (Reference, usize) {
         let Form { bits, kind, attributes } = self.form;
+        if bits != ITEM_BITS {
+            return self.write_plain(fields, key, value, bits);
+        }
         let (encoded, length) = attributes.encode(kind);
-        let encoded = if attributes.is_none() { &[][..] } else { &encoded[..length] };
+        let encoded = &encoded[..length];
         let mut header = fields.object(key.len(), encoded.len() + value.len());
         header.add_flag(self.groups.links());
         header.change_flags(bits);
@@ -115,6 +130,26 @@ impl Log {
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, encoded, value], self.seal);
         (at, header.entry_bytes)
+    }
+
+    /// Appends an object of this form and makes it the current one, for a replay.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn put_of_form(
+        &mut self,
+        kind: ValueKind,
+        attributes: &EncodedAttributes,
+        new: NewVersion<'_>,
+        current: Option<ExistingEntry>,
+    ) -> Result<LogPosition, Error> {
+        self.of_form(kind, attributes.decode(), |log| log.put_admitted(new, current))
+    }
+
+    /// As [`Log::note_attributes`].
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_encoded(&mut self, attributes: &EncodedAttributes, version: Version) {
+        self.note_attributes(&attributes.decode(), version);
     }
 
     /// Notes that the log has an object with these attributes, of this version. The next object of
@@ -157,13 +192,11 @@ impl Log {
         Some((version, located.value_at()))
     }
 
-    /// The version that conditions see of the entry at a reference, which the index names; none if
-    /// it has expired.
+    /// The version that conditions see of the item at a reference; none if it has expired.
+    #[cold]
     pub(super) fn seen_version(&self, at: Reference) -> Version {
-        if self.has_expired(at) {
-            return Version::NONE;
-        }
-        Located::read(&self.memory, at).map_or(Version::NONE, |located| located.fields.version)
+        let located = Located::read(&self.memory, at).filter(|_| !self.has_expired(at));
+        located.map_or(Version::NONE, |located| located.fields.version)
     }
 
     /// Whether the entry at a reference, which the index names, is an item that has expired. The

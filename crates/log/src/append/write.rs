@@ -6,7 +6,7 @@
 use super::batch::Purpose;
 use super::{Keys, Log};
 use crate::error::Error;
-use crate::format::entry::ObjectFields;
+use crate::format::entry::{Kind, ObjectFields};
 use crate::index::Found;
 use crate::limits::MUTATIONS_PER_TURN;
 use crate::memory::Reference;
@@ -250,8 +250,21 @@ impl Log {
         if self.form.is_special() {
             return self.write_of_form(fields, key, value);
         }
+        self.write_plain(fields, key, value, 0)
+    }
+
+    /// Writes an object without attributes, whose kind differs by these bits from that of bytes.
+    #[inline]
+    pub(super) fn write_plain(
+        &mut self,
+        fields: &ObjectFields,
+        key: &[u8],
+        value: &[u8],
+        kind_bits: u8,
+    ) -> (Reference, usize) {
         let mut header = fields.object(key.len(), value.len());
         header.add_flag(self.groups.links());
+        header.change_flags(kind_bits);
         self.head.appender.prior_span.add(fields.prior);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);
@@ -283,7 +296,7 @@ impl Log {
     }
 
     /// Puts a new reference into a tablet's index.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(
         &mut self,
         tablet: usize,
@@ -401,7 +414,12 @@ impl Log {
         condition: Condition,
         current: Option<&ExistingEntry>,
     ) -> Result<(), Error> {
-        let current = current.map_or(Version::NONE, |it| self.seen_version(it.old.at));
+        let is_item = |it: &ExistingEntry| Kind::is_item(segment::flags(&self.memory, it.old.at));
+        let current = match current {
+            None => Version::NONE,
+            Some(it) if is_item(it) => self.seen_version(it.old.at),
+            Some(it) => it.old.version,
+        };
         if condition.holds(current) { Ok(()) } else { Err(Error::Condition { current }) }
     }
 

@@ -1,14 +1,11 @@
 //! Looks through segments for objects of caches, and queues them for the log's thread, which evicts
 //! some of them ([`eviction`](crate::append::eviction)).
 
+use super::expiry::items;
 use crate::append::candidates::{Candidate, Candidates};
 use crate::append::expired::ExpiredItem;
-use crate::append::hash_of;
 use crate::append::shared::Shared;
-use crate::format::entry::{DEAD, Kind};
-use crate::memory::object::Located;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::KeyHash;
 
 impl Candidates {
     /// Takes the segment with objects of caches that was put together, or looked through, longest
@@ -27,18 +24,9 @@ impl Candidates {
 /// Queues the objects of caches in a segment.
 pub(super) fn look(shared: &Shared, candidate: &mut Candidate) {
     let memory = &*shared.memory;
-    let mut found = Vec::new();
-    for (at, frame) in candidate.segment.entries(memory) {
-        if frame.flags & DEAD != 0 || !Kind::is_item(frame.flags) {
-            continue;
-        }
-        let item = Located::of_item(memory, at, &frame);
-        let (located, extras) = item.expect("an item of ours decodes");
-        if extras.attributes.is_cached {
-            let (table, hash) = (located.fields.table, KeyHash(hash_of(memory, at)));
-            found.push(ExpiredItem { table, hash, at });
-        }
-    }
+    let cached = items(memory, &candidate.segment).filter(|(_, it)| it.is_cached);
+    let mut found: Vec<ExpiredItem> =
+        cached.map(|(located, _)| ExpiredItem::of(memory, &located)).collect();
     let looks = shared.sums.looks.fetch_add(1, Ordering::Relaxed);
     candidate.hand = (shared.next_segment.load(Ordering::Relaxed), looks);
     candidate.segment.has_cached = !found.is_empty();

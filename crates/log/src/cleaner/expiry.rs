@@ -7,12 +7,13 @@
 
 use crate::append::candidates::{Candidate, Candidates};
 use crate::append::expired::ExpiredItem;
-use crate::append::hash_of;
 use crate::append::shared::Shared;
-use crate::format::entry::{DEAD, Kind};
+use crate::format::entry::{DEAD, Frame, Kind};
+use crate::memory::Memory;
 use crate::memory::object::Located;
+use crate::memory::segment::Segment;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{KeyHash, Timestamp};
+use thunderhead_wire::{Attributes, Timestamp};
 
 /// The part of a segment that must have expired since the last scan.
 const WORTH: usize = 16;
@@ -38,21 +39,26 @@ impl Candidates {
     }
 }
 
-/// Queues the items of a segment that have expired, and sets the time of its next look.
-pub(super) fn look(shared: &Shared, candidate: &mut Candidate) {
-    let memory = &*shared.memory;
-    let now = Timestamp(shared.time.load(Ordering::Relaxed));
-    let (mut found, mut later) = (Vec::new(), Vec::new());
-    for (at, frame) in candidate.segment.entries(memory) {
-        if frame.flags & DEAD != 0 || !Kind::is_item(frame.flags) {
-            continue;
-        }
+/// The items of a segment that are not marked dead, with their attributes.
+pub(super) fn items<'a>(
+    memory: &'a Memory,
+    segment: &'a Segment,
+) -> impl Iterator<Item = (Located, Attributes)> + 'a {
+    let is_alive = |frame: &Frame| frame.flags & DEAD == 0 && Kind::is_item(frame.flags);
+    segment.entries(memory).filter(move |(_, frame)| is_alive(frame)).map(|(at, frame)| {
         let item = Located::of_item(memory, at, &frame);
         let (located, extras) = item.expect("an item of ours decodes");
-        let expires = extras.attributes.expires;
-        if extras.attributes.has_expired(now) {
-            let (table, hash) = (located.fields.table, KeyHash(hash_of(memory, at)));
-            found.push(ExpiredItem { table, hash, at });
+        (located, extras.attributes)
+    })
+}
+
+/// Queues the items of a segment that have expired, and sets the time of its next look.
+pub(super) fn look(shared: &Shared, candidate: &mut Candidate) {
+    let now = Timestamp(shared.time.load(Ordering::Relaxed));
+    let (mut found, mut later) = (Vec::new(), Vec::new());
+    for (located, Attributes { expires, .. }) in items(&shared.memory, &candidate.segment) {
+        if expires != Timestamp::ZERO && expires <= now {
+            found.push(ExpiredItem::of(&shared.memory, &located));
         } else if expires != Timestamp::ZERO {
             later.push((expires, located.entry_bytes()));
         }

@@ -177,7 +177,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// The frame of a verified entry at a place, or the damage there.
-    #[inline]
+    #[inline(always)]
     fn frame(&self, at: usize) -> Result<Frame, Damage> {
         let offset = at as u32;
         let frame = Frame::decode(&self.bytes[at..], offset)?;

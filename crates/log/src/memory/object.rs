@@ -41,18 +41,12 @@ impl Located {
         if has_key { Located::of_keyed(memory, at, frame) } else { None }
     }
 
-    /// Decodes the entry at a reference, or `None` when it has no key, or has attributes: these
-    /// need a closer look.
+    /// Decodes the entry at a reference, or `None` when it has no key or is an item.
     #[inline]
     pub(crate) fn read_plain(memory: &Memory, at: Reference) -> Option<Located> {
         let frame = segment::frame(memory, at);
-        Located::of_plain(memory, at, &frame)
-    }
-
-    #[inline]
-    pub(crate) fn of_plain(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
         let is_plain = Kind::is_plain(frame.flags);
-        if is_plain { Located::of_keyed(memory, at, frame) } else { None }
+        if is_plain { Located::of_keyed(memory, at, &frame) } else { None }
     }
 
     /// Decodes an entry that has a key.
@@ -80,27 +74,19 @@ impl Located {
         if !Kind::is_item(frame.flags) {
             return None;
         }
-        let body = segment::body_start(memory, at, frame);
-        let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
-        let behind_key = key_at + key_bytes;
-        // They may lie in the next seglet.
-        let most = Attributes::BYTES_MAX.min(frame.body_bytes.checked_sub(behind_key)?);
+        let keyed = Located::of_keyed(memory, at, frame)?;
+        let behind_key = keyed.value_at as usize;
+        // The attributes may lie in the next seglet.
+        let most = Attributes::BYTES_MAX.min(keyed.entry_bytes().checked_sub(behind_key)?);
         let mut copy = [0; Attributes::BYTES_MAX];
         let mut length = 0;
-        for piece in Bytes::within(memory, at, frame.body_at + behind_key, most).pieces() {
+        for piece in Bytes::within(memory, at, behind_key, most).pieces() {
             copy[length..length + piece.len()].copy_from_slice(piece);
             length += piece.len();
         }
         let (kind, attributes, bytes) = Attributes::decode(&copy[..length])?;
-        let located = Located {
-            at,
-            fields,
-            entry_bytes: frame.entry_bytes() as u32,
-            key_at: (frame.body_at + key_at) as u32,
-            key_bytes: key_bytes as u32,
-            value_at: (frame.body_at + behind_key + bytes) as u32,
-        };
-        Some((located, Extras { kind, attributes }))
+        let value_at = keyed.value_at + bytes as u32;
+        Some((Located { value_at, ..keyed }, Extras { kind, attributes }))
     }
 
     #[inline]
@@ -125,13 +111,13 @@ impl Located {
         Bytes::within(memory, self.at, begins, self.entry_bytes() - begins)
     }
 
-    /// The same item with its value behind the attributes, and with a version.
+    /// The same entry with this version, and with this offset of the value.
     #[inline]
     pub(crate) fn as_item(self, version: Version, value_at: u32) -> Located {
         Located { fields: ObjectFields { version, ..self.fields }, value_at, ..self }
     }
 
-    /// Where the value begins in the entry.
+    /// The offset of the value's first byte from the entry's first byte.
     pub(crate) fn value_at(&self) -> u32 {
         self.value_at
     }

@@ -496,8 +496,7 @@ impl Rebuild {
         if kind == ValueKind::Bytes && attributes.is_none() {
             log.put_admitted(new, current)?;
         } else {
-            let attributes = attributes.decode();
-            log.of_form(kind, attributes, |log| log.put_admitted(new, current))?;
+            log.put_of_form(kind, &attributes, new, current)?;
         }
         self.report.taken += 1;
         Ok(())

@@ -40,6 +40,11 @@ impl RememberedTombstones {
         if self.index.len() == 0 {
             return Version::NONE;
         }
+        self.find_version(log, hash, table, key)
+    }
+
+    #[inline(never)]
+    fn find_version(&self, log: &Log, hash: KeyHash, table: TableId, key: &[u8]) -> Version {
         let mut version = Version::NONE;
         self.index.find(hash.0, |at| {
             let entry = Located::read(&log.memory, at)

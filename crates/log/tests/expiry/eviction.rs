@@ -7,8 +7,8 @@ fn cached() -> Attributes {
     Attributes { is_cached: true, ..Attributes::NONE }
 }
 
-/// Writes an object of a cache; the cleaners make room.
-fn put(log: &mut Log, cleaner: &mut thunderhead_log::Cleaner, key: &[u8], value: &[u8]) {
+/// Writes an object of a cache; the cleaners make room. Returns how often it had to wait.
+fn put(log: &mut Log, cleaner: &mut thunderhead_log::Cleaner, key: &[u8], value: &[u8]) -> u32 {
     let mut tries = 0;
     while let Err(error) = log.with_attributes(cached(), |log| log.write(TABLE, key, value)) {
         assert_eq!(error, Error::CleanerBehind, "a cache never refuses a write for good");
@@ -19,6 +19,7 @@ fn put(log: &mut Log, cleaner: &mut thunderhead_log::Cleaner, key: &[u8], value:
     }
     cleaner.step();
     log.turn();
+    tries
 }
 
 #[test]
@@ -73,15 +74,8 @@ fn a_cache_of_which_every_object_is_used_takes_new_objects_without_a_wait() {
     let evicted = log.usage().evicted;
     let mut waits = 0;
     for number in 10_000..12_000u32 {
-        let key = number.to_be_bytes();
-        while log.with_attributes(cached(), |log| log.write(TABLE, &key, &[1; 100])).is_err() {
-            waits += 1;
-            assert!(waits < 1000, "{:?}", log.usage());
-            cleaner.step();
-            log.turn();
-        }
-        cleaner.step();
-        log.turn();
+        waits += put(&mut log, &mut cleaner, &number.to_be_bytes(), &[1; 100]);
+        assert!(waits < 1000, "{:?}", log.usage());
     }
     assert!(log.usage().evicted > evicted + 1000, "{waits} waits, {:?}", log.usage());
 }
@@ -100,14 +94,7 @@ fn large_objects_replace_many_small_ones_without_a_wait() {
         }
         let mut waits = 0;
         for number in 0..2000u32 {
-            let key = number.to_be_bytes();
-            while log.with_attributes(cached(), |log| log.write(TABLE, &key, &[1; 700])).is_err() {
-                waits += 1;
-                cleaner.step();
-                log.turn();
-            }
-            cleaner.step();
-            log.turn();
+            waits += put(&mut log, &mut cleaner, &number.to_be_bytes(), &[1; 700]);
         }
         assert!(waits < 1000, "{waits} waits, {:?}", log.usage());
     }

@@ -75,11 +75,13 @@ pub(crate) struct Control {
 
 impl Control {
     /// The refusal for a key whose tablet is in the log but must not be served yet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn closed(&self, table: TableId, key: &[u8]) -> Option<Refusal> {
-        if self.moves_nothing() {
-            return None;
-        }
+        if self.moves_nothing() { None } else { self.closed_key(table, key) }
+    }
+
+    #[cold]
+    fn closed_key(&self, table: TableId, key: &[u8]) -> Option<Refusal> {
         self.closed_hash(table, KeyHash::of(key))
     }
 

@@ -131,24 +131,25 @@ impl DoorTable<'_> {
         }
     }
 
-    /// Reads an object.
+    /// Reads an object: returns the result of `show`, or `None` if there is no object.
     ///
     /// # Errors
     /// If the shard does not serve the key now.
-    pub fn read(&mut self, key: &[u8]) -> Result<Option<Object<'_>>, DoorError> {
+    pub fn read<T>(
+        &mut self,
+        key: &[u8],
+        show: impl FnOnce(&Object<'_>) -> T,
+    ) -> Result<Option<T>, DoorError> {
         self.check(key)?;
         self.shard.statistics.reads += 1;
         self.cost += READ;
-        if self.shard.log.read(self.table, key)?.is_none() {
-            self.until = self.until.max(self.shard.expired_until()?);
-            return Ok(None);
+        let log = &self.shard.log;
+        if let Some(object) = log.read(self.table, key)? {
+            self.until = self.until.max(log.durable_at(&object).unwrap_or_default());
+            return Ok(Some(show(&object)));
         }
-        let found = self.shard.log.read(self.table, key)?;
-        if let Some(object) = &found {
-            let shown = self.shard.log.durable_at(object).unwrap_or_default();
-            self.until = self.until.max(shown);
-        }
-        Ok(found)
+        self.until = self.until.max(self.shard.expired_until()?);
+        Ok(None)
     }
 
     /// Writes an object, whether the key exists or not.

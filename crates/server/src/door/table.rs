@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use thunderhead_doors::memcached::store::{Attributes, Object, Objects, Refusal};
-use thunderhead_log::{Attributes as LogAttributes, Timestamp};
+use thunderhead_log::{Attributes as LogAttributes, Object as LogObject, Timestamp};
 use thunderhead_master::{DoorError, DoorTable};
 use thunderhead_wire::{Status, TableId};
 
-/// The name of the table behind a door. A thread with a client makes it, and makes it anew to
-/// remove all objects at once.
+/// The table behind a door. A thread with a client makes the table, and makes it anew to remove all
+/// objects at once.
 #[derive(Debug, Default)]
 pub struct TableBehind {
     /// The table's id; 0 while there is none.
@@ -54,26 +54,27 @@ impl TableBehind {
         self.flushes().done >= number
     }
 
-    /// Waits until an empty table is wanted, and returns the number to give to
-    /// [`TableBehind::flushed`]; `None` after [`TableBehind::end`].
-    #[must_use]
-    pub fn wait_for_flush(&self) -> Option<u64> {
-        let mut flushes = self.flushes();
-        loop {
-            if flushes.is_over {
-                return None;
+    /// Waits for flushes, and calls `make_anew` for each, until [`TableBehind::end`] is called. If
+    /// it returns `None`, it is called again.
+    pub fn serve_flushes(&self, mut make_anew: impl FnMut() -> Option<TableId>) {
+        while let Some(number) = self.wait_for_flush() {
+            if let Some(table) = make_anew() {
+                self.set_table(table);
+                self.flushes().done = number;
             }
+        }
+    }
+
+    /// Waits until an empty table is wanted; returns the number of the flush, or `None` at the end.
+    fn wait_for_flush(&self) -> Option<u64> {
+        let mut flushes = self.flushes();
+        while !flushes.is_over {
             if flushes.wanted > flushes.done {
                 return Some(flushes.wanted);
             }
             flushes = self.changed.wait(flushes).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// The table is empty: all flushes up to this number are done.
-    pub fn flushed(&self, number: u64, table: TableId) {
-        self.set_table(table);
-        self.flushes().done = number;
+        None
     }
 
     /// Ends the wait for flushes.
@@ -86,7 +87,7 @@ impl TableBehind {
 /// The store on which a request is executed.
 pub(super) struct Store<'a> {
     pub(super) objects: DoorTable<'a>,
-    /// Holds a value that does not lie in one piece, or a new one.
+    /// Holds the value that was found last, or a new one.
     pub(super) buffer: &'a mut Vec<u8>,
     /// The reason why an operation could not be done now.
     pub(super) blocked: Option<Status>,
@@ -105,6 +106,11 @@ fn attributes_of(attributes: &LogAttributes) -> Attributes {
         is_stale: attributes.is_stale,
         is_awaited: attributes.is_claimed,
     }
+}
+
+/// The version of an object that clients see: that of its last value.
+fn shown_version(object: &LogObject<'_>) -> u64 {
+    object.version().0 - u64::from(object.attributes().versions_behind)
 }
 
 impl Store<'_> {
@@ -147,34 +153,30 @@ impl Store<'_> {
 
 impl Objects for Store<'_> {
     fn find(&mut self, key: &[u8], counts: bool) -> Option<Object<'_>> {
-        let found = match self.objects.read(key) {
-            Ok(found) => found.map(|object| object.value().as_slice().is_some()),
+        let buffer = &mut *self.buffer;
+        let found = self.objects.read(key, |object| {
+            buffer.clear();
+            object.value().copy_to(buffer);
+            let was_read = object.uses() > 0;
+            if counts {
+                object.count_use();
+            }
+            (attributes_of(&object.attributes()), shown_version(object), was_read)
+        });
+        match found {
+            Ok(Some((attributes, cas, was_read))) => {
+                self.found += 1;
+                Some(Object { value: self.buffer, attributes, cas, idle: 0, was_read })
+            }
+            Ok(None) => {
+                self.missed += 1;
+                None
+            }
             Err(error) => {
                 self.on_error(error);
                 None
             }
-        };
-        let Some(is_whole) = found else {
-            self.missed += 1;
-            return None;
-        };
-        self.found += 1;
-        if !is_whole {
-            self.buffer.clear();
-            if let Ok(Some(object)) = self.objects.read(key) {
-                object.value().copy_to(self.buffer);
-            }
         }
-        let object = self.objects.read(key).ok().flatten()?;
-        let attributes = object.attributes();
-        let was_read = object.uses() > 0;
-        let cas = object.version().0 - u64::from(attributes.versions_behind);
-        let value = object.value();
-        if counts {
-            object.count_use();
-        }
-        let value = if is_whole { value.as_slice()? } else { self.buffer.as_slice() };
-        Some(Object { value, attributes: attributes_of(&attributes), cas, idle: 0, was_read })
     }
 
     fn put(
@@ -190,20 +192,20 @@ impl Objects for Store<'_> {
     }
 
     fn set_attributes(&mut self, key: &[u8], attributes: Attributes, is_new_version: bool) {
-        let Ok(Some(object)) = self.objects.read(key) else { return };
-        let (version, uses) = (object.version(), object.uses());
-        let shown = version.0 - u64::from(object.attributes().versions_behind);
-        self.buffer.clear();
-        object.value().copy_to(self.buffer);
+        let buffer = &mut *self.buffer;
+        let found = self.objects.read(key, |object| {
+            buffer.clear();
+            object.value().copy_to(buffer);
+            (object.version(), shown_version(object), object.uses())
+        });
+        let Ok(Some((version, shown, uses))) = found else { return };
         // If too many versions lie between, clients see a new one.
         let behind = self.objects.next_version(version).0 - shown;
         let behind = u32::try_from(behind).unwrap_or(u32::MAX);
         let is_shown = is_new_version || behind > LogAttributes::BEHIND_MAX;
-        let behind = if is_shown { 0 } else { behind };
-        if self.write(key, attributes, behind).is_ok()
-            && let Ok(Some(object)) = self.objects.read(key)
-        {
-            (0..uses).for_each(|_| object.count_use());
+        if self.write(key, attributes, if is_shown { 0 } else { behind }).is_ok() {
+            let keep_uses = |object: &LogObject<'_>| (0..uses).for_each(|_| object.count_use());
+            let _ = self.objects.read(key, keep_uses);
         }
     }
 

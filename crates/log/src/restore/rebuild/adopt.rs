@@ -310,7 +310,7 @@ impl Rebuild {
         let bytes = Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes());
         log.point_at(tablet, hash, at, current)?;
         if !record.attributes.is_none() {
-            log.note_attributes(&record.attributes.decode(), record.version);
+            log.note_encoded(&record.attributes, record.version);
         }
         log.alive_on_arrival(tablet, bytes);
         self.report.taken += 1;
