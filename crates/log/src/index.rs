@@ -269,7 +269,7 @@ impl<S: BlockSource> Index<S> {
     }
 
     /// Adds a reference under a hash. Splits at most one bucket.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         hash: u64,

@@ -54,10 +54,16 @@ impl Form {
         self.attributes.is_cached
     }
 
-    /// Whether it is another form than bytes without attributes.
+    /// Whether the objects have attributes.
     #[inline]
-    pub(super) fn is_special(&self) -> bool {
-        self.bits != 0
+    pub(super) fn is_item(&self) -> bool {
+        self.bits == ITEM_BITS
+    }
+
+    /// The bits by which their kind differs from that of bytes without attributes.
+    #[inline]
+    pub(super) fn bits(&self) -> u8 {
+        self.bits
     }
 }
 
@@ -67,7 +73,7 @@ impl Log {
     #[inline]
     pub fn of_kind<T>(&mut self, kind: ValueKind, act: impl FnOnce(&mut Log) -> T) -> T {
         let outer = (self.form.bits, self.form.kind);
-        if outer.0 != ITEM_BITS {
+        if !self.form.is_item() {
             self.form.bits = Kind::of_object(kind) as u8 ^ Kind::Object as u8;
         }
         self.form.kind = kind;
@@ -107,18 +113,16 @@ impl Log {
         result
     }
 
-    /// Writes an object of the present form beyond the head's end.
+    /// Writes an object with the attributes of the present form beyond the head's end.
+    #[cold]
     #[inline(never)]
-    pub(super) fn write_of_form(
+    pub(super) fn write_item(
         &mut self,
         fields: &ObjectFields,
         key: &[u8],
         value: &[u8],
     ) -> (Reference, usize) {
         let Form { bits, kind, attributes } = self.form;
-        if bits != ITEM_BITS {
-            return self.write_plain(fields, key, value, bits);
-        }
         let (encoded, length) = attributes.encode(kind);
         let encoded = &encoded[..length];
         let mut header = fields.object(key.len(), encoded.len() + value.len());

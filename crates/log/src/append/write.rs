@@ -247,24 +247,12 @@ impl Log {
         key: &[u8],
         value: &[u8],
     ) -> (Reference, usize) {
-        if self.form.is_special() {
-            return self.write_of_form(fields, key, value);
+        if self.form.is_item() {
+            return self.write_item(fields, key, value);
         }
-        self.write_plain(fields, key, value, 0)
-    }
-
-    /// Writes an object without attributes, whose kind differs by these bits from that of bytes.
-    #[inline]
-    pub(super) fn write_plain(
-        &mut self,
-        fields: &ObjectFields,
-        key: &[u8],
-        value: &[u8],
-        kind_bits: u8,
-    ) -> (Reference, usize) {
         let mut header = fields.object(key.len(), value.len());
         header.add_flag(self.groups.links());
-        header.change_flags(kind_bits);
+        header.change_flags(self.form.bits());
         self.head.appender.prior_span.add(fields.prior);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);

@@ -60,7 +60,7 @@ impl Survivors<'_> {
 }
 
 impl Output for Survivors<'_> {
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, bytes: usize) -> (&mut Appender, Reference) {
         loop {
             if self.current.is_none() {

@@ -169,11 +169,7 @@ impl<'a> Mover<'a> {
             // A segment that is gone now never comes back. A segment that leaves with this pass is
             // gone before the copy may leave.
             let guarded = fields.prior.filter(|prior| !self.present.is_gone(*prior));
-            let appender = self.relocate(located.at, frame, hash.0, tablet, output);
-            appender.prior_span.add(guarded);
-            if Kind::is_item(frame.flags) {
-                note_item(memory, located.at, frame, appender);
-            }
+            self.relocate(located.at, frame, hash.0, tablet, output).prior_span.add(guarded);
         }
     }
 
@@ -191,7 +187,9 @@ impl<'a> Mover<'a> {
         let (appender, to) = output.place(bytes);
         appender.copy(to, from, bytes);
         appender.advance(bytes);
-        part(&self.shared.memory, to, frame);
+        if is_special(frame.flags) {
+            finish_special(&self.shared.memory, to, frame, appender);
+        }
         self.moves[self.pending] = Move { hash, from, to, bytes, tablet };
         self.pending += 1;
         if self.pending == BATCH {
@@ -323,10 +321,21 @@ impl Sieve<'_> {
     }
 }
 
-/// Notes the attributes of a copied item.
+/// Whether more is to be done with the copy of an entry with these flags than with most.
+#[inline]
+fn is_special(flags: u8) -> bool {
+    const USUAL: u32 = 1 << Kind::Object as u8
+        | 1 << Kind::Integer as u8
+        | 1 << Kind::Float as u8
+        | 1 << Kind::Completion as u8;
+    flags & LINKED != 0 || USUAL >> (flags & KIND_BITS) & 1 == 0
+}
+
+/// Clears the links of a copied entry, and notes the attributes of an item.
 #[cold]
-fn note_item(memory: &Memory, at: Reference, frame: &Frame, appender: &mut Appender) {
-    if let Some((_, extras)) = Located::of_item(memory, at, frame) {
+fn finish_special(memory: &Memory, to: Reference, frame: &Frame, appender: &mut Appender) {
+    part(memory, to, frame);
+    if let Some((_, extras)) = Located::of_item(memory, to, frame) {
         appender.note_item(&extras.attributes);
     }
 }

@@ -230,7 +230,7 @@ impl<'a> SegmentReader<'a> {
 
     /// The next entry, if it is an object that is not linked: this reads such objects in fewer
     /// steps. After `None`, call [`Iterator::next`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_object(&mut self) -> Option<(u32, Record<'a>)> {
         let at = self.at;
         let flags = *self.bytes.get(at)?;
@@ -418,7 +418,7 @@ fn decode<'a>(
     Ok((entry, wants))
 }
 
-#[inline]
+#[inline(always)]
 fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
     let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
     let behind_key = key_at.checked_add(key_bytes)?;

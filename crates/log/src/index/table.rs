@@ -274,7 +274,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(
         &mut self,
         hash: u64,

@@ -468,10 +468,15 @@ impl Rebuild {
     /// log.
     #[inline]
     fn counts(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> bool {
+        let is_in =
+            |(range, since): &(TabletRange, _)| range.contains(table, hash) && birth >= *since;
+        // A search costs more than a look at the only tablet.
+        if let [only] = self.tablets.as_slice() {
+            return is_in(only);
+        }
         let is_before = |(range, _): &(TabletRange, _)| (range.table, range.first) <= (table, hash);
         let at = self.tablets.partition_point(is_before).checked_sub(1);
-        at.and_then(|at| self.tablets.get(at))
-            .is_some_and(|(range, since)| range.contains(table, hash) && birth >= *since)
+        at.and_then(|at| self.tablets.get(at)).is_some_and(is_in)
     }
 
     fn object(
