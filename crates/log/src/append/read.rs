@@ -76,27 +76,25 @@ impl Log {
         let mut found = None;
         let memory = &*self.memory;
         lookup.find(|at| {
-            found = self.entry_of(at, key, Purpose::Read);
+            found = self.entry_of(at, key);
             found.is_some()
         })?;
         Some(Object { memory, located: found? })
     }
 
-    /// The entry at a place that the index names, if it has this key.
+    /// The entry at a place that the index names, if it has this key, for a read.
     #[inline]
-    pub(super) fn entry_of(&self, at: Reference, key: &[u8], purpose: Purpose) -> Option<Located> {
+    fn entry_of(&self, at: Reference, key: &[u8]) -> Option<Located> {
         // The entry lies in several cache lines. Without this, the reader learns from the first
         // line that it needs the others, and waits once more.
-        self.prefetch_entry(at, purpose);
+        self.prefetch_entry(at, Purpose::Read);
         let memory = &*self.memory;
         let frame = segment::frame(memory, at);
-        let located = if purpose == Purpose::Replay {
-            Located::of(memory, at, &frame)
-        } else if Kind::is_plain(frame.flags) {
+        let located = if Kind::is_plain(frame.flags) {
             Located::of_keyed(memory, at, &frame)
         } else {
             // Only numbers come from there, so that the entry of an object stays in registers.
-            let (version, value_at) = self.item_of(at, &frame, purpose)?;
+            let (version, value_at) = self.item_of(at, &frame, Purpose::Read)?;
             Located::of(memory, at, &frame).map(|it| it.as_item(version, value_at))
         };
         located.filter(|entry| entry.has_key(memory, key))

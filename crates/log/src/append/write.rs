@@ -6,7 +6,7 @@
 use super::batch::Purpose;
 use super::{Keys, Log};
 use crate::error::Error;
-use crate::format::entry::{Kind, ObjectFields};
+use crate::format::entry::{Frame, Kind, ObjectFields};
 use crate::index::Found;
 use crate::limits::MUTATIONS_PER_TURN;
 use crate::memory::Reference;
@@ -319,10 +319,41 @@ impl Log {
         let mut old = None;
         let index = &self.tablets.list[tablet].index;
         let found = index.find(hash.0, |at| {
-            old = self.entry_of(at, key, purpose).map(|entry| ReplacedEntry::of(&entry));
+            old = self.replaced_entry(at, key, purpose);
             old.is_some()
         })?;
         Some(ExistingEntry { found, old: old? })
+    }
+
+    /// The entry at a place that the index names, if it has this key, for an update.
+    #[inline]
+    fn replaced_entry(&self, at: Reference, key: &[u8], purpose: Purpose) -> Option<ReplacedEntry> {
+        self.prefetch_entry(at, Purpose::Update);
+        let memory = &*self.memory;
+        let frame = segment::frame(memory, at);
+        if !Kind::is_plain(frame.flags) {
+            return self.replaced_item(at, &frame, key, purpose);
+        }
+        let entry = Located::of_keyed(memory, at, &frame)?;
+        entry.has_key(memory, key).then(|| ReplacedEntry::of(&entry))
+    }
+
+    /// The same for an entry that may be an item.
+    #[cold]
+    #[inline(never)]
+    fn replaced_item(
+        &self,
+        at: Reference,
+        frame: &Frame,
+        key: &[u8],
+        purpose: Purpose,
+    ) -> Option<ReplacedEntry> {
+        let mut entry = Located::of(&self.memory, at, frame)?;
+        if purpose == Purpose::Update {
+            let (version, value_at) = self.item_of(at, frame, purpose)?;
+            entry = entry.as_item(version, value_at);
+        }
+        entry.has_key(&self.memory, key).then(|| ReplacedEntry::of(&entry))
     }
 
     /// Counts a live entry of a tablet as dead, at the place where it was when the index dropped
