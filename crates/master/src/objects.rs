@@ -80,25 +80,6 @@ fn increment(
     key: HashedKey<'_>,
     condition: Condition,
 ) -> Result<(Version, [u8; 8]), Outcome> {
-    match try_increment(log, identity, part, key, condition) {
-        // The number has expired since it was read.
-        Err(refused)
-            if refused.status == Status::ConditionFailed && condition.holds(Version::NONE) =>
-        {
-            try_increment(log, identity, part, key, condition)
-        }
-        other => other,
-    }
-}
-
-#[inline]
-fn try_increment(
-    log: &mut Log,
-    identity: &Identity,
-    part: &UpdatePart<'_>,
-    key: HashedKey<'_>,
-    condition: Condition,
-) -> Result<(Version, [u8; 8]), Outcome> {
     let table = part.head.table();
     let object = log.read(table, part.key).map_err(|error| Outcome::of_error(&error))?;
     let current = object.as_ref().map_or(Version::NONE, |object| object.version());
@@ -121,13 +102,18 @@ fn try_increment(
     let sum = if part.head.is_float() { sum_of_floats(value, by) } else { sum(value, by) };
     let sum = sum.ok_or(Outcome::refused(Status::Overflow, current))?;
     // The version was read just now, and this thread is the only writer.
-    let condition = match current {
+    let unchanged = match current {
         Version::NONE => Condition::Absent,
         version => Condition::VersionIs(version),
     };
     let number = (&sum, kind, Some(sum));
-    let version = put_number(log, identity, (table, key), number, condition)?;
-    Ok((version, sum))
+    match put_number(log, identity, (table, key), number, unchanged) {
+        // The number has expired since it was read, so there is none now.
+        Err(refused) if refused.status == Status::ConditionFailed && current != Version::NONE => {
+            increment(log, identity, part, key, condition)
+        }
+        done => Ok((done?, sum)),
+    }
 }
 
 fn exactly_eight(bytes: &[u8]) -> Option<[u8; 8]> {

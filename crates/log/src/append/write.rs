@@ -325,7 +325,7 @@ impl Log {
         Some(ExistingEntry { found, old: old? })
     }
 
-    /// The entry at a place that the index names, if it has this key, for an update.
+    /// The entry at a place that the index names, if it has this key, for an update or a replay.
     #[inline]
     fn replaced_entry(&self, at: Reference, key: &[u8], purpose: Purpose) -> Option<ReplacedEntry> {
         self.prefetch_entry(at, Purpose::Update);
@@ -348,12 +348,12 @@ impl Log {
         key: &[u8],
         purpose: Purpose,
     ) -> Option<ReplacedEntry> {
-        let mut entry = Located::of(&self.memory, at, frame)?;
+        let entry = Located::of(&self.memory, at, frame);
+        let mut old = ReplacedEntry::of(&entry.filter(|it| it.has_key(&self.memory, key))?);
         if purpose == Purpose::Update {
-            let (version, value_at) = self.item_of(at, frame, purpose)?;
-            entry = entry.as_item(version, value_at);
+            (old.version, _) = self.item_of(at, frame, purpose)?;
         }
-        entry.has_key(&self.memory, key).then(|| ReplacedEntry::of(&entry))
+        Some(old)
     }
 
     /// Counts a live entry of a tablet as dead, at the place where it was when the index dropped
