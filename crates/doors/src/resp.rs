@@ -10,6 +10,7 @@ mod digits;
 mod inline;
 mod number;
 mod parser;
+pub mod store;
 #[cfg(test)]
 mod tests;
 mod writer;

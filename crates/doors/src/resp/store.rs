@@ -1,0 +1,145 @@
+//! The databases behind the door, as the commands see them.
+//!
+//! A command reads objects with [`Store::find`] and [`Store::walk`], and collects its changes in a
+//! list. At its end, [`Store::apply`] does all of them or none. So a command that cannot be done
+//! now leaves nothing behind, and can be executed again.
+
+/// A database: `SELECT` chooses it.
+pub type Database = u32;
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Bytes.
+    #[default]
+    String = 0,
+    /// Strings in an order.
+    List = 1,
+    /// Different strings.
+    Set = 2,
+    /// Different strings, each with a score, which gives their order.
+    SortedSet = 3,
+    /// Fields with values.
+    Hash = 4,
+    /// Entries with ids that rise.
+    Stream = 5,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 6] =
+        [Kind::String, Kind::List, Kind::Set, Kind::SortedSet, Kind::Hash, Kind::Stream];
+
+    /// Returns the kind with a number.
+    #[must_use]
+    pub fn of(number: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Returns the name that `TYPE` shows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::SortedSet => "zset",
+            Kind::Hash => "hash",
+            Kind::Stream => "stream",
+        }
+    }
+}
+
+/// An object of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Its value.
+    pub value: &'a [u8],
+    /// The type of its value.
+    pub kind: Kind,
+    /// The time at which it expires, in milliseconds since 1970; `None` if it does not.
+    pub expires: Option<u64>,
+    /// Its version. Each write of a key gives it a higher one, also after a delete.
+    pub version: u64,
+}
+
+/// A change of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Writes an object, whether the key exists or not.
+    Put {
+        /// Its database.
+        database: Database,
+        /// Its key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+        /// The type of its value.
+        kind: Kind,
+        /// The time at which it expires, in milliseconds since 1970. It lies in the future.
+        expires: Option<u64>,
+    },
+    /// Deletes an object that exists.
+    Remove {
+        /// Its database.
+        database: Database,
+        /// Its key.
+        key: &'a [u8],
+    },
+    /// Deletes all objects of a database.
+    Clear(Database),
+    /// Exchanges all objects of two databases.
+    Swap(Database, Database),
+}
+
+/// The reason why a store cannot do something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It cannot be done now, but soon: execute the command again.
+    NotNow,
+    /// There is no memory for the objects, and nothing to evict.
+    Full,
+    /// A key or a value is too long for the store.
+    TooLong,
+}
+
+/// The databases. An object that has expired is not there.
+pub trait Store {
+    /// Returns an object. If the access counts, it is a use of the object, which is then evicted
+    /// later.
+    ///
+    /// # Errors
+    /// Only [`Refusal::NotNow`].
+    fn find(
+        &mut self,
+        database: Database,
+        key: &[u8],
+        counts: bool,
+    ) -> Result<Option<Found<'_>>, Refusal>;
+
+    /// Does all changes, in their order, or none.
+    ///
+    /// # Errors
+    /// If it does none.
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal>;
+
+    /// Returns the number of objects of a database. It may count objects that have just expired.
+    fn objects(&mut self, database: Database) -> u64;
+
+    /// Visits some objects of a database, in no order. Returns the next cursor, or 0 at the end.
+    /// Begin with 0. Any number below 2⁶³ is a cursor: one by chance leads to objects by chance.
+    /// An object that exists from the first call to the last is visited at least once.
+    ///
+    /// # Errors
+    /// Only [`Refusal::NotNow`].
+    fn walk(
+        &mut self,
+        database: Database,
+        cursor: u64,
+        visit: &mut dyn FnMut(&[u8], &Found<'_>),
+    ) -> Result<u64, Refusal>;
+
+    /// Returns the time, in milliseconds since 1970. It stands still while a command is executed.
+    fn now(&self) -> u64;
+}
