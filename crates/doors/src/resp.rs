@@ -6,15 +6,36 @@
 //! The behaviour is that of Redis 8.2, also for bytes that are no commands. A client gets the error
 //! that Redis sends, and then the connection must be closed.
 
+#![allow(dead_code, reason = "the commands that use it follow")]
+
+mod blocked;
+mod client;
+mod commands;
+mod connection;
+mod context;
 mod digits;
 mod inline;
+mod keys;
+mod memory;
 mod number;
 mod parser;
+mod server;
+mod settings;
+mod stop;
 pub mod store;
+mod strings;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
+mod transaction;
+mod transactions;
+#[cfg(test)]
+mod transactions_tests;
 mod writer;
 
+pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use parser::{Arguments, Limits, Parsed, Parser};
+pub use server::{ClientId, Facts, Output, Server, ServerOptions, Step};
 pub use writer::{Version, Writer};

@@ -73,6 +73,11 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// Returns arguments that lie in some bytes. There is at least one.
+    pub(super) fn new(source: &'a [u8], places: &'a [Range<usize>]) -> Arguments<'a> {
+        Arguments { source, places }
+    }
+
     /// Returns their number, at least one.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "a command has a name")]

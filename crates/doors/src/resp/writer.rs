@@ -35,6 +35,21 @@ impl<'a> Writer<'a> {
         self.version
     }
 
+    /// Sets the version from the next reply on.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    /// Returns the number of bytes before the next reply.
+    pub(super) fn length(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Drops the bytes behind a length.
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.out.truncate(length);
+    }
+
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.out.push(kind);
         self.out.extend_from_slice(text);

@@ -1,0 +1,165 @@
+//! The clients that wait until a key has elements, in the order in which they began to wait.
+
+use super::client::Queued;
+use super::server::ClientId;
+use super::stop::Wait;
+use super::store::{Database, Kind};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// A client that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) client: ClientId,
+    database: Database,
+    pub(super) queued: Rc<Queued>,
+    /// The type of the keys for whose elements it waits.
+    pub(super) kind: Kind,
+    keys: Vec<Vec<u8>>,
+    deadline: Option<u64>,
+    /// Whether the reply at the deadline is the absence of an array.
+    pub(super) is_array: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    /// By the order in which they began.
+    waiting: BTreeMap<u64, Waiting>,
+    by_key: BTreeMap<Database, BTreeMap<Vec<u8>, BTreeSet<u64>>>,
+    deadlines: BTreeSet<(u64, u64)>,
+    /// Keys that got elements, in the order in which they did, and the same ones to look them up.
+    queue: VecDeque<(Database, Vec<u8>)>,
+    ready: BTreeSet<(Database, Vec<u8>)>,
+    /// The last client that was looked at for the first of these keys.
+    passed: u64,
+    last: u64,
+}
+
+impl Blocked {
+    /// Returns the number of clients that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether a client waits for a key.
+    pub(super) fn is_awaited(&self, database: Database, key: &[u8]) -> bool {
+        !self.waiting.is_empty()
+            && self.by_key.get(&database).is_some_and(|keys| keys.contains_key(key))
+    }
+
+    /// Returns the keys of a database for which clients wait.
+    pub(super) fn awaited(&self, database: Database) -> Vec<Vec<u8>> {
+        self.by_key.get(&database).map(|keys| keys.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Lets a client wait; returns its order.
+    pub(super) fn begin(
+        &mut self,
+        client: ClientId,
+        database: Database,
+        queued: Queued,
+        wait: Wait,
+    ) -> u64 {
+        self.last += 1;
+        let order = self.last;
+        let Wait { keys, kind, deadline, is_array } = wait;
+        for key in &keys {
+            let orders = self.by_key.entry(database).or_default().entry(key.clone()).or_default();
+            orders.insert(order);
+        }
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, order));
+        }
+        let queued = Rc::new(queued);
+        let waiting = Waiting { client, database, queued, kind, keys, deadline, is_array };
+        self.waiting.insert(order, waiting);
+        order
+    }
+
+    /// Ends the waiting of a client.
+    pub(super) fn end(&mut self, order: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&order)?;
+        if let Some(keys) = self.by_key.get_mut(&waiting.database) {
+            for key in &waiting.keys {
+                if let Some(orders) = keys.get_mut(key) {
+                    orders.remove(&order);
+                    if orders.is_empty() {
+                        keys.remove(key);
+                    }
+                }
+            }
+        }
+        if let Some(deadline) = waiting.deadline {
+            self.deadlines.remove(&(deadline, order));
+        }
+        Some(waiting)
+    }
+
+    /// Forgets a client.
+    pub(super) fn forget(&mut self, order: Option<u64>) {
+        if let Some(order) = order {
+            self.end(order);
+        }
+    }
+
+    /// Notes that some keys got elements.
+    pub(super) fn ready(&mut self, keys: impl Iterator<Item = (Database, Vec<u8>)>) {
+        for key in keys {
+            if !self.ready.contains(&key) {
+                self.ready.insert(key.clone());
+                self.queue.push_back(key);
+            }
+        }
+    }
+
+    /// Whether there may be clients to serve.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Returns the next client to serve, and the key that got elements. It is the same one until a
+    /// call of [`pass`](Blocked::pass), [`pass_key`](Blocked::pass_key) or [`end`](Blocked::end).
+    pub(super) fn next_ready(&mut self) -> Option<(u64, &Waiting, Database, &[u8])> {
+        let order = loop {
+            let (database, key) = self.queue.front()?;
+            let orders = self.by_key.get(database).and_then(|keys| keys.get(key));
+            match orders.and_then(|orders| orders.range(self.passed + 1..).next()) {
+                Some(order) => break *order,
+                None => self.pass_key(),
+            }
+        };
+        let (database, key) = self.queue.front()?;
+        Some((order, self.waiting.get(&order)?, *database, key))
+    }
+
+    /// Lets a client go on waiting.
+    pub(super) fn pass(&mut self, order: u64) {
+        self.passed = order;
+    }
+
+    /// Lets all clients go on that wait for the key whose clients are served.
+    pub(super) fn pass_key(&mut self) {
+        self.passed = 0;
+        if let Some(key) = self.queue.pop_front() {
+            self.ready.remove(&key);
+        }
+    }
+
+    /// Returns the next time at which something is due: 0 if a client is to be served at once.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        if self.has_ready() {
+            return Some(0);
+        }
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Takes a client whose time has run out.
+    pub(super) fn pop_late(&mut self, now_ms: u64) -> Option<Waiting> {
+        let &(deadline, order) = self.deadlines.first()?;
+        if deadline > now_ms {
+            return None;
+        }
+        self.end(order)
+    }
+}

@@ -1,0 +1,72 @@
+//! The surroundings of a command that is executed.
+
+use super::client::Client;
+use super::parser::Arguments;
+use super::server::{ClientId, Facts, State};
+use super::store::Database;
+use super::transaction::Transaction;
+use super::writer::Writer;
+
+/// The surroundings of a command.
+pub(super) struct Context<'a> {
+    /// The objects, with the changes of this command.
+    pub(super) objects: Transaction<'a>,
+    /// The reply to the client.
+    pub(super) reply: Writer<'a>,
+    /// The clients, channels and settings.
+    pub(super) state: &'a mut State,
+    pub(super) facts: &'a Facts,
+    pub(super) client: ClientId,
+    /// Bytes to other clients.
+    pub(super) messages: &'a mut Vec<(ClientId, Vec<u8>)>,
+    /// Clients whose connections end.
+    pub(super) ended: &'a mut Vec<ClientId>,
+    /// Clients that wait, and are to go on.
+    pub(super) woken: &'a mut Vec<ClientId>,
+    /// Keys that got new elements.
+    pub(super) signals: &'a mut Vec<(Database, Vec<u8>)>,
+    /// Whether the command may wait. Otherwise it replies at once.
+    pub(super) may_wait: bool,
+    /// Whether the connection ends after the reply.
+    pub(super) ends: bool,
+}
+
+impl Context<'_> {
+    /// Tells that a key of the command's database got new elements. Clients that wait for it are
+    /// served after the command.
+    #[allow(dead_code, reason = "lists and sorted sets follow")]
+    pub(super) fn signal(&mut self, key: &[u8]) {
+        self.signal_in(self.objects.database, key);
+    }
+
+    /// Tells that a key of a database got new elements.
+    pub(super) fn signal_in(&mut self, database: Database, key: &[u8]) {
+        if self.state.blocked.is_awaited(database, key) {
+            self.signals.push((database, key.to_vec()));
+        }
+    }
+
+    /// Returns the client that has sent the command.
+    pub(super) fn client(&mut self) -> &mut Client {
+        self.state.clients.get_mut(&self.client).expect("a client is connected while it is served")
+    }
+
+    /// Writes the reply to a command that has nothing else to say.
+    pub(super) fn ok(&mut self) {
+        self.reply.simple("OK");
+    }
+}
+
+/// Whether an argument is a word, in capital or small letters.
+#[inline]
+pub(super) fn is(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// Returns the arguments from an index on.
+pub(super) fn from<'a>(
+    arguments: Arguments<'a>,
+    index: usize,
+) -> impl Iterator<Item = &'a [u8]> + Clone {
+    (index..arguments.len()).filter_map(move |index| arguments.get(index))
+}

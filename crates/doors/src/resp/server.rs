@@ -1,0 +1,641 @@
+//! The server of the protocol: its clients, and the execution of their commands on a store.
+//!
+//! There is no I/O here. The caller gives the bytes of a connection to [`Server::step`], which
+//! executes at most one command, and gets the bytes to send.
+//!
+//! ```text
+//!  bytes ─► parser ─► table of commands ─► function ─► changes ─► store
+//!                                             │                     │
+//!                                             └─► reply ◄── all or nothing
+//! ```
+//!
+//! # Promises
+//!
+//! - A command, or a whole `MULTI`, is done at once: no other command sees a part of it. After
+//!   [`Step::NotNow`] nothing of it is left, and it can be executed again.
+//! - Clients that wait for elements are served in the order in which they began to wait, before the
+//!   next command of another client.
+//! - The outcome depends only on the store, on the facts and on the bytes: there is no other clock.
+
+use super::blocked::Blocked;
+use super::client::{Client, Queued};
+use super::commands::{AT_ONCE, Command, NO_AUTH, NO_MULTI, Names, OF_SUBSCRIBERS, SKIP_MONITOR};
+use super::context::Context;
+use super::parser::{Arguments, Limits, Parsed, Parser};
+use super::settings::Settings;
+use super::stop::{self, Stop, Wait};
+use super::store::{Database, Refusal, Store};
+use super::transaction::{Overlay, Transaction};
+use super::transactions;
+use super::writer::{Version, Writer};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The name of a connection, chosen by the caller.
+pub type ClientId = u64;
+
+/// The fixed properties of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// The number of databases, at least one.
+    pub databases: Database,
+    /// The memory for objects, which `maxmemory` shows.
+    pub memory_bytes: u64,
+    /// The longest value.
+    pub value_bytes_max: usize,
+    /// The greatest number of clients, which `maxclients` shows.
+    pub clients_max: usize,
+    /// The password that clients must give, if there is one.
+    pub password: Option<Vec<u8>>,
+    /// Whether objects survive a crash of all servers.
+    pub is_kept: bool,
+    /// The replicas of each object, without the copy in memory.
+    pub replicas: u32,
+    /// The port, which `INFO` shows.
+    pub port: u16,
+    /// Forty hexadecimal digits that name this start of the server.
+    pub run_id: String,
+    /// Whether objects are evicted at the start: the policy `allkeys-lru`, and not `noeviction`.
+    pub evicts: bool,
+    /// Whether `FLUSHDB` and `FLUSHALL` are allowed.
+    pub may_flush: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            databases: 16,
+            memory_bytes: 1 << 30,
+            value_bytes_max: 1 << 20,
+            clients_max: 10_000,
+            password: None,
+            is_kept: false,
+            replicas: 0,
+            port: 6379,
+            run_id: "0".repeat(40),
+            evicts: false,
+            may_flush: true,
+        }
+    }
+}
+
+/// The present state of the process, for `INFO`.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Bytes that objects use.
+    pub used_memory: u64,
+    /// The most that they have used.
+    pub used_memory_peak: u64,
+    /// Bytes of the process.
+    pub resident_memory: u64,
+    /// Bytes of memory of the machine.
+    pub machine_memory: u64,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// The number of the process.
+    pub process: u32,
+    /// Objects that were evicted.
+    pub evicted: u64,
+    /// Objects that have expired and were removed.
+    pub expired: u64,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Connections that were refused.
+    pub rejected: u64,
+    /// Bytes that were received.
+    pub received_bytes: u64,
+    /// Bytes that were sent.
+    pub sent_bytes: u64,
+    /// Seconds of processor time, of the system and of the user.
+    pub processor_seconds: (f64, f64),
+}
+
+/// The progress of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The bytes are no complete command.
+    More,
+    /// This number of bytes was used.
+    Done(usize),
+    /// Nothing was done. Call again later, with the same bytes.
+    NotNow,
+    /// This number of bytes was used, and the client waits. Give no more bytes of this client
+    /// until [`Output::woken`] names it.
+    Waits(usize),
+    /// This number of bytes was used. Send the replies, then close the connection.
+    End(usize),
+}
+
+/// The effects of a step on connections. The caller empties it.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Bytes to this client.
+    pub replies: Vec<u8>,
+    /// Bytes to clients, in their order. They belong behind the replies.
+    pub messages: Vec<(ClientId, Vec<u8>)>,
+    /// Clients whose connections are to be closed at once.
+    pub ended: Vec<ClientId>,
+    /// Clients that waited, and whose next commands may be executed.
+    pub woken: Vec<ClientId>,
+}
+
+/// Counts since the start, or since `CONFIG RESETSTAT`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) commands: u64,
+    pub(super) errors: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) connections: u64,
+    /// Calls, and failures, of each command.
+    pub(super) calls: BTreeMap<&'static str, (u64, u64)>,
+    /// Errors by their code.
+    pub(super) codes: BTreeMap<Vec<u8>, u64>,
+}
+
+/// The most codes of errors that are counted.
+const CODES_MAX: usize = 128;
+
+/// The state of the server that commands see.
+pub(super) struct State {
+    pub(super) options: ServerOptions,
+    pub(super) names: Names,
+    pub(super) clients: BTreeMap<ClientId, Client>,
+    pub(super) blocked: Blocked,
+    pub(super) settings: Settings,
+    pub(super) counts: Counts,
+    /// The number of the last client.
+    pub(super) last_number: u64,
+    /// Whether a client has given its password, or is a stranger again.
+    pub(super) changes_limits: bool,
+    pub(super) monitors: usize,
+}
+
+/// See the module's documentation.
+pub struct Server {
+    /// A command's arguments lie in its client's parser.
+    parsers: BTreeMap<ClientId, Parser>,
+    state: State,
+    overlay: Overlay,
+    signals: Vec<(Database, Vec<u8>)>,
+}
+
+/// The outcome of a command.
+enum Outcome {
+    Done,
+    NotNow,
+    Waits,
+    End,
+}
+
+/// The lengths of an output, to which it is cut back if a command cannot be done.
+#[derive(Clone, Copy)]
+struct Mark([usize; 4]);
+
+impl Mark {
+    fn of(output: &Output) -> Mark {
+        let Output { replies, messages, ended, woken } = output;
+        Mark([replies.len(), messages.len(), ended.len(), woken.len()])
+    }
+
+    fn restore(self, output: &mut Output) {
+        output.replies.truncate(self.0[0]);
+        output.messages.truncate(self.0[1]);
+        output.ended.truncate(self.0[2]);
+        output.woken.truncate(self.0[3]);
+    }
+}
+
+impl Server {
+    /// Returns a server without clients.
+    #[must_use]
+    pub fn new(options: ServerOptions) -> Server {
+        let state = State {
+            settings: Settings::new(&options),
+            options,
+            names: Names::new(),
+            clients: BTreeMap::new(),
+            blocked: Blocked::default(),
+            counts: Counts::default(),
+            last_number: 0,
+            changes_limits: false,
+            monitors: 0,
+        };
+        let (parsers, overlay) = (BTreeMap::new(), Overlay::default());
+        Server { parsers, state, overlay, signals: Vec::new() }
+    }
+
+    /// Returns the number of clients.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.state.clients.len()
+    }
+
+    /// Whether an object that is written now, and expires then, may be evicted.
+    #[must_use]
+    pub fn caches(&self, expires: Option<u64>) -> bool {
+        self.state.settings.policy.caches(expires)
+    }
+
+    /// Begins to serve a connection. `CLIENT LIST` shows the addresses.
+    pub fn opened(&mut self, client: ClientId, peer: &str, local: &str, now_ms: u64) {
+        self.parsers.insert(client, Parser::new(Limits::default()));
+        self.state.opened(client, peer, local, now_ms);
+        self.set_limits(client);
+    }
+
+    /// Forgets a connection that was closed.
+    pub fn closed(&mut self, client: ClientId) {
+        self.parsers.remove(&client);
+        self.state.closed(client);
+    }
+
+    fn set_limits(&mut self, client: ClientId) {
+        let is_stranger = self.state.clients.get(&client).is_some_and(|it| !it.is_authenticated);
+        if let Some(parser) = self.parsers.get_mut(&client) {
+            parser.set_limits(Limits { is_stranger, ..Limits::default() });
+        }
+    }
+
+    /// Executes at most one command of a client, of which these bytes have arrived. They begin
+    /// behind the bytes that earlier steps have used.
+    pub fn step(
+        &mut self,
+        store: &mut impl Store,
+        facts: &Facts,
+        client: ClientId,
+        bytes: &[u8],
+        output: &mut Output,
+    ) -> Step {
+        self.step_dyn(store, facts, client, bytes, output)
+    }
+
+    fn step_dyn(
+        &mut self,
+        store: &mut dyn Store,
+        facts: &Facts,
+        client: ClientId,
+        bytes: &[u8],
+        output: &mut Output,
+    ) -> Step {
+        let Some(parser) = self.parsers.get_mut(&client) else { return Step::End(0) };
+        if self.state.is_waiting(client) {
+            return Step::Waits(0);
+        }
+        let used = match parser.next(bytes) {
+            Parsed::More => return Step::More,
+            Parsed::Nothing(used) => return Step::Done(used),
+            Parsed::Error(text) => {
+                self.state.refuse(client, &Stop::error_of(format!("ERR {text}")), output);
+                return Step::End(bytes.len());
+            }
+            Parsed::Command(used) => used,
+        };
+        let arguments = parser.arguments(bytes);
+        let mut run = Run {
+            store,
+            facts,
+            state: &mut self.state,
+            overlay: &mut self.overlay,
+            signals: &mut self.signals,
+        };
+        let outcome = run.command(client, arguments, output);
+        if run.state.blocked.has_ready() {
+            run.serve_blocked(output);
+        }
+        if std::mem::take(&mut self.state.changes_limits) {
+            self.set_limits(client);
+        }
+        match outcome {
+            Outcome::Done => Step::Done(used),
+            Outcome::NotNow => Step::NotNow,
+            Outcome::Waits => Step::Waits(used),
+            Outcome::End => Step::End(used),
+        }
+    }
+
+    /// Skips a command that could not be done for too long: the client gets an error.
+    pub fn give_up(&mut self, client: ClientId, bytes: &[u8], output: &mut Output) -> Step {
+        let Some(parser) = self.parsers.get_mut(&client) else { return Step::End(0) };
+        let used = match parser.next(bytes) {
+            Parsed::More => return Step::More,
+            Parsed::Nothing(used) => return Step::Done(used),
+            Parsed::Error(_) => return Step::End(bytes.len()),
+            Parsed::Command(used) => used,
+        };
+        let arguments = parser.arguments(bytes);
+        let is_exec = self.state.names.called(&arguments).is_ok_and(|it| it.name == "exec");
+        let error = match is_exec {
+            true => transactions::aborted(stop::LOADING),
+            false => Stop::error(stop::LOADING),
+        };
+        if is_exec && let Some(client) = self.state.clients.get_mut(&client) {
+            transactions::forget(client);
+        }
+        self.state.refuse(client, &error, output);
+        Step::Done(used)
+    }
+
+    /// Returns the time of the next call of [`on_time`](Server::on_time), in milliseconds since
+    /// 1970.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        self.state.blocked.deadline()
+    }
+
+    /// Ends the waiting of clients whose time has run out, and serves a client that could not be
+    /// served before.
+    pub fn on_time(&mut self, store: &mut impl Store, facts: &Facts, output: &mut Output) {
+        let mut run = Run {
+            store,
+            facts,
+            state: &mut self.state,
+            overlay: &mut self.overlay,
+            signals: &mut self.signals,
+        };
+        run.serve_blocked(output);
+        let now = run.store.now();
+        self.state.time_out(now, output);
+    }
+}
+
+impl State {
+    fn opened(&mut self, id: ClientId, peer: &str, local: &str, now_ms: u64) {
+        self.last_number += 1;
+        self.counts.connections += 1;
+        let client = Client::new(id, self.last_number, peer, local, now_ms);
+        let client = Client { is_authenticated: self.settings.password.is_none(), ..client };
+        self.clients.insert(id, client);
+    }
+
+    fn closed(&mut self, id: ClientId) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        self.blocked.forget(client.waits);
+        self.monitors -= usize::from(client.is_monitor);
+    }
+
+    fn is_waiting(&self, id: ClientId) -> bool {
+        self.clients.get(&id).is_some_and(|client| client.waits.is_some())
+    }
+
+    /// Counts a command that was executed.
+    pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
+        self.counts.commands += 1;
+        let (calls, failures) = self.counts.calls.entry(command.name).or_default();
+        *calls += 1;
+        *failures += u64::from(has_failed);
+    }
+
+    /// Takes back the changes of a client by the commands of a transaction.
+    pub(super) fn restore(&mut self, client: Client) {
+        self.clients.insert(client.id, client);
+    }
+
+    /// Writes an error to a client.
+    fn refuse(&mut self, id: ClientId, error: &Stop, output: &mut Output) {
+        let version = self.clients.get(&id).map_or(Version::Two, |client| client.version);
+        self.write_error(error, &mut Writer::new(&mut output.replies, version));
+    }
+
+    /// Writes the error for a command that is not done.
+    pub(super) fn write_error(&mut self, stop: &Stop, reply: &mut Writer<'_>) {
+        let text = match stop {
+            Stop::Error(text) => &**text,
+            Stop::Refused(Refusal::Full) => stop::FULL.as_bytes(),
+            Stop::Refused(Refusal::TooLong) => stop::TOO_LONG.as_bytes(),
+            Stop::Refused(Refusal::NotNow) | Stop::Wait(_) => stop::LOADING.as_bytes(),
+        };
+        self.counts.errors += 1;
+        let end = memchr::memchr(b' ', text).unwrap_or(text.len());
+        let code = &text[..end];
+        let codes = &mut self.counts.codes;
+        if let Some(count) = codes.get_mut(code) {
+            *count += 1;
+        } else if codes.len() < CODES_MAX {
+            codes.insert(code.to_vec(), 1);
+        }
+        reply.error(text);
+    }
+
+    /// Ends the waiting of clients whose time has run out.
+    fn time_out(&mut self, now_ms: u64, output: &mut Output) {
+        while let Some(waiting) = self.blocked.pop_late(now_ms) {
+            let Some(client) = self.clients.get_mut(&waiting.client) else { continue };
+            client.waits = None;
+            let mut reply = Vec::new();
+            let mut writer = Writer::new(&mut reply, client.version);
+            if waiting.is_array {
+                writer.null_array()
+            } else {
+                writer.null()
+            }
+            output.messages.push((client.id, reply));
+            output.woken.push(client.id);
+        }
+    }
+
+    /// Finds the command that is called, and whether the client may call it now.
+    fn permitted(
+        &self,
+        client: &Client,
+        arguments: &Arguments<'_>,
+    ) -> Result<&'static Command, Stop> {
+        let command = self.names.called(arguments)?;
+        if !client.is_authenticated && !command.has(NO_AUTH) {
+            return Err(Stop::error(stop::NO_AUTH));
+        }
+        if client.version == Version::Two && !command.has(OF_SUBSCRIBERS) && client.is_subscriber()
+        {
+            return Err(Stop::error_of(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+                 RESET are allowed in this context",
+                command.name
+            )));
+        }
+        if client.multi.is_some() && command.has(NO_MULTI) {
+            return Err(Stop::error("ERR Command not allowed inside a transaction"));
+        }
+        Ok(command)
+    }
+}
+
+/// The execution of commands.
+struct Run<'a> {
+    store: &'a mut dyn Store,
+    facts: &'a Facts,
+    state: &'a mut State,
+    overlay: &'a mut Overlay,
+    signals: &'a mut Vec<(Database, Vec<u8>)>,
+}
+
+impl Run<'_> {
+    /// Executes a command, or queues it.
+    fn command(&mut self, id: ClientId, arguments: Arguments<'_>, output: &mut Output) -> Outcome {
+        let now_ms = self.store.now();
+        let Some(client) = self.state.clients.get(&id) else { return Outcome::End };
+        let permitted = self.state.permitted(client, &arguments);
+        let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
+        client.active_ms = now_ms;
+        let command = match permitted {
+            Ok(command) => command,
+            Err(error) => {
+                if let Some(multi) = &mut client.multi {
+                    multi.is_broken = true;
+                }
+                let mark = Mark::of(output);
+                self.state.refuse(id, &error, output);
+                return self.answered(id, mark, output);
+            }
+        };
+        client.last = command.name;
+        if let Some(multi) = &mut client.multi
+            && !command.has(AT_ONCE)
+        {
+            let queued = Queued::new(command, &arguments);
+            multi.push(queued);
+            let mark = Mark::of(output);
+            Writer::new(&mut output.replies, client.version).simple("QUEUED");
+            return self.answered(id, mark, output);
+        }
+        self.execute(id, command, arguments, output)
+    }
+
+    fn execute(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        arguments: Arguments<'_>,
+        output: &mut Output,
+    ) -> Outcome {
+        let mark = Mark::of(output);
+        let (done, ends) = self.call(id, command, arguments, output, true);
+        match done {
+            Ok(()) => {}
+            Err(Stop::Refused(Refusal::NotNow)) => {
+                mark.restore(output);
+                return Outcome::NotNow;
+            }
+            Err(Stop::Wait(wait)) => {
+                mark.restore(output);
+                self.wait(id, Queued::new(command, &arguments), *wait);
+                return Outcome::Waits;
+            }
+            Err(error) => {
+                mark.restore(output);
+                self.state.refuse(id, &error, output);
+            }
+        }
+        if self.state.monitors > 0 && !command.has(SKIP_MONITOR) {
+            self.show(id, &arguments, output);
+        }
+        let outcome = self.answered(id, mark, output);
+        if ends { Outcome::End } else { outcome }
+    }
+
+    /// Calls the function of a command. Returns whether the connection ends, too.
+    fn call(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        arguments: Arguments<'_>,
+        output: &mut Output,
+        may_wait: bool,
+    ) -> (Result<(), Stop>, bool) {
+        let Some(client) = self.state.clients.get(&id) else { return (Ok(()), true) };
+        let value_bytes_max = self.state.options.value_bytes_max;
+        let (database, version) = (client.database, client.version);
+        self.signals.clear();
+        let mut context = Context {
+            objects: Transaction::new(self.store, self.overlay, database, value_bytes_max),
+            reply: Writer::new(&mut output.replies, version),
+            state: self.state,
+            facts: self.facts,
+            client: id,
+            messages: &mut output.messages,
+            ended: &mut output.ended,
+            woken: &mut output.woken,
+            signals: self.signals,
+            may_wait,
+            ends: false,
+        };
+        let done = (command.execute)(&mut context, arguments);
+        let done = done.and_then(|()| context.objects.commit());
+        let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
+        if matches!(done, Err(Stop::Refused(Refusal::NotNow))) {
+            return (done, false);
+        }
+        self.state.counts.hits += hits;
+        self.state.counts.misses += misses;
+        self.state.count(command, matches!(done, Err(Stop::Error(_))));
+        if done.is_ok() {
+            self.state.blocked.ready(self.signals.drain(..));
+        }
+        (done, ends)
+    }
+
+    fn wait(&mut self, id: ClientId, queued: Queued, wait: Wait) {
+        let Some(client) = self.state.clients.get_mut(&id) else { return };
+        client.waits = Some(self.state.blocked.begin(id, client.database, queued, wait));
+    }
+
+    /// Drops a reply that the client does not want.
+    fn answered(&mut self, id: ClientId, mark: Mark, output: &mut Output) -> Outcome {
+        if let Some(client) = self.state.clients.get_mut(&id)
+            && client.drops_reply()
+        {
+            output.replies.truncate(mark.0[0]);
+        }
+        Outcome::Done
+    }
+
+    /// Executes the commands of clients that wait for elements, if there are some now.
+    fn serve_blocked(&mut self, output: &mut Output) {
+        while let Some((order, waiting, database, key)) = self.state.blocked.next_ready() {
+            match self.store.find(database, key, false) {
+                Err(_) => return,
+                Ok(None) => {
+                    self.state.blocked.pass_key();
+                    continue;
+                }
+                Ok(Some(found)) if found.kind != waiting.kind => {
+                    self.state.blocked.pass(order);
+                    continue;
+                }
+                Ok(Some(_)) => {}
+            }
+            let (id, queued) = (waiting.client, Rc::clone(&waiting.queued));
+            // The reply goes to another client than the one whose step this is.
+            let mark = Mark::of(output);
+            let (done, _) = self.call(id, queued.command, queued.arguments(), output, true);
+            match done {
+                Err(Stop::Refused(Refusal::NotNow)) => return mark.restore(output),
+                Err(Stop::Wait(_)) => {
+                    mark.restore(output);
+                    self.state.blocked.pass(order);
+                    continue;
+                }
+                Err(error) => {
+                    mark.restore(output);
+                    self.state.refuse(id, &error, output);
+                }
+                Ok(()) => {}
+            }
+            let reply = output.replies.split_off(mark.0[0]);
+            output.messages.push((id, reply));
+            output.woken.push(id);
+            self.state.blocked.end(order);
+            if let Some(client) = self.state.clients.get_mut(&id) {
+                client.waits = None;
+            }
+        }
+    }
+
+    /// Shows a command to the clients that watch all of them.
+    fn show(&mut self, id: ClientId, arguments: &Arguments<'_>, output: &mut Output) {
+        let Some(client) = self.state.clients.get(&id) else { return };
+        let line = client.monitor_line(arguments, self.store.now());
+        for monitor in self.state.clients.values().filter(|it| it.is_monitor) {
+            output.messages.push((monitor.id, line.clone()));
+        }
+    }
+}

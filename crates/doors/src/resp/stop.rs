@@ -1,0 +1,73 @@
+//! The reasons why a command does not go on, with the texts of errors that several commands share.
+
+use super::store::{Kind, Refusal};
+use std::borrow::Cow;
+
+/// The reason why a command is not done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The client gets an error: its code, a space, a sentence. The command has changed nothing.
+    Error(Cow<'static, [u8]>),
+    /// The store refuses.
+    Refused(Refusal),
+    /// The command waits until one of its keys has elements.
+    Wait(Box<Wait>),
+}
+
+/// The reason why a blocked client waits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// The keys whose elements it waits for.
+    pub(super) keys: Vec<Vec<u8>>,
+    /// Their type. Keys of another type are as good as none.
+    pub(super) kind: Kind,
+    /// The time at which it gives up, in milliseconds since 1970; `None` if it does not.
+    pub(super) deadline: Option<u64>,
+    /// Whether its reply is then the absence of an array, and not of a string.
+    pub(super) is_array: bool,
+}
+
+/// The outcome of a command.
+pub(super) type Done = Result<(), Stop>;
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+impl Stop {
+    /// Returns an error.
+    pub(super) const fn error(text: &'static str) -> Stop {
+        Stop::Error(Cow::Borrowed(text.as_bytes()))
+    }
+
+    /// Returns an error with a text that depends on the command.
+    pub(super) fn error_of(text: impl Into<Vec<u8>>) -> Stop {
+        Stop::Error(Cow::Owned(text.into()))
+    }
+}
+
+pub(super) const WRONG_TYPE: Stop =
+    Stop::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+pub(super) const SYNTAX: Stop = Stop::error("ERR syntax error");
+pub(super) const NOT_AN_INTEGER: Stop = Stop::error("ERR value is not an integer or out of range");
+pub(super) const NOT_A_FLOAT: Stop = Stop::error("ERR value is not a valid float");
+pub(super) const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
+pub(super) const OUT_OF_RANGE: Stop = Stop::error("ERR index out of range");
+pub(super) const OVERFLOW: Stop = Stop::error("ERR increment or decrement would overflow");
+pub(super) const DATABASE_OUT_OF_RANGE: Stop = Stop::error("ERR DB index is out of range");
+
+/// The error when memory is full.
+pub(super) const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+/// The error for a value that is too long.
+pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+/// The error for a command that could not be done for too long.
+pub(super) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
+/// The error before the password.
+pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
+
+/// Returns the error for a wrong number of arguments.
+pub(super) fn wrong_arity(name: &str) -> Stop {
+    Stop::error_of(format!("ERR wrong number of arguments for '{name}' command"))
+}

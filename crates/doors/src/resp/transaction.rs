@@ -1,0 +1,441 @@
+//! The objects as one command sees them, or one `MULTI`.
+//!
+//! Changes are collected. Reads see them at once, and the store gets all of them at the end.
+//! If the store cannot do something now, they are forgotten, and the command can be executed again.
+//!
+//! The changes are kept in their shortest form: first the changes of whole databases, in their
+//! order, and then the last state of each key that was written since.
+
+use super::stop::{self, Stop};
+use super::store::{Change, Database, Found, Kind, Refusal, Store};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The changed keys up to which they are searched one by one.
+const SEARCHED_MAX: usize = 8;
+
+/// The room for a key and a value that is kept for the next command.
+const ENTRY_BYTES_KEPT: usize = 16 << 10;
+
+/// A change of whole databases.
+#[derive(Clone, Copy, Debug)]
+enum Base {
+    Clear(Database),
+    Swap(Database, Database),
+}
+
+/// The state of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The object was written.
+    Present,
+    /// The object was deleted, and the store has it.
+    Removed,
+    /// The object was deleted, and the store does not have it.
+    #[default]
+    Nothing,
+}
+
+/// A key that was changed.
+#[derive(Debug, Default)]
+struct Entry {
+    database: Database,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    kind: Kind,
+    expires: Option<u64>,
+    state: State,
+    /// Whether the store has an object with this key; `None` if that was not looked up.
+    is_in_store: Option<bool>,
+}
+
+impl Entry {
+    fn found(&self) -> Option<Found<'_>> {
+        let Entry { value, kind, expires, .. } = self;
+        let found = Found { value, kind: *kind, expires: *expires, version: u64::MAX };
+        (self.state == State::Present).then_some(found)
+    }
+}
+
+/// The changes that the store does not have yet. One is reused for all commands.
+#[derive(Debug, Default)]
+pub(super) struct Overlay {
+    bases: Vec<Base>,
+    /// The changed keys, and behind them entries whose memory is used again.
+    entries: Vec<Entry>,
+    count: usize,
+    /// The places of entries, once there are many.
+    places: BTreeMap<Database, BTreeMap<Vec<u8>, usize>>,
+}
+
+impl Overlay {
+    fn is_empty(&self) -> bool {
+        self.count == 0 && self.bases.is_empty()
+    }
+
+    /// Forgets all changes.
+    fn clear(&mut self) {
+        self.bases.clear();
+        self.places.clear();
+        self.count = 0;
+        self.entries.truncate(SEARCHED_MAX);
+        for entry in &mut self.entries {
+            entry.key.clear();
+            entry.key.shrink_to(ENTRY_BYTES_KEPT);
+            entry.value.clear();
+            entry.value.shrink_to(ENTRY_BYTES_KEPT);
+        }
+    }
+
+    fn place(&self, database: Database, key: &[u8]) -> Option<usize> {
+        if self.count <= SEARCHED_MAX {
+            let entries = self.entries[..self.count].iter();
+            let mut entries = entries;
+            return entries.position(|entry| entry.database == database && entry.key == key);
+        }
+        self.places.get(&database)?.get(key).copied()
+    }
+
+    /// Returns the place of a key's entry, which is made if there is none.
+    fn place_or_new(&mut self, database: Database, key: &[u8]) -> usize {
+        if let Some(place) = self.place(database, key) {
+            return place;
+        }
+        let place = self.count;
+        if place == self.entries.len() {
+            self.entries.push(Entry::default());
+        }
+        let entry = &mut self.entries[place];
+        entry.database = database;
+        entry.key.clear();
+        entry.key.extend_from_slice(key);
+        (entry.state, entry.is_in_store) = (State::Nothing, None);
+        self.count += 1;
+        if self.count == SEARCHED_MAX + 1 {
+            self.index();
+        } else if self.count > SEARCHED_MAX {
+            self.places.entry(database).or_default().insert(key.to_vec(), place);
+        }
+        place
+    }
+
+    fn index(&mut self) {
+        self.places.clear();
+        for (place, entry) in self.entries[..self.count].iter().enumerate() {
+            self.places.entry(entry.database).or_default().insert(entry.key.clone(), place);
+        }
+    }
+
+    /// Returns the database of the store that a database shows; `None` if it shows none.
+    fn base(&self, mut database: Database) -> Option<Database> {
+        for base in self.bases.iter().rev() {
+            match *base {
+                Base::Clear(cleared) if cleared == database => return None,
+                Base::Swap(one, other) if one == database => database = other,
+                Base::Swap(one, other) if other == database => database = one,
+                _ => {}
+            }
+        }
+        Some(database)
+    }
+
+    fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        let bases = self.bases.iter().map(|base| match *base {
+            Base::Clear(database) => Change::Clear(database),
+            Base::Swap(one, other) => Change::Swap(one, other),
+        });
+        bases.chain(self.entries[..self.count].iter().filter_map(|entry| {
+            let Entry { database, key, value, kind, expires, state, .. } = entry;
+            let (database, kind, expires) = (*database, *kind, *expires);
+            match state {
+                State::Present => Some(Change::Put { database, key, value, kind, expires }),
+                State::Removed => Some(Change::Remove { database, key }),
+                State::Nothing => None,
+            }
+        }))
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Transaction<'a> {
+    store: &'a mut dyn Store,
+    overlay: &'a mut Overlay,
+    /// The database of the commands.
+    pub(super) database: Database,
+    value_bytes_max: usize,
+    /// Reads that found an object, and reads that did not.
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+}
+
+/// Returns an object, which may have been changed.
+fn find<'a>(
+    store: &'a mut dyn Store,
+    overlay: &'a Overlay,
+    database: Database,
+    key: &[u8],
+    counts: bool,
+) -> Result<Option<Found<'a>>, Stop> {
+    if overlay.is_empty() {
+        return Ok(store.find(database, key, counts)?);
+    }
+    if let Some(place) = overlay.place(database, key) {
+        return Ok(overlay.entries[place].found());
+    }
+    match overlay.base(database) {
+        Some(base) => Ok(store.find(base, key, counts)?),
+        None => Ok(None),
+    }
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn new(
+        store: &'a mut dyn Store,
+        overlay: &'a mut Overlay,
+        database: Database,
+        value_bytes_max: usize,
+    ) -> Transaction<'a> {
+        overlay.clear();
+        Transaction { store, overlay, database, value_bytes_max, hits: 0, misses: 0 }
+    }
+
+    /// Returns the time, in milliseconds since 1970. It stands still during a command.
+    pub(super) fn now(&self) -> u64 {
+        self.store.now()
+    }
+
+    /// Returns an object for a command that only reads. It counts as a hit or a miss.
+    #[inline]
+    pub(super) fn read(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        let found = find(self.store, self.overlay, self.database, key, true)?;
+        match found {
+            Some(_) => self.hits += 1,
+            None => self.misses += 1,
+        }
+        Ok(found)
+    }
+
+    /// Returns an object of one type for a command that only reads. An object of another type is an
+    /// error.
+    pub(super) fn read_kind(&mut self, key: &[u8], kind: Kind) -> Result<Option<Found<'_>>, Stop> {
+        of_kind(self.read(key)?, kind)
+    }
+
+    /// Returns an object for a command that writes.
+    pub(super) fn find(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        find(self.store, self.overlay, self.database, key, true)
+    }
+
+    /// Returns an object of one type for a command that writes. An object of another type is an
+    /// error.
+    pub(super) fn find_kind(&mut self, key: &[u8], kind: Kind) -> Result<Option<Found<'_>>, Stop> {
+        of_kind(self.find(key)?, kind)
+    }
+
+    /// Returns an object; that is no use of it.
+    pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        self.peek_in(self.database, key)
+    }
+
+    /// Returns an object of a database; that is no use of it.
+    pub(super) fn peek_in(
+        &mut self,
+        database: Database,
+        key: &[u8],
+    ) -> Result<Option<Found<'_>>, Stop> {
+        find(self.store, self.overlay, database, key, false)
+    }
+
+    /// Writes an object, whether the key exists or not. A value that is given as a `Vec` is not
+    /// copied. The time of expiry must lie in the future.
+    ///
+    /// # Errors
+    /// If the value is too long.
+    pub(super) fn put<'v>(
+        &mut self,
+        key: &[u8],
+        value: impl Into<Cow<'v, [u8]>>,
+        kind: Kind,
+        expires: Option<u64>,
+    ) -> Result<(), Stop> {
+        self.put_in(self.database, key, value, kind, expires)
+    }
+
+    /// Writes an object into a database: see [`Transaction::put`].
+    pub(super) fn put_in<'v>(
+        &mut self,
+        database: Database,
+        key: &[u8],
+        value: impl Into<Cow<'v, [u8]>>,
+        kind: Kind,
+        expires: Option<u64>,
+    ) -> Result<(), Stop> {
+        let value = value.into();
+        if value.len() > self.value_bytes_max {
+            return Err(Refusal::TooLong.into());
+        }
+        let place = self.overlay.place_or_new(database, key);
+        let entry = &mut self.overlay.entries[place];
+        match value {
+            Cow::Owned(value) => entry.value = value,
+            Cow::Borrowed(value) => {
+                entry.value.clear();
+                entry.value.extend_from_slice(value);
+            }
+        }
+        (entry.kind, entry.expires, entry.state) = (kind, expires, State::Present);
+        Ok(())
+    }
+
+    /// Writes a collection, or deletes the key if the collection is empty. The time of expiry stays
+    /// as it is.
+    #[allow(dead_code, reason = "the collections follow")]
+    pub(super) fn put_or_remove(
+        &mut self,
+        key: &[u8],
+        value: Option<Vec<u8>>,
+        kind: Kind,
+        expires: Option<u64>,
+    ) -> Result<(), Stop> {
+        match value {
+            Some(value) => self.put(key, value, kind, expires),
+            None => self.remove(key).map(|_| ()),
+        }
+    }
+
+    /// Deletes an object; returns whether it was there.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Stop> {
+        let database = self.database;
+        let was_there = self.peek(key)?.is_some();
+        if !was_there {
+            return Ok(false);
+        }
+        let place = self.overlay.place_or_new(database, key);
+        let is_in_store = self.look_up(place)?;
+        let entry = &mut self.overlay.entries[place];
+        entry.state = if is_in_store { State::Removed } else { State::Nothing };
+        entry.value = Vec::new();
+        Ok(true)
+    }
+
+    /// Whether the store has an object with the key of an entry.
+    fn look_up(&mut self, place: usize) -> Result<bool, Stop> {
+        let entry = &self.overlay.entries[place];
+        if let Some(is_in_store) = entry.is_in_store {
+            return Ok(is_in_store);
+        }
+        let is_in_store = match self.overlay.base(entry.database) {
+            Some(base) => self.store.find(base, &entry.key, false)?.is_some(),
+            None => false,
+        };
+        self.overlay.entries[place].is_in_store = Some(is_in_store);
+        Ok(is_in_store)
+    }
+
+    /// Deletes all objects of a database.
+    pub(super) fn clear(&mut self, database: Database) {
+        for entry in &mut self.overlay.entries[..self.overlay.count] {
+            if entry.database == database {
+                entry.value = Vec::new();
+                (entry.state, entry.is_in_store) = (State::Nothing, Some(false));
+            }
+        }
+        // A second one has no effect.
+        let is_repeated = |base: &Base| matches!(base, Base::Clear(it) if *it == database);
+        if !self.overlay.bases.last().is_some_and(is_repeated) {
+            self.overlay.bases.push(Base::Clear(database));
+        }
+    }
+
+    /// Exchanges all objects of two databases.
+    pub(super) fn swap(&mut self, one: Database, other: Database) {
+        if one == other {
+            return;
+        }
+        for entry in &mut self.overlay.entries[..self.overlay.count] {
+            if entry.database == one {
+                entry.database = other;
+            } else if entry.database == other {
+                entry.database = one;
+            }
+        }
+        self.overlay.bases.push(Base::Swap(one, other));
+        if self.overlay.count > SEARCHED_MAX {
+            self.overlay.index();
+        }
+    }
+
+    /// Returns the number of objects of a database. It may count objects that have just expired.
+    pub(super) fn objects(&mut self, database: Database) -> Result<u64, Stop> {
+        let mut count = match self.overlay.base(database) {
+            Some(base) => self.store.objects(base),
+            None => 0,
+        };
+        for place in 0..self.overlay.count {
+            if self.overlay.entries[place].database == database {
+                let is_in_store = self.look_up(place)?;
+                let is_there = self.overlay.entries[place].state == State::Present;
+                count = (count + u64::from(is_there)).saturating_sub(u64::from(is_in_store));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Visits some objects of the commands' database: see [`Store::walk`].
+    pub(super) fn walk(
+        &mut self,
+        cursor: u64,
+        visit: &mut dyn FnMut(&[u8], &Found<'_>),
+    ) -> Result<u64, Stop> {
+        let database = self.database;
+        if cursor == 0 {
+            for entry in &self.overlay.entries[..self.overlay.count] {
+                if entry.database == database
+                    && let Some(found) = entry.found()
+                {
+                    visit(&entry.key, &found);
+                }
+            }
+        }
+        let Some(base) = self.overlay.base(database) else { return Ok(0) };
+        let overlay = &*self.overlay;
+        Ok(self.store.walk(base, cursor, &mut |key, found| {
+            if overlay.place(database, key).is_none() {
+                visit(key, found);
+            }
+        })?)
+    }
+
+    /// Gives all changes to the store.
+    ///
+    /// # Errors
+    /// If the store does none of them.
+    pub(super) fn commit(&mut self) -> Result<(), Stop> {
+        if self.overlay.is_empty() {
+            return Ok(());
+        }
+        self.apply()?;
+        self.overlay.clear();
+        Ok(())
+    }
+
+    fn apply(&mut self) -> Result<(), Refusal> {
+        let mut changes = self.overlay.changes();
+        let Some(first) = changes.next() else { return Ok(()) };
+        match changes.next() {
+            None => self.store.apply(&[first]),
+            Some(second) => {
+                let all: Vec<Change<'_>> = [first, second].into_iter().chain(changes).collect();
+                self.store.apply(&all)
+            }
+        }
+    }
+}
+
+/// Returns an object if it is of a type.
+fn of_kind(found: Option<Found<'_>>, kind: Kind) -> Result<Option<Found<'_>>, Stop> {
+    match found {
+        Some(found) if found.kind != kind => Err(stop::WRONG_TYPE),
+        found => Ok(found),
+    }
+}

@@ -1,0 +1,187 @@
+//! Transactions: `MULTI`, `EXEC`, `DISCARD`, `WATCH`.
+
+use super::client::{Client, Multi, Queued, Watched};
+use super::commands::{
+    ALLOW_BUSY, AT_ONCE, Command, FAST, Group, Keys, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE,
+};
+use super::context::{Context, from};
+use super::parser::Arguments;
+use super::stop::{self, Done, Stop};
+use super::store::Refusal;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("multi", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | AT_ONCE, multi)
+        .about(
+            Group::Transactions,
+            "1.2.0",
+            "Begins a transaction: commands are queued until EXEC.",
+        ),
+    Command::new("exec", 1, NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG | AT_ONCE, exec).about(
+        Group::Transactions,
+        "1.2.0",
+        "Executes the queued commands as one.",
+    ),
+    Command::new("discard", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | AT_ONCE, discard)
+        .about(Group::Transactions, "2.0.0", "Drops the queued commands."),
+    Command::new("watch", -2, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | AT_ONCE, watch)
+        .keys(&[Keys::range("RO", 1, -1, 1)])
+        .about(
+            Group::Transactions,
+            "2.2.0",
+            "Makes the next EXEC depend on keys that must not change.",
+        ),
+    Command::new("unwatch", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY, unwatch).about(
+        Group::Transactions,
+        "2.2.0",
+        "Forgets the keys that were named with WATCH.",
+    ),
+];
+
+/// The most bytes of commands that a client may queue.
+pub(super) const QUEUED_BYTES_MAX: usize = 256 << 20;
+
+fn multi(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let client = context.client();
+    if client.multi.is_some() {
+        return Err(Stop::error("ERR MULTI calls can not be nested"));
+    }
+    client.multi = Some(Multi::default());
+    context.ok();
+    Ok(())
+}
+
+fn discard(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    if context.client().multi.is_none() {
+        return Err(Stop::error("ERR DISCARD without MULTI"));
+    }
+    forget(context.client());
+    context.ok();
+    Ok(())
+}
+
+/// Ends a transaction without its execution.
+pub(super) fn forget(client: &mut Client) {
+    client.multi = None;
+    client.watched.clear();
+}
+
+fn watch(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if context.client().multi.is_some() {
+        return Err(Stop::error("ERR WATCH inside MULTI is not allowed"));
+    }
+    let database = context.objects.database;
+    let mut new = Vec::new();
+    for key in from(arguments, 1) {
+        let version = context.objects.peek(key)?.map(|found| found.version);
+        new.push(Watched { database, key: key.to_vec(), version });
+    }
+    let watched = &mut context.client().watched;
+    for new in new {
+        let is_same = |it: &Watched| it.database == new.database && it.key == new.key;
+        if !watched.iter().any(is_same) {
+            watched.push(new);
+        }
+    }
+    context.ok();
+    Ok(())
+}
+
+fn unwatch(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.client().watched.clear();
+    context.ok();
+    Ok(())
+}
+
+/// Returns the error for a transaction that is not executed for a reason.
+pub(super) fn aborted(reason: &str) -> Stop {
+    Stop::error_of(format!("EXECABORT Transaction discarded because of: {reason}"))
+}
+
+fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let client = context.client();
+    let Some(multi) = &client.multi else { return Err(Stop::error("ERR EXEC without MULTI")) };
+    if multi.is_broken {
+        forget(client);
+        let text = "EXECABORT Transaction discarded because of previous errors.";
+        return Err(Stop::error(text));
+    }
+    if check_watched(context)? {
+        forget(context.client());
+        context.reply.null_array();
+        return Ok(());
+    }
+    let Some(multi) = context.client().multi.take() else { return Ok(()) };
+    // A command without keys may change the client, or the settings.
+    let is_plain = multi.queued.iter().all(|queued| !queued.command.keys.is_empty());
+    let before = (!is_plain).then(|| (context.client().clone(), context.state.settings.clone()));
+    let done = execute(context, &multi.queued).and_then(|()| context.objects.commit());
+    if done.is_err()
+        && let Some((client, settings)) = before
+    {
+        context.state.settings = settings;
+        context.state.restore(client);
+    }
+    let client = context.client();
+    match done {
+        Ok(()) => client.watched.clear(),
+        Err(Stop::Refused(Refusal::NotNow)) => {
+            client.multi = Some(multi);
+            return Err(Refusal::NotNow.into());
+        }
+        Err(stop) => {
+            forget(client);
+            return Err(match stop {
+                Stop::Refused(Refusal::Full) => aborted(stop::FULL),
+                Stop::Refused(Refusal::TooLong) => aborted(stop::TOO_LONG),
+                stop => stop,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a watched key has changed.
+fn check_watched(context: &mut Context<'_>) -> Result<bool, Stop> {
+    let watched = std::mem::take(&mut context.client().watched);
+    let mut changed = Ok(false);
+    for Watched { database, key, version } in &watched {
+        changed = match context.objects.peek_in(*database, key) {
+            Ok(found) => Ok(found.map(|found| found.version) != *version),
+            Err(stop) => Err(stop),
+        };
+        if changed != Ok(false) {
+            break;
+        }
+    }
+    context.client().watched = watched;
+    changed
+}
+
+/// Executes commands, each with its reply.
+fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
+    context.may_wait = false;
+    context.reply.array(queued.len());
+    for queued in queued {
+        let (length, signals) = (context.reply.length(), context.signals.len());
+        let messages = context.messages.len();
+        let done = (queued.command.execute)(context, queued.arguments());
+        context.state.count(queued.command, done.is_err());
+        match done {
+            Ok(()) => {}
+            Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)) => {
+                context.reply.truncate(length);
+                context.signals.truncate(signals);
+                context.messages.truncate(messages);
+                if let Err(error) = &done {
+                    context.state.write_error(error, &mut context.reply);
+                }
+            }
+            Err(Stop::Wait(wait)) => {
+                context.reply.truncate(length);
+                if wait.is_array { context.reply.null_array() } else { context.reply.null() }
+            }
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(())
+}
