@@ -8,14 +8,21 @@
 
 #![allow(dead_code, reason = "the commands that use it follow")]
 
+mod bit_fields;
+mod bits;
 mod blocked;
 mod client;
 mod commands;
 mod connection;
 mod context;
 mod digits;
+mod expiry;
+mod extended;
+mod glob;
+mod help;
 mod inline;
 mod keys;
+mod lcs;
 mod memory;
 mod number;
 mod parser;

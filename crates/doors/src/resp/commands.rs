@@ -24,6 +24,7 @@ use super::stop::{Done, Stop, wrong_arity};
 
 /// The lists of commands.
 const FAMILIES: &[&[Command]] = &[
+    super::bits::COMMANDS,
     super::connection::COMMANDS,
     super::keys::COMMANDS,
     super::strings::COMMANDS,
@@ -122,19 +123,19 @@ impl Group {
         }
     }
 
-    /// Returns the category of its commands, if there is one.
-    pub(super) fn category(self) -> Option<&'static str> {
+    /// Returns the category of its commands, or an empty text.
+    const fn category(self) -> &'static str {
         match self {
-            Group::Bitmap => Some("@bitmap"),
-            Group::Connection => Some("@connection"),
-            Group::Generic => Some("@keyspace"),
-            Group::Hash => Some("@hash"),
-            Group::List => Some("@list"),
-            Group::Set => Some("@set"),
-            Group::SortedSet => Some("@sortedset"),
-            Group::String => Some("@string"),
-            Group::Transactions => Some("@transaction"),
-            Group::PubSub | Group::Server | Group::Cluster => None,
+            Group::Bitmap => "@bitmap",
+            Group::Connection => "@connection",
+            Group::Generic => "@keyspace",
+            Group::Hash => "@hash",
+            Group::List => "@list",
+            Group::Set => "@set",
+            Group::SortedSet => "@sortedset",
+            Group::String => "@string",
+            Group::Transactions => "@transaction",
+            Group::PubSub | Group::Server | Group::Cluster => "",
         }
     }
 }
@@ -218,8 +219,10 @@ pub(super) struct Command {
     pub(super) group: Group,
     pub(super) since: &'static str,
     pub(super) summary: &'static str,
+    /// Its categories beside those that follow from its flags, with spaces between them.
+    pub(super) categories: &'static str,
     pub(super) subcommands: &'static [Command],
-    /// The arguments of which the keys are found by the command itself, for `COMMAND GETKEYS`.
+    /// Hints for clients of a cluster.
     pub(super) tips: &'static [&'static str],
     pub(super) execute: Execute,
 }
@@ -239,6 +242,7 @@ impl Command {
             group: Group::Generic,
             since: "1.0.0",
             summary: "",
+            categories: "@keyspace",
             subcommands: &[],
             tips: &[],
             execute,
@@ -259,6 +263,13 @@ impl Command {
         summary: &'static str,
     ) -> Command {
         (self.group, self.since, self.summary) = (group, since, summary);
+        self.categories = group.category();
+        self
+    }
+
+    /// Sets its categories, if they are not that of its group.
+    pub(super) const fn categories(mut self, categories: &'static str) -> Command {
+        self.categories = categories;
         self
     }
 
@@ -268,7 +279,7 @@ impl Command {
         self
     }
 
-    /// Sets the tips for clients of a cluster.
+    /// Sets the hints for clients of a cluster.
     pub(super) const fn tips(mut self, tips: &'static [&'static str]) -> Command {
         self.tips = tips;
         self

@@ -169,6 +169,8 @@ pub(super) struct State {
     /// Whether a client has given its password, or is a stranger again.
     pub(super) changes_limits: bool,
     pub(super) monitors: usize,
+    /// The state of the random numbers.
+    pub(super) seed: u64,
 }
 
 /// See the module's documentation.
@@ -220,6 +222,7 @@ impl Server {
             last_number: 0,
             changes_limits: false,
             monitors: 0,
+            seed: 0,
         };
         let (parsers, overlay) = (BTreeMap::new(), Overlay::default());
         Server { parsers, state, overlay, signals: Vec::new() }
@@ -360,6 +363,14 @@ impl Server {
 }
 
 impl State {
+    /// Returns the next number of a fixed sequence that looks random (splitmix64).
+    pub(super) fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
     fn opened(&mut self, id: ClientId, peer: &str, local: &str, now_ms: u64) {
         self.last_number += 1;
         self.counts.connections += 1;
