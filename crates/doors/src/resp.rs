@@ -8,10 +8,14 @@
 
 #![allow(dead_code, reason = "the commands that use it follow")]
 
+mod administration;
 mod bit_fields;
 mod bits;
 mod blocked;
+mod channels;
 mod client;
+mod clients;
+mod command_info;
 mod commands;
 mod connection;
 mod context;
@@ -20,14 +24,18 @@ mod expiry;
 mod extended;
 mod glob;
 mod help;
+mod info;
 mod inline;
 mod keys;
 mod lcs;
 mod memory;
 mod number;
 mod parser;
+mod paused;
+mod refused;
 mod server;
 mod settings;
+mod slots;
 mod stop;
 pub mod store;
 mod strings;

@@ -137,7 +137,7 @@ fn bitcount(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     Ok(())
 }
 
-/// Counts the bits from one to another one that are set.
+/// Counts the ones in a range of bits.
 fn ones(value: &[u8], begin: u64, end: u64) -> u64 {
     if begin >= end {
         return 0;

@@ -154,12 +154,9 @@ impl Blocked {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes a client whose time has run out.
-    pub(super) fn pop_late(&mut self, now_ms: u64) -> Option<Waiting> {
-        let &(deadline, order) = self.deadlines.first()?;
-        if deadline > now_ms {
-            return None;
-        }
-        self.end(order)
+    /// Returns a client whose time has run out.
+    pub(super) fn late(&self, now_ms: u64) -> Option<ClientId> {
+        let (_, order) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now_ms)?;
+        self.waiting.get(order).map(|waiting| waiting.client)
     }
 }

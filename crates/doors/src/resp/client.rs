@@ -1,6 +1,6 @@
 //! The state of a client's connection.
 
-use super::commands::Command;
+use super::commands::{Command, WRITE};
 use super::parser::Arguments;
 use super::server::ClientId;
 use super::store::Database;
@@ -28,6 +28,11 @@ pub(super) struct Multi {
 }
 
 impl Multi {
+    /// Whether one of the commands writes.
+    pub(super) fn has_writes(&self) -> bool {
+        self.queued.iter().any(|queued| queued.command.has(WRITE))
+    }
+
     /// Adds a command.
     pub(super) fn push(&mut self, queued: Queued) {
         self.bytes += queued.bytes.len() + queued.places.len() * size_of::<Range<usize>>();
@@ -50,7 +55,7 @@ pub(super) enum Replies {
     #[default]
     On,
     Off,
-    /// This command has no reply, and the next one neither.
+    /// The next command has no reply.
     SkipNext,
     /// This command has no reply.
     Skip,
@@ -127,7 +132,7 @@ impl Client {
             Replies::Off => true,
             Replies::SkipNext => {
                 self.replies = Replies::Skip;
-                true
+                false
             }
             Replies::Skip => {
                 self.replies = Replies::On;

@@ -23,10 +23,16 @@ use super::parser::Arguments;
 use super::stop::{Done, Stop, wrong_arity};
 
 /// The lists of commands.
-const FAMILIES: &[&[Command]] = &[
+static FAMILIES: &[&[Command]] = &[
+    super::administration::COMMANDS,
     super::bits::COMMANDS,
+    super::channels::COMMANDS,
+    super::clients::COMMANDS,
+    super::command_info::COMMANDS,
     super::connection::COMMANDS,
+    super::info::COMMANDS,
     super::keys::COMMANDS,
+    super::refused::COMMANDS,
     super::strings::COMMANDS,
     super::transactions::COMMANDS,
 ];
@@ -81,10 +87,10 @@ pub(super) const FLAG_NAMES: &[(Flags, &str)] = &[
     (NO_AUTH, "no_auth"),
     (MAY_REPLICATE, "may_replicate"),
     (NO_MANDATORY_KEYS, "no_mandatory_keys"),
+    (NO_ASYNC_LOADING, "no_async_loading"),
     (NO_MULTI, "no_multi"),
     (MOVABLE_KEYS, "movablekeys"),
     (ALLOW_BUSY, "allow_busy"),
-    (NO_ASYNC_LOADING, "no_async_loading"),
 ];
 
 /// The group of a command: its name in `COMMAND DOCS`.
@@ -219,7 +225,7 @@ pub(super) struct Command {
     pub(super) group: Group,
     pub(super) since: &'static str,
     pub(super) summary: &'static str,
-    /// Its categories beside those that follow from its flags, with spaces between them.
+    /// Its categories that do not follow from its flags, with spaces between them.
     pub(super) categories: &'static str,
     pub(super) subcommands: &'static [Command],
     /// Hints for clients of a cluster.
@@ -326,7 +332,7 @@ fn place(name: &[u8]) -> usize {
 impl Names {
     pub(super) fn new() -> Names {
         let mut places = vec![None; PLACES];
-        for command in all() {
+        for command in all().flat_map(|command| [command].into_iter().chain(command.subcommands)) {
             let mut place = place(command.name.as_bytes());
             while places[place].is_some() {
                 place = (place + 1) % PLACES;
@@ -339,6 +345,11 @@ impl Names {
     /// Returns a command.
     #[inline]
     pub(super) fn command(&self, name: &[u8]) -> Option<&'static Command> {
+        self.named(name).filter(|command| !command.name.contains('|'))
+    }
+
+    /// Returns a command, or a subcommand by its whole name.
+    pub(super) fn named(&self, name: &[u8]) -> Option<&'static Command> {
         if name.len() > NAME_BYTES_MAX {
             return None;
         }
@@ -350,6 +361,21 @@ impl Names {
             place = (place + 1) % PLACES;
         }
         None
+    }
+
+    /// Returns the place of a command, which is its number in lists of counts.
+    #[inline]
+    pub(super) fn place_of(&self, command: &'static Command) -> usize {
+        let mut place = place(command.name.as_bytes());
+        while self.places[place].is_some_and(|it| it.name != command.name) {
+            place = (place + 1) % PLACES;
+        }
+        place
+    }
+
+    /// Returns the command of a place, if there is one.
+    pub(super) fn at(&self, place: usize) -> Option<&'static Command> {
+        self.places.get(place).copied().flatten()
     }
 
     /// Returns the command, or its subcommand, that some arguments call.

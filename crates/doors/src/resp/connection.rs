@@ -1,16 +1,30 @@
-//! Commands about the connection.
+//! Commands about the own connection: see `clients.rs` for those about all of them.
 
+use super::client::{Client, Replies};
 use super::commands::{
-    ALLOW_BUSY, AT_ONCE, Command, FAST, Group, LOADING, NO_AUTH, NOSCRIPT, OF_SUBSCRIBERS, STALE,
+    ADMIN, ALLOW_BUSY, AT_ONCE, Command, FAST, Group, LOADING, NO_AUTH, NOSCRIPT, OF_SUBSCRIBERS,
+    STALE,
 };
-use super::context::Context;
+use super::context::{Context, is};
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use super::store::Database;
+use super::transactions;
 use super::writer::Version;
 
 pub(super) const COMMANDS: &[Command] = &[
+    Command::new("hello", -1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, hello)
+        .about(
+            Group::Connection,
+            "6.0.0",
+            "Chooses the version of the protocol, and may give a password and a name.",
+        ),
+    Command::new("auth", -2, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, auth).about(
+        Group::Connection,
+        "1.0.0",
+        "Gives the password.",
+    ),
     Command::new("ping", -1, FAST | OF_SUBSCRIBERS, ping)
         .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
         .about(Group::Connection, "1.0.0", "Answers, to show that the server is there."),
@@ -31,7 +45,25 @@ pub(super) const COMMANDS: &[Command] = &[
         quit,
     )
     .about(Group::Connection, "1.0.0", "Ends the connection."),
+    Command::new(
+        "reset",
+        1,
+        NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY | AT_ONCE | OF_SUBSCRIBERS,
+        reset,
+    )
+    .about(Group::Connection, "6.2.0", "Makes the connection as it was when it was opened."),
+    Command::new("monitor", 1, ADMIN | NOSCRIPT | LOADING | STALE, monitor).about(
+        Group::Server,
+        "1.0.0",
+        "Shows all commands as they are executed.",
+    ),
 ];
+
+/// The version of Redis whose commands are executed, as clients see it.
+pub(super) const REDIS_VERSION: &str = "7.2.4";
+
+/// The only user.
+pub(super) const USER: &[u8] = b"default";
 
 fn ping(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if arguments.len() > 2 {
@@ -82,6 +114,155 @@ pub(super) fn database_of(
 
 fn quit(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     context.ends = true;
+    context.ok();
+    Ok(())
+}
+
+const WRONG_PASSWORD: Stop =
+    Stop::error("WRONGPASS invalid username-password pair or user is disabled.");
+
+/// Checks a name and a password.
+fn check_password(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Done {
+    let is_right = user == USER
+        && context.state.settings.password.as_ref().is_none_or(|own| is_same(own, given));
+    if !is_right {
+        return Err(WRONG_PASSWORD);
+    }
+    context.client().is_authenticated = true;
+    context.state.changes_limits = true;
+    Ok(())
+}
+
+/// Compares in a time that does not depend on the place of a difference.
+fn is_same(own: &[u8], given: &[u8]) -> bool {
+    let differences = own.iter().zip(given).fold(0, |all, (own, given)| all | (own ^ given));
+    own.len() == given.len() && differences == 0
+}
+
+fn auth(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    match (arguments.get(1), arguments.get(2), arguments.len()) {
+        (Some(password), None, 2) => {
+            if context.state.settings.password.is_none() {
+                return Err(Stop::error(
+                    "ERR AUTH <password> called without any password configured for the default \
+                     user. Are you sure your configuration is correct?",
+                ));
+            }
+            check_password(context, USER, password)?;
+        }
+        (Some(user), Some(password), 3) => check_password(context, user, password)?,
+        _ => return Err(stop::SYNTAX),
+    }
+    context.ok();
+    Ok(())
+}
+
+/// Checks the name of a connection.
+pub(super) fn check_name(name: &[u8]) -> Done {
+    match name.iter().all(u8::is_ascii_graphic) {
+        true => Ok(()),
+        false => Err(Stop::error(
+            "ERR Client names cannot contain spaces, newlines or special characters.",
+        )),
+    }
+}
+
+fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let version = match arguments.get(1) {
+        None => None,
+        Some(text) => match integer_of(text) {
+            Some(2) => Some(Version::Two),
+            Some(3) => Some(Version::Three),
+            Some(_) => return Err(Stop::error("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(Stop::error("ERR Protocol version is not an integer or out of range"));
+            }
+        },
+    };
+    let (mut name, mut at) = (None, 2);
+    while let Some(word) = arguments.get(at) {
+        match (arguments.get(at + 1), arguments.get(at + 2)) {
+            (Some(user), Some(password)) if is(word, "AUTH") => {
+                check_password(context, user, password)?;
+                at += 3;
+            }
+            (Some(given), _) if is(word, "SETNAME") => {
+                check_name(given)?;
+                name = Some(given);
+                at += 2;
+            }
+            _ => {
+                let text = [b"ERR Syntax error in HELLO option '", word, b"'"].concat();
+                return Err(Stop::error_of(text));
+            }
+        }
+    }
+    let client = context.client();
+    if !client.is_authenticated {
+        return Err(Stop::error(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        client.name = name.to_vec();
+    }
+    if let Some(version) = version {
+        client.version = version;
+    }
+    let (version, number) = (client.version, client.number as i64);
+    let reply = &mut context.reply;
+    reply.set_version(version);
+    reply.map(7);
+    for (name, value) in [("server", "thunderhead"), ("version", REDIS_VERSION)] {
+        reply.string(name.as_bytes());
+        reply.string(value.as_bytes());
+    }
+    reply.string(b"proto");
+    reply.integer(if version == Version::Three { 3 } else { 2 });
+    reply.string(b"id");
+    reply.integer(number);
+    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.string(name.as_bytes());
+        reply.string(value.as_bytes());
+    }
+    reply.string(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let is_stranger = context.state.settings.password.is_some();
+    let Context { state, client, .. } = context;
+    let Some(client) = state.clients.get_mut(client) else { return Ok(()) };
+    transactions::forget(client);
+    state.channels.forget(client);
+    state.monitors -= usize::from(client.is_monitor);
+    let Client { id, number, opened_ms, active_ms, commands, .. } = *client;
+    let (peer, local) = (std::mem::take(&mut client.peer), std::mem::take(&mut client.local));
+    let (library, library_version) =
+        (std::mem::take(&mut client.library), std::mem::take(&mut client.library_version));
+    *client = Client {
+        active_ms,
+        commands,
+        library,
+        library_version,
+        last: "reset",
+        is_authenticated: !is_stranger,
+        replies: Replies::On,
+        ..Client::new(id, number, &peer, &local, opened_ms)
+    };
+    state.changes_limits = true;
+    context.objects.database = 0;
+    context.reply.set_version(Version::Two);
+    context.reply.simple("RESET");
+    Ok(())
+}
+
+fn monitor(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let is_new = !std::mem::replace(&mut context.client().is_monitor, true);
+    context.state.monitors += usize::from(is_new);
     context.ok();
     Ok(())
 }

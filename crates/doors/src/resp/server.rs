@@ -18,11 +18,16 @@
 //! - The outcome depends only on the store, on the facts and on the bytes: there is no other clock.
 
 use super::blocked::Blocked;
-use super::client::{Client, Queued};
-use super::commands::{AT_ONCE, Command, NO_AUTH, NO_MULTI, Names, OF_SUBSCRIBERS, SKIP_MONITOR};
-use super::context::Context;
+use super::channels::Channels;
+use super::client::{Client, Multi, Queued};
+use super::commands::{
+    ADMIN, AT_ONCE, Command, NO_AUTH, NO_MULTI, Names, OF_SUBSCRIBERS, SKIP_MONITOR, WRITE,
+};
+use super::context::{Context, is};
 use super::parser::{Arguments, Limits, Parsed, Parser};
+use super::paused::Paused;
 use super::settings::Settings;
+use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
 use super::store::{Database, Refusal, Store};
 use super::transaction::{Overlay, Transaction};
@@ -147,11 +152,14 @@ pub(super) struct Counts {
     pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) connections: u64,
-    /// Calls, and failures, of each command.
-    pub(super) calls: BTreeMap<&'static str, (u64, u64)>,
+    /// Calls, and failures, of each command, in the order of [`Names`].
+    pub(super) calls: Vec<(u64, u64)>,
     /// Errors by their code.
     pub(super) codes: BTreeMap<Vec<u8>, u64>,
 }
+
+/// The most bytes of commands that a client may queue in a `MULTI`.
+const QUEUED_BYTES_MAX: usize = 256 << 20;
 
 /// The most codes of errors that are counted.
 const CODES_MAX: usize = 128;
@@ -160,8 +168,10 @@ const CODES_MAX: usize = 128;
 pub(super) struct State {
     pub(super) options: ServerOptions,
     pub(super) names: Names,
-    pub(super) clients: BTreeMap<ClientId, Client>,
+    pub(super) clients: Slots<Client>,
     pub(super) blocked: Blocked,
+    pub(super) paused: Paused,
+    pub(super) channels: Channels,
     pub(super) settings: Settings,
     pub(super) counts: Counts,
     /// The number of the last client.
@@ -176,7 +186,7 @@ pub(super) struct State {
 /// See the module's documentation.
 pub struct Server {
     /// A command's arguments lie in its client's parser.
-    parsers: BTreeMap<ClientId, Parser>,
+    parsers: Slots<Parser>,
     state: State,
     overlay: Overlay,
     signals: Vec<(Database, Vec<u8>)>,
@@ -186,7 +196,8 @@ pub struct Server {
 enum Outcome {
     Done,
     NotNow,
-    Waits,
+    /// The client waits. Its command was used if that is true.
+    Waits(bool),
     End,
 }
 
@@ -216,15 +227,17 @@ impl Server {
             settings: Settings::new(&options),
             options,
             names: Names::new(),
-            clients: BTreeMap::new(),
+            clients: Slots::new(),
             blocked: Blocked::default(),
+            paused: Paused::default(),
+            channels: Channels::default(),
             counts: Counts::default(),
             last_number: 0,
             changes_limits: false,
             monitors: 0,
             seed: 0,
         };
-        let (parsers, overlay) = (BTreeMap::new(), Overlay::default());
+        let (parsers, overlay) = (Slots::new(), Overlay::default());
         Server { parsers, state, overlay, signals: Vec::new() }
     }
 
@@ -312,7 +325,7 @@ impl Server {
         match outcome {
             Outcome::Done => Step::Done(used),
             Outcome::NotNow => Step::NotNow,
-            Outcome::Waits => Step::Waits(used),
+            Outcome::Waits(is_used) => Step::Waits(if is_used { used } else { 0 }),
             Outcome::End => Step::End(used),
         }
     }
@@ -343,7 +356,7 @@ impl Server {
     /// 1970.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        self.state.blocked.deadline()
+        [self.state.blocked.deadline(), self.state.paused.deadline()].into_iter().flatten().min()
     }
 
     /// Ends the waiting of clients whose time has run out, and serves a client that could not be
@@ -359,6 +372,7 @@ impl Server {
         run.serve_blocked(output);
         let now = run.store.now();
         self.state.time_out(now, output);
+        self.state.paused.end_if_due(now, &mut output.woken);
     }
 }
 
@@ -380,8 +394,10 @@ impl State {
     }
 
     fn closed(&mut self, id: ClientId) {
-        let Some(client) = self.clients.remove(&id) else { return };
+        let Some(mut client) = self.clients.remove(&id) else { return };
+        self.channels.forget(&mut client);
         self.blocked.forget(client.waits);
+        self.paused.forget(id);
         self.monitors -= usize::from(client.is_monitor);
     }
 
@@ -392,13 +408,23 @@ impl State {
     /// Counts a command that was executed.
     pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
         self.counts.commands += 1;
-        let (calls, failures) = self.counts.calls.entry(command.name).or_default();
+        let place = self.names.place_of(command);
+        if self.counts.calls.len() <= place {
+            self.counts.calls.resize(place + 1, (0, 0));
+        }
+        let (calls, failures) = &mut self.counts.calls[place];
         *calls += 1;
         *failures += u64::from(has_failed);
     }
 
     /// Takes back the changes of a client by the commands of a transaction.
-    pub(super) fn restore(&mut self, client: Client) {
+    pub(super) fn restore(&mut self, mut client: Client) {
+        if let Some(mut changed) = self.clients.remove(&client.id) {
+            self.channels.forget(&mut changed);
+            self.monitors -= usize::from(changed.is_monitor);
+        }
+        self.channels.remember(&mut client);
+        self.monitors += usize::from(client.is_monitor);
         self.clients.insert(client.id, client);
     }
 
@@ -430,19 +456,56 @@ impl State {
 
     /// Ends the waiting of clients whose time has run out.
     fn time_out(&mut self, now_ms: u64, output: &mut Output) {
-        while let Some(waiting) = self.blocked.pop_late(now_ms) {
-            let Some(client) = self.clients.get_mut(&waiting.client) else { continue };
-            client.waits = None;
-            let mut reply = Vec::new();
-            let mut writer = Writer::new(&mut reply, client.version);
-            if waiting.is_array {
-                writer.null_array()
-            } else {
-                writer.null()
-            }
-            output.messages.push((client.id, reply));
-            output.woken.push(client.id);
+        while let Some(client) = self.blocked.late(now_ms) {
+            self.unblock(client, None, &mut output.messages, &mut output.woken);
         }
+    }
+
+    /// Shows a command that was executed to the clients of `MONITOR`.
+    pub(super) fn show(
+        &self,
+        id: ClientId,
+        command: &Command,
+        arguments: &Arguments<'_>,
+        now_ms: u64,
+        messages: &mut Vec<(ClientId, Vec<u8>)>,
+    ) {
+        if self.monitors == 0 || command.has(SKIP_MONITOR | ADMIN) {
+            return;
+        }
+        let Some(client) = self.clients.get(&id) else { return };
+        let line = client.monitor_line(arguments, now_ms);
+        for monitor in self.clients.values().filter(|it| it.is_monitor) {
+            messages.push((monitor.id, line.clone()));
+        }
+    }
+
+    /// Ends the waiting of a client, with an error or as if its time had run out. Returns whether
+    /// it waited.
+    pub(super) fn unblock(
+        &mut self,
+        id: ClientId,
+        error: Option<&str>,
+        messages: &mut Vec<(ClientId, Vec<u8>)>,
+        woken: &mut Vec<ClientId>,
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return false };
+        let Some(waiting) = client.waits.take().and_then(|order| self.blocked.end(order)) else {
+            return false;
+        };
+        let mut reply = Vec::new();
+        let mut writer = Writer::new(&mut reply, client.version);
+        match error {
+            Some(error) => writer.error(error.as_bytes()),
+            None if waiting.is_array => writer.null_array(),
+            None => writer.null(),
+        }
+        if client.drops_reply() {
+            reply.clear();
+        }
+        messages.push((id, reply));
+        woken.push(id);
+        true
     }
 
     /// Finds the command that is called, and whether the client may call it now.
@@ -490,6 +553,12 @@ impl Run<'_> {
         let command = match permitted {
             Ok(command) => command,
             Err(error) => {
+                let error = if is(&arguments[0], "EXEC") {
+                    transactions::forget(client);
+                    transactions::aborted_by(error)
+                } else {
+                    error
+                };
                 if let Some(multi) = &mut client.multi {
                     multi.is_broken = true;
                 }
@@ -498,13 +567,27 @@ impl Run<'_> {
                 return self.answered(id, mark, output);
             }
         };
+        let is_write = match &client.multi {
+            Some(multi) if command.name == "exec" => multi.has_writes(),
+            Some(_) => false,
+            None => command.has(WRITE),
+        };
+        if self.state.paused.delay(id, is_write, now_ms) {
+            return Outcome::Waits(false);
+        }
         client.last = command.name;
+        client.commands += 1;
         if let Some(multi) = &mut client.multi
             && !command.has(AT_ONCE)
         {
-            let queued = Queued::new(command, &arguments);
-            multi.push(queued);
             let mark = Mark::of(output);
+            if multi.bytes > QUEUED_BYTES_MAX {
+                *multi = Multi { is_broken: true, ..Multi::default() };
+                let error = Stop::error("ERR The commands of this transaction have too many bytes");
+                self.state.refuse(id, &error, output);
+                return self.answered(id, mark, output);
+            }
+            multi.push(Queued::new(command, &arguments));
             Writer::new(&mut output.replies, client.version).simple("QUEUED");
             return self.answered(id, mark, output);
         }
@@ -529,16 +612,15 @@ impl Run<'_> {
             Err(Stop::Wait(wait)) => {
                 mark.restore(output);
                 self.wait(id, Queued::new(command, &arguments), *wait);
-                return Outcome::Waits;
+                return Outcome::Waits(true);
             }
             Err(error) => {
                 mark.restore(output);
                 self.state.refuse(id, &error, output);
             }
         }
-        if self.state.monitors > 0 && !command.has(SKIP_MONITOR) {
-            self.show(id, &arguments, output);
-        }
+        let now_ms = self.store.now();
+        self.state.show(id, command, &arguments, now_ms, &mut output.messages);
         let outcome = self.answered(id, mark, output);
         if ends { Outcome::End } else { outcome }
     }
@@ -631,22 +713,14 @@ impl Run<'_> {
                 }
                 Ok(()) => {}
             }
-            let reply = output.replies.split_off(mark.0[0]);
-            output.messages.push((id, reply));
-            output.woken.push(id);
             self.state.blocked.end(order);
             if let Some(client) = self.state.clients.get_mut(&id) {
                 client.waits = None;
             }
-        }
-    }
-
-    /// Shows a command to the clients that watch all of them.
-    fn show(&mut self, id: ClientId, arguments: &Arguments<'_>, output: &mut Output) {
-        let Some(client) = self.state.clients.get(&id) else { return };
-        let line = client.monitor_line(arguments, self.store.now());
-        for monitor in self.state.clients.values().filter(|it| it.is_monitor) {
-            output.messages.push((monitor.id, line.clone()));
+            self.answered(id, mark, output);
+            let reply = output.replies.split_off(mark.0[0]);
+            output.messages.push((id, reply));
+            output.woken.push(id);
         }
     }
 }

@@ -1,17 +1,34 @@
 //! The settings that clients read and write with `CONFIG`.
+//!
+//! Many of them have no effect here. They exist because clients read them, or set them before their
+//! work. They last until the server restarts.
 
+use super::glob;
+use super::number::integer_of;
 use super::server::ServerOptions;
+use std::collections::BTreeMap;
 
 /// The objects that may be evicted when memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
     /// None: writes are refused.
     NoEviction,
-    /// All that are written, by a rule with this name.
+    /// All objects, by a rule with this name.
     AllKeys(&'static str),
     /// The objects that expire, by a rule with this name.
     Volatile(&'static str),
 }
+
+const POLICIES: [Policy; 8] = [
+    Policy::Volatile("volatile-lru"),
+    Policy::Volatile("volatile-lfu"),
+    Policy::Volatile("volatile-random"),
+    Policy::Volatile("volatile-ttl"),
+    Policy::AllKeys("allkeys-lru"),
+    Policy::AllKeys("allkeys-lfu"),
+    Policy::AllKeys("allkeys-random"),
+    Policy::NoEviction,
+];
 
 impl Policy {
     /// Whether an object that expires then may be evicted.
@@ -22,19 +39,270 @@ impl Policy {
             Policy::Volatile(_) => expires.is_some(),
         }
     }
+
+    /// Returns its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Policy::NoEviction => "noeviction",
+            Policy::AllKeys(name) | Policy::Volatile(name) => name,
+        }
+    }
 }
+
+/// The values of a setting.
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    /// It cannot be changed.
+    Fixed,
+    /// `yes` or `no`.
+    YesOrNo,
+    /// Integers.
+    Integer(i64, i64),
+    /// Numbers of bytes, with a unit.
+    Bytes,
+    /// One of some words.
+    Words(&'static [&'static str]),
+    /// The kinds of events that clients are told about.
+    Events,
+    /// Any text.
+    Text,
+}
+
+use Values::{Bytes, Events, Fixed, Integer, Text, Words, YesOrNo};
+
+const ANY: Values = Integer(0, i64::MAX);
+
+/// The settings with their values at the start.
+const SETTINGS: &[(&str, Values, &str)] = &[
+    ("acllog-max-len", ANY, "128"),
+    ("active-expire-effort", Integer(1, 10), "1"),
+    ("activedefrag", YesOrNo, "no"),
+    ("activerehashing", YesOrNo, "yes"),
+    ("appendfsync", Words(&["everysec", "always", "no"]), "always"),
+    ("appendonly", Fixed, "no"),
+    ("bind", Fixed, ""),
+    ("busy-reply-threshold", ANY, "5000"),
+    ("client-output-buffer-limit", Text, "normal 0 0 0 slave 0 0 0 pubsub 33554432 8388608 60"),
+    ("client-query-buffer-limit", Bytes, "1073741824"),
+    ("cluster-enabled", Fixed, "no"),
+    ("daemonize", Fixed, "no"),
+    ("databases", Fixed, "16"),
+    ("dbfilename", Text, "dump.rdb"),
+    ("dir", Fixed, "/"),
+    ("dynamic-hz", YesOrNo, "yes"),
+    ("enable-debug-command", Fixed, "no"),
+    ("hash-max-listpack-entries", ANY, "512"),
+    ("hash-max-listpack-value", ANY, "64"),
+    ("hash-max-ziplist-entries", ANY, "512"),
+    ("hash-max-ziplist-value", ANY, "64"),
+    ("hll-sparse-max-bytes", Bytes, "3000"),
+    ("hz", Integer(1, i64::MAX), "10"),
+    ("io-threads", Fixed, "1"),
+    ("latency-monitor-threshold", ANY, "0"),
+    ("latency-tracking", YesOrNo, "no"),
+    ("lazyfree-lazy-eviction", YesOrNo, "no"),
+    ("lazyfree-lazy-expire", YesOrNo, "no"),
+    ("lazyfree-lazy-server-del", YesOrNo, "no"),
+    ("lazyfree-lazy-user-del", YesOrNo, "no"),
+    ("lazyfree-lazy-user-flush", YesOrNo, "no"),
+    ("lfu-decay-time", ANY, "1"),
+    ("lfu-log-factor", ANY, "10"),
+    ("list-compress-depth", ANY, "0"),
+    ("list-max-listpack-size", Integer(i64::MIN, i64::MAX), "-2"),
+    ("list-max-ziplist-size", Integer(i64::MIN, i64::MAX), "-2"),
+    ("logfile", Fixed, ""),
+    ("loglevel", Words(&["debug", "verbose", "notice", "warning", "nothing"]), "notice"),
+    ("lua-time-limit", ANY, "5000"),
+    ("maxclients", Fixed, "10000"),
+    ("maxmemory", Bytes, "0"),
+    ("maxmemory-clients", Fixed, "0"),
+    ("maxmemory-eviction-tenacity", Integer(0, 100), "10"),
+    ("maxmemory-policy", Text, ""),
+    ("maxmemory-samples", Integer(1, 64), "5"),
+    ("min-replicas-max-lag", ANY, "10"),
+    ("min-replicas-to-write", ANY, "0"),
+    ("notify-keyspace-events", Events, ""),
+    ("port", Fixed, "6379"),
+    ("proto-max-bulk-len", Fixed, "0"),
+    ("protected-mode", YesOrNo, "yes"),
+    ("rdbcompression", YesOrNo, "yes"),
+    ("repl-backlog-size", Bytes, "1048576"),
+    ("repl-timeout", ANY, "60"),
+    ("replica-read-only", YesOrNo, "yes"),
+    ("replica-serve-stale-data", YesOrNo, "yes"),
+    ("requirepass", Text, ""),
+    ("save", Text, ""),
+    ("set-max-intset-entries", ANY, "512"),
+    ("set-max-listpack-entries", ANY, "128"),
+    ("set-max-listpack-value", ANY, "64"),
+    ("slave-read-only", YesOrNo, "yes"),
+    ("slowlog-log-slower-than", Integer(-1, i64::MAX), "10000"),
+    ("slowlog-max-len", ANY, "128"),
+    ("stop-writes-on-bgsave-error", YesOrNo, "yes"),
+    ("stream-node-max-bytes", Bytes, "4096"),
+    ("stream-node-max-entries", ANY, "100"),
+    ("tcp-backlog", Fixed, "511"),
+    ("tcp-keepalive", ANY, "300"),
+    ("timeout", ANY, "0"),
+    ("zset-max-listpack-entries", ANY, "128"),
+    ("zset-max-listpack-value", ANY, "64"),
+    ("zset-max-ziplist-entries", ANY, "128"),
+    ("zset-max-ziplist-value", ANY, "64"),
+];
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) policy: Policy,
     pub(super) password: Option<Vec<u8>>,
+    values: BTreeMap<&'static str, Vec<u8>>,
 }
 
 impl Settings {
     pub(super) fn new(options: &ServerOptions) -> Settings {
         let policy =
             if options.evicts { Policy::AllKeys("allkeys-lru") } else { Policy::NoEviction };
-        Settings { policy, password: options.password.clone() }
+        let values = SETTINGS.iter().map(|(name, _, value)| (*name, value.as_bytes().to_vec()));
+        let mut values: BTreeMap<_, _> = values.collect();
+        for (name, value) in [
+            ("appendonly", if options.is_kept { "yes" } else { "no" }.to_owned()),
+            ("databases", options.databases.to_string()),
+            ("maxclients", options.clients_max.to_string()),
+            ("maxmemory", options.memory_bytes.to_string()),
+            ("port", options.port.to_string()),
+            ("proto-max-bulk-len", options.value_bytes_max.to_string()),
+        ] {
+            values.insert(name, value.into_bytes());
+        }
+        Settings { policy, password: options.password.clone(), values }
     }
+
+    /// Returns the settings whose names match one of some patterns.
+    pub(super) fn matching<'a>(
+        &self,
+        patterns: impl Iterator<Item = &'a [u8]>,
+    ) -> BTreeMap<&'static str, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        for pattern in patterns {
+            let pattern = pattern.to_ascii_lowercase();
+            for (name, value) in &self.values {
+                if glob::matches(&pattern, name.as_bytes()) {
+                    let value = match *name {
+                        "maxmemory-policy" => self.policy.name().as_bytes().to_vec(),
+                        "requirepass" => self.password.clone().unwrap_or_default(),
+                        _ => value.clone(),
+                    };
+                    found.insert(*name, value);
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the name of a setting, in small letters.
+    pub(super) fn name_of(name: &[u8]) -> Option<&'static str> {
+        let mut names = SETTINGS.iter().map(|(name, _, _)| *name);
+        names.find(|own| own.as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(super) fn set(&mut self, name: &'static str, value: &[u8]) -> Result<(), String> {
+        if name == "maxmemory-policy" {
+            let mut policies = POLICIES.into_iter();
+            let found = policies.find(|it| it.name().as_bytes().eq_ignore_ascii_case(value));
+            self.policy = found.ok_or_else(|| one_of(POLICIES.into_iter().map(Policy::name)))?;
+            return Ok(());
+        }
+        if name == "requirepass" {
+            self.password = (!value.is_empty()).then(|| value.to_vec());
+            return Ok(());
+        }
+        let Some((_, values, _)) = SETTINGS.iter().find(|(own, _, _)| *own == name) else {
+            return Ok(());
+        };
+        let value = values.checked(value)?;
+        match values {
+            _ if name == "maxmemory" => match self.values.get(name) == Some(&value) {
+                true => Ok(()),
+                false => Err("it is an option of the server: set it when the server starts".into()),
+            },
+            Fixed => Err("can't set immutable config".to_owned()),
+            _ => {
+                self.values.insert(name, value);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn one_of<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let words = words.collect::<Vec<_>>().join(", ");
+    format!("argument(s) must be one of the following: {words}")
+}
+
+impl Values {
+    /// Returns a value in its usual form.
+    fn checked(self, value: &[u8]) -> Result<Vec<u8>, String> {
+        match self {
+            Fixed | Text => Ok(value.to_vec()),
+            YesOrNo if value.eq_ignore_ascii_case(b"yes") => Ok(b"yes".to_vec()),
+            YesOrNo if value.eq_ignore_ascii_case(b"no") => Ok(b"no".to_vec()),
+            YesOrNo => Err("argument must be 'yes' or 'no'".to_owned()),
+            Integer(least, most) => match integer_of(value) {
+                None => Err("argument couldn't be parsed into an integer".to_owned()),
+                Some(number) if (least..=most).contains(&number) => Ok(value.to_vec()),
+                Some(_) => Err(format!("argument must be between {least} and {most} inclusive")),
+            },
+            Bytes => match bytes_of(value) {
+                Some(bytes) => Ok(bytes.to_string().into_bytes()),
+                None => Err("argument must be a memory value".to_owned()),
+            },
+            Words(words) => {
+                let mut own = words.iter();
+                match own.find(|word| word.as_bytes().eq_ignore_ascii_case(value)) {
+                    Some(word) => Ok(word.as_bytes().to_vec()),
+                    None => Err(one_of(words.iter().copied())),
+                }
+            }
+            Events => events_of(value),
+        }
+    }
+}
+
+/// Reads a number of bytes with a unit.
+fn bytes_of(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = std::str::from_utf8(&text[..digits]).ok()?.parse::<u64>().ok()?;
+    let factor = match text[digits..].to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(factor)
+}
+
+/// Returns kinds of events in their usual order.
+fn events_of(text: &[u8]) -> Result<Vec<u8>, String> {
+    const CLASSES: &[u8] = b"g$lshzxetd";
+    const OTHERS: &[u8] = b"KEmn";
+    let is_known = |byte: &u8| *byte == b'A' || CLASSES.contains(byte) || OTHERS.contains(byte);
+    if !text.iter().all(is_known) {
+        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned());
+    }
+    let has = |byte: &u8| text.contains(byte);
+    let all = has(&b'A') || CLASSES.iter().all(has);
+    let classes: Vec<u8> = match all {
+        true => vec![b'A'],
+        false => CLASSES.iter().copied().filter(|byte| text.contains(byte)).collect(),
+    };
+    let others = OTHERS.iter().copied().filter(|byte| text.contains(byte));
+    Ok(classes.into_iter().chain(others).collect())
 }

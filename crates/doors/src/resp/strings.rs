@@ -340,7 +340,7 @@ fn mset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn msetnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    if arguments.len() % 2 == 0 {
+    if arguments.len().is_multiple_of(2) {
         return Err(stop::wrong_arity("msetnx"));
     }
     for key in from(arguments, 1).step_by(2) {
@@ -355,7 +355,7 @@ fn msetnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn put_pairs(context: &mut Context<'_>, arguments: Arguments<'_>, name: &str) -> Done {
-    if arguments.len() % 2 == 0 {
+    if arguments.len().is_multiple_of(2) {
         return Err(stop::wrong_arity(name));
     }
     let most = context.state.options.value_bytes_max;

@@ -37,9 +37,6 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// The most bytes of commands that a client may queue.
-pub(super) const QUEUED_BYTES_MAX: usize = 256 << 20;
-
 fn multi(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     let client = context.client();
     if client.multi.is_some() {
@@ -140,6 +137,13 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Ok(())
 }
 
+/// Returns the error for an `EXEC` that is refused for a reason of its own.
+pub(super) fn aborted_by(error: Stop) -> Stop {
+    let Stop::Error(text) = error else { return error };
+    let reason = text.strip_prefix(b"ERR ").unwrap_or(&text);
+    Stop::error_of([b"EXECABORT Transaction discarded because of: ", reason].concat())
+}
+
 /// Whether a watched key has changed.
 fn check_watched(context: &mut Context<'_>) -> Result<bool, Stop> {
     let watched = std::mem::take(&mut context.client().watched);
@@ -165,6 +169,9 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
         let (length, signals) = (context.reply.length(), context.signals.len());
         let messages = context.messages.len();
         let done = (queued.command.execute)(context, queued.arguments());
+        let now_ms = context.objects.now();
+        let arguments = queued.arguments();
+        context.state.show(context.client, queued.command, &arguments, now_ms, context.messages);
         context.state.count(queued.command, done.is_err());
         match done {
             Ok(()) => {}

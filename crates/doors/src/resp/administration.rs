@@ -1,0 +1,550 @@
+//! Commands about the server: its settings, memory, latencies, and its user.
+
+use super::commands::{
+    ADMIN, Command, DANGEROUS, FAST, Group, Keys, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT,
+    READONLY, STALE, by_subcommand,
+};
+use super::connection::{REDIS_VERSION, USER};
+use super::context::{Context, from, is};
+use super::number::integer_of;
+use super::parser::Arguments;
+use super::server::Counts;
+use super::settings::Settings;
+use super::stop::{self, Done, Stop};
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("config", -2, 0, by_subcommand)
+        .subcommands(&[
+            Command::new("config|help", 2, LOADING | STALE, config_help).about(
+                Group::Server,
+                "5.0.0",
+                "Describes the subcommands.",
+            ),
+            Command::new("config|set", -4, ADMIN | NOSCRIPT | LOADING | STALE, config_set)
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .about(Group::Server, "2.0.0", "Changes settings until the server restarts."),
+            Command::new("config|rewrite", 2, ADMIN | NOSCRIPT | LOADING | STALE, config_rewrite)
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .about(
+                    Group::Server,
+                    "2.8.0",
+                    "Refused: settings come from the server's own configuration.",
+                ),
+            Command::new("config|get", -3, ADMIN | NOSCRIPT | LOADING | STALE, config_get).about(
+                Group::Server,
+                "2.0.0",
+                "Returns settings.",
+            ),
+            Command::new(
+                "config|resetstat",
+                2,
+                ADMIN | NOSCRIPT | LOADING | STALE,
+                config_resetstat,
+            )
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+            .about(Group::Server, "2.0.0", "Sets counts of INFO to 0."),
+        ])
+        .about(Group::Server, "2.0.0", "Commands about settings."),
+    Command::new("time", 1, LOADING | STALE | FAST, time).tips(&["nondeterministic_output"]).about(
+        Group::Server,
+        "2.6.0",
+        "Returns the time, in seconds and microseconds.",
+    ),
+    Command::new("role", 1, NOSCRIPT | LOADING | STALE | FAST | DANGEROUS, role)
+        .about(
+            Group::Server,
+            "2.8.12",
+            "Returns the role of the server in a replication, which is that of a master.",
+        )
+        .categories("@admin"),
+    Command::new("lolwut", -1, READONLY | FAST, lolwut).about(
+        Group::Server,
+        "5.0.0",
+        "Returns the version, in a friendly way.",
+    ),
+    Command::new("lastsave", 1, LOADING | STALE | FAST | DANGEROUS, lastsave)
+        .tips(&["nondeterministic_output"])
+        .about(
+            Group::Server,
+            "1.0.0",
+            "Returns the time of the last update that is safe, which is now.",
+        )
+        .categories("@admin"),
+    Command::new("save", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, save).about(
+        Group::Server,
+        "1.0.0",
+        "Answers at once: updates are saved before their replies.",
+    ),
+    Command::new("bgsave", -1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, bgsave).about(
+        Group::Server,
+        "1.0.0",
+        "Answers at once: updates are saved before their replies.",
+    ),
+    Command::new("bgrewriteaof", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING, bgrewriteaof).about(
+        Group::Server,
+        "1.0.0",
+        "Answers at once: the log is cleaned all the time.",
+    ),
+    Command::new("memory", -2, 0, by_subcommand)
+        .subcommands(&[
+            Command::new("memory|doctor", 2, 0, memory_doctor)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_shards",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "4.0.0", "Returns a report on memory."),
+            Command::new("memory|malloc-stats", 2, 0, memory_malloc_stats)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_shards",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "4.0.0", "Returns a text about the allocator."),
+            Command::new("memory|purge", 2, 0, memory_purge)
+                .tips(&["request_policy:all_shards", "response_policy:all_succeeded"])
+                .about(
+                    Group::Server,
+                    "4.0.0",
+                    "Accepted without effect: the log is cleaned all the time.",
+                ),
+            Command::new("memory|stats", 2, 0, memory_stats)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_shards",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "4.0.0", "Returns figures about memory."),
+            Command::new("memory|help", 2, LOADING | STALE, memory_help).about(
+                Group::Server,
+                "4.0.0",
+                "Describes the subcommands.",
+            ),
+            Command::new("memory|usage", -3, READONLY, memory_usage)
+                .keys(&[Keys::one("RO", 2)])
+                .about(Group::Server, "4.0.0", "Estimates the bytes of an object."),
+        ])
+        .about(Group::Server, "4.0.0", "Commands about memory."),
+    Command::new("latency", -2, 0, by_subcommand)
+        .subcommands(&[
+            Command::new("latency|doctor", 2, ADMIN | NOSCRIPT | LOADING | STALE, latency_doctor)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_nodes",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "2.8.13", "Returns where to look for latencies."),
+            Command::new("latency|graph", 3, ADMIN | NOSCRIPT | LOADING | STALE, latency_graph)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_nodes",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "2.8.13", "Refused: there are no samples."),
+            Command::new("latency|reset", -2, ADMIN | NOSCRIPT | LOADING | STALE, latency_reset)
+                .tips(&["request_policy:all_nodes", "response_policy:agg_sum"])
+                .about(Group::Server, "2.8.13", "Answers 0, the number of series."),
+            Command::new("latency|help", 2, LOADING | STALE, latency_help).about(
+                Group::Server,
+                "2.8.13",
+                "Describes the subcommands.",
+            ),
+            Command::new("latency|history", 3, ADMIN | NOSCRIPT | LOADING | STALE, latency_history)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_nodes",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "2.8.13", "Returns no samples."),
+            Command::new("latency|latest", 2, ADMIN | NOSCRIPT | LOADING | STALE, latency_latest)
+                .tips(&[
+                    "nondeterministic_output",
+                    "request_policy:all_nodes",
+                    "response_policy:special",
+                ])
+                .about(Group::Server, "2.8.13", "Returns no samples."),
+            Command::new(
+                "latency|histogram",
+                -2,
+                ADMIN | NOSCRIPT | LOADING | STALE,
+                latency_histogram,
+            )
+            .tips(&[
+                "nondeterministic_output",
+                "request_policy:all_nodes",
+                "response_policy:special",
+            ])
+            .about(Group::Server, "7.0.0", "Returns no samples."),
+        ])
+        .about(Group::Server, "2.8.13", "Commands about latency, which is not monitored here."),
+    Command::new("slowlog", -2, 0, by_subcommand)
+        .subcommands(&[
+            Command::new("slowlog|reset", 2, ADMIN | LOADING | STALE, slowlog_reset)
+                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+                .about(Group::Server, "2.2.12", "Answers at once."),
+            Command::new("slowlog|help", 2, LOADING | STALE, slowlog_help).about(
+                Group::Server,
+                "6.2.0",
+                "Describes the subcommands.",
+            ),
+            Command::new("slowlog|len", 2, ADMIN | LOADING | STALE, slowlog_len)
+                .tips(&[
+                    "request_policy:all_nodes",
+                    "response_policy:agg_sum",
+                    "nondeterministic_output",
+                ])
+                .about(Group::Server, "2.2.12", "Returns 0."),
+            Command::new("slowlog|get", -2, ADMIN | LOADING | STALE, slowlog_get)
+                .tips(&["request_policy:all_nodes", "nondeterministic_output"])
+                .about(Group::Server, "2.2.12", "Returns no entries."),
+        ])
+        .about(
+            Group::Server,
+            "2.2.12",
+            "Commands about slow commands, which are not recorded here.",
+        ),
+    Command::new("debug", -2, ADMIN | NOSCRIPT | LOADING | STALE, debug).about(
+        Group::Server,
+        "1.0.0",
+        "A few harmless commands for tests.",
+    ),
+    Command::new("acl", -2, 0, by_subcommand)
+        .subcommands(&[
+            Command::new("acl|whoami", 2, NOSCRIPT | LOADING | STALE, acl_whoami).about(
+                Group::Server,
+                "6.0.0",
+                "Returns the name of the user.",
+            ),
+            Command::new("acl|help", 2, LOADING | STALE, acl_help).about(
+                Group::Server,
+                "6.0.0",
+                "Describes the subcommands.",
+            ),
+            Command::new("acl|list", 2, ADMIN | NOSCRIPT | LOADING | STALE, acl_list).about(
+                Group::Server,
+                "6.0.0",
+                "Describes the user.",
+            ),
+            Command::new("acl|users", 2, ADMIN | NOSCRIPT | LOADING | STALE, acl_users).about(
+                Group::Server,
+                "6.0.0",
+                "Returns the name of the user.",
+            ),
+            Command::new("acl|cat", -2, NOSCRIPT | LOADING | STALE, acl_cat).about(
+                Group::Server,
+                "6.0.0",
+                "Returns the categories of commands.",
+            ),
+        ])
+        .about(Group::Server, "6.0.0", "Commands about users, of which there is one."),
+];
+
+fn config_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let found = context.state.settings.matching(from(arguments, 2));
+    context.reply.map(found.len());
+    for (name, value) in found {
+        context.reply.string(name.as_bytes());
+        context.reply.string(&value);
+    }
+    Ok(())
+}
+
+fn config_set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if !arguments.len().is_multiple_of(2) {
+        return Err(stop::wrong_arity("config|set"));
+    }
+    let failed = |name: &str, reason: &str| {
+        Stop::error_of(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
+        ))
+    };
+    let mut settings = context.state.settings.clone();
+    let mut names = Vec::new();
+    for at in (2..arguments.len()).step_by(2) {
+        let Some(name) = Settings::name_of(&arguments[at]) else {
+            let begin = b"ERR Unknown option or number of arguments for CONFIG SET - '";
+            return Err(Stop::error_of([&begin[..], &arguments[at], b"'"].concat()));
+        };
+        if names.contains(&name) {
+            return Err(failed(name, "duplicate parameter"));
+        }
+        names.push(name);
+        settings.set(name, &arguments[at + 1]).map_err(|reason| failed(name, &reason))?;
+    }
+    context.state.settings = settings;
+    context.ok();
+    Ok(())
+}
+
+fn config_resetstat(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.state.counts = Counts::default();
+    context.ok();
+    Ok(())
+}
+
+fn config_rewrite(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    Err(Stop::error("ERR The server is running without a config file"))
+}
+
+fn config_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    super::help::reply(context, "config");
+    Ok(())
+}
+
+fn time(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let now = context.objects.now();
+    context.reply.array(2);
+    context.reply.string((now / 1000).to_string().as_bytes());
+    context.reply.string((now % 1000 * 1000).to_string().as_bytes());
+    Ok(())
+}
+
+fn role(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.array(3);
+    context.reply.string(b"master");
+    context.reply.integer(0);
+    context.reply.array(0);
+    Ok(())
+}
+
+fn lolwut(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let text = format!(
+        "   _\n _( )_\n(_   _)_   Thunderhead\n  /_/(___)  speaks the protocol of Redis {REDIS_VERSION}\n"
+    );
+    context.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn lastsave(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let now = context.objects.now();
+    context.reply.integer((now / 1000) as i64);
+    Ok(())
+}
+
+// An update is safe before its reply leaves, so there is nothing to save.
+
+fn save(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.ok();
+    Ok(())
+}
+
+fn bgsave(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if arguments.len() > 2 || arguments.get(1).is_some_and(|word| !is(word, "SCHEDULE")) {
+        return Err(stop::SYNTAX);
+    }
+    context.reply.simple("Background saving started");
+    Ok(())
+}
+
+fn bgrewriteaof(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.simple("Background append only file rewriting started");
+    Ok(())
+}
+
+/// The bytes of an object beside its key and its value, about.
+const OBJECT_BYTES: usize = 48;
+
+fn memory_usage(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    match (arguments.get(3), arguments.get(4), arguments.len()) {
+        (None, _, _) => {}
+        (Some(word), Some(count), 5) if is(word, "SAMPLES") => {
+            let count = integer_of(count).ok_or(stop::NOT_AN_INTEGER)?;
+            if count < 0 {
+                return Err(stop::SYNTAX);
+            }
+        }
+        _ => return Err(stop::SYNTAX),
+    }
+    let key = &arguments[2];
+    match context.objects.peek(key)?.map(|found| found.value.len()) {
+        Some(bytes) => context.reply.integer((bytes + key.len() + OBJECT_BYTES) as i64),
+        None => context.reply.null(),
+    }
+    Ok(())
+}
+
+fn memory_doctor(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let text = "Memory is a log that is cleaned all the time. See the status of Thunderhead.";
+    context.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn memory_stats(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let keys = context.objects.objects(context.objects.database)?;
+    let used = context.facts.used_memory;
+    let figures = [
+        ("peak.allocated", context.facts.used_memory_peak),
+        ("total.allocated", used),
+        ("startup.allocated", 0),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", used.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", used),
+    ];
+    context.reply.map(figures.len());
+    for (name, figure) in figures {
+        context.reply.string(name.as_bytes());
+        context.reply.integer(figure as i64);
+    }
+    Ok(())
+}
+
+fn memory_purge(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.ok();
+    Ok(())
+}
+
+fn memory_malloc_stats(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.verbatim(*b"txt", b"Stats not supported for the current allocator");
+    Ok(())
+}
+
+fn memory_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    super::help::reply(context, "memory");
+    Ok(())
+}
+
+fn latency_latest(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.array(0);
+    Ok(())
+}
+
+fn latency_history(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.array(0);
+    Ok(())
+}
+
+fn latency_histogram(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.map(0);
+    Ok(())
+}
+
+fn latency_reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.integer(0);
+    Ok(())
+}
+
+fn latency_doctor(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let text = "Latencies are among the metrics of Thunderhead.";
+    context.reply.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn latency_graph(_: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let begin = b"ERR No samples available for event '";
+    Err(Stop::error_of([&begin[..], &arguments[2], b"'"].concat()))
+}
+
+fn latency_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    super::help::reply(context, "latency");
+    Ok(())
+}
+
+fn slowlog_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if let Some(count) = arguments.get(2)
+        && integer_of(count).is_none_or(|count| count < -1)
+    {
+        return Err(Stop::error("ERR count should be greater than or equal to -1"));
+    }
+    context.reply.array(0);
+    Ok(())
+}
+
+fn slowlog_len(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.integer(0);
+    Ok(())
+}
+
+fn slowlog_reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.ok();
+    Ok(())
+}
+
+fn slowlog_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    super::help::reply(context, "slowlog");
+    Ok(())
+}
+
+fn debug(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let name = &arguments[1];
+    let is_zero = |text: &[u8]| text == b"0";
+    match arguments.get(2) {
+        Some(time) if is(name, "SLEEP") && is_zero(time) => {}
+        Some(_) if is(name, "SET-ACTIVE-EXPIRE") || is(name, "QUICKLIST-PACKED-THRESHOLD") => {}
+        Some(_) if is(name, "SLEEP") => {
+            return Err(Stop::error("ERR DEBUG SLEEP is refused: it would stop all clients"));
+        }
+        _ => {
+            let begin = b"ERR unknown subcommand or wrong number of arguments for '";
+            let text = [&begin[..], name, b"'. Try DEBUG HELP."].concat();
+            return Err(Stop::error_of(text));
+        }
+    }
+    context.ok();
+    Ok(())
+}
+
+fn acl_whoami(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.string(USER);
+    Ok(())
+}
+
+fn acl_users(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    context.reply.array(1);
+    context.reply.string(USER);
+    Ok(())
+}
+
+fn acl_list(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let pass = if context.state.settings.password.is_some() { "" } else { " nopass" };
+    let line = format!("user default on{pass} sanitize-payload ~* &* +@all");
+    context.reply.array(1);
+    context.reply.string(line.as_bytes());
+    Ok(())
+}
+
+/// The categories of commands, in the order of Redis.
+const CATEGORIES: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
+fn acl_cat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let Some(name) = arguments.get(2) else {
+        context.reply.array(CATEGORIES.len());
+        for category in CATEGORIES {
+            context.reply.string(category.as_bytes());
+        }
+        return Ok(());
+    };
+    if !CATEGORIES.iter().any(|category| is(name, category)) {
+        return Err(Stop::error_of([b"ERR Unknown category '", name, b"'"].concat()));
+    }
+    super::command_info::reply_names(context, |command| {
+        command.category_names().iter().any(|own| is(name, &own[1..]))
+    });
+    Ok(())
+}
+
+fn acl_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    super::help::reply(context, "acl");
+    Ok(())
+}
