@@ -6,18 +6,22 @@
 //! The behaviour is that of Redis 8.2, also for bytes that are no commands. A client gets the error
 //! that Redis sends, and then the connection must be closed.
 
-#![allow(dead_code, reason = "the commands that use it follow")]
-
 mod administration;
 mod bit_fields;
 mod bits;
+#[cfg(test)]
+mod bits_tests;
 mod blocked;
 mod channels;
+#[cfg(test)]
+mod channels_tests;
 mod client;
 mod clients;
 mod command_info;
 mod commands;
 mod connection;
+#[cfg(test)]
+mod connection_tests;
 mod context;
 mod digits;
 mod expiry;
@@ -27,6 +31,8 @@ mod help;
 mod info;
 mod inline;
 mod keys;
+#[cfg(test)]
+mod keys_tests;
 mod lcs;
 mod memory;
 mod number;
@@ -34,11 +40,15 @@ mod parser;
 mod paused;
 mod refused;
 mod server;
+#[cfg(test)]
+mod server_tests;
 mod settings;
 mod slots;
 mod stop;
 pub mod store;
 mod strings;
+#[cfg(test)]
+mod strings_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

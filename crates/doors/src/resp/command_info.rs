@@ -336,8 +336,13 @@ fn find(keys: &Keys, words: &[&[u8]]) -> Option<Vec<usize>> {
     let first = match keys.begin {
         Begin::Index(index) => index,
         Begin::Keyword(word, start) => {
-            let mut places = start.unsigned_abs() as usize..words.len();
-            match places.find(|place| is(words[*place], word)) {
+            let is_word = |place: &usize| is(words[*place], word);
+            let distance = start.unsigned_abs() as usize;
+            let place = match start {
+                0.. => (distance..words.len()).find(is_word),
+                _ => (0..(words.len() + 1).saturating_sub(distance)).rev().find(is_word),
+            };
+            match place {
                 Some(place) => place + 1,
                 None => return Some(Vec::new()),
             }

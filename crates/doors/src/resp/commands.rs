@@ -35,6 +35,8 @@ static FAMILIES: &[&[Command]] = &[
     super::refused::COMMANDS,
     super::strings::COMMANDS,
     super::transactions::COMMANDS,
+    #[cfg(test)]
+    super::server_tests::COMMANDS,
 ];
 
 /// A set of properties of a command.
@@ -196,6 +198,12 @@ impl Keys {
     /// Returns a description of keys behind their number, which is an argument.
     pub(super) const fn counted(flags: &'static str, index: usize) -> Keys {
         Keys { flags, begin: Begin::Index(index), find: Find::Count(0, 1, 1), notes: "" }
+    }
+
+    /// Returns a description of all keys behind a word: see [`Begin::Keyword`].
+    pub(super) const fn behind(flags: &'static str, word: &'static str, from: i64) -> Keys {
+        let begin = Begin::Keyword(word, from);
+        Keys { flags, begin, find: Find::Range(-1, 1, 0), notes: "" }
     }
 
     /// Returns a description of keys that only the command itself can find.

@@ -636,10 +636,16 @@ impl Run<'_> {
     ) -> (Result<(), Stop>, bool) {
         let Some(client) = self.state.clients.get(&id) else { return (Ok(()), true) };
         let value_bytes_max = self.state.options.value_bytes_max;
-        let (database, version) = (client.database, client.version);
+        let Client { database, version, touches_not, .. } = *client;
         self.signals.clear();
         let mut context = Context {
-            objects: Transaction::new(self.store, self.overlay, database, value_bytes_max),
+            objects: Transaction::new(
+                self.store,
+                self.overlay,
+                database,
+                value_bytes_max,
+                !touches_not,
+            ),
             reply: Writer::new(&mut output.replies, version),
             state: self.state,
             facts: self.facts,

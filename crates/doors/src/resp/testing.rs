@@ -47,6 +47,12 @@ impl Door {
 
     /// Returns the replies to some bytes of a client, and the messages to it before them.
     pub(super) fn replies(&mut self, client: ClientId, bytes: &[u8]) -> Vec<u8> {
+        let mut pending = bytes.to_vec();
+        self.replies_to(client, &mut pending)
+    }
+
+    /// Returns the replies to some bytes of a client, and takes the bytes that were used.
+    pub(super) fn replies_to(&mut self, client: ClientId, bytes: &mut Vec<u8>) -> Vec<u8> {
         if self.clients.insert(client) {
             let peer = format!("127.0.0.1:{}", 50_000 + client);
             self.server.opened(client, &peer, "127.0.0.1:6379", self.store.now_ms);
@@ -67,10 +73,11 @@ impl Door {
                     assert_eq!(own, b"", "a command that cannot be done has no effects");
                 }
                 Step::Waits(used) => {
-                    self.pending.insert(client, bytes[at + used..].to_vec());
+                    self.pending.insert(client, bytes.split_off(at + used));
+                    bytes.clear();
                     return replies;
                 }
-                Step::More => return replies,
+                Step::More => break,
                 Step::End(_) => {
                     self.close(client);
                     replies.extend_from_slice(b"(end)");
@@ -78,6 +85,7 @@ impl Door {
                 }
             }
         }
+        bytes.drain(..at);
         replies
     }
 
@@ -129,7 +137,7 @@ impl Door {
     }
 }
 
-fn text_of(bytes: &[u8]) -> String {
+pub(super) fn text_of(bytes: &[u8]) -> String {
     let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
     text.replace("\r\n", "|")
 }

@@ -163,6 +163,8 @@ pub(super) struct Transaction<'a> {
     /// The database of the commands.
     pub(super) database: Database,
     value_bytes_max: usize,
+    /// Whether reads are uses of objects.
+    touches: bool,
     /// Reads that found an object, and reads that did not.
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -194,9 +196,10 @@ impl<'a> Transaction<'a> {
         overlay: &'a mut Overlay,
         database: Database,
         value_bytes_max: usize,
+        touches: bool,
     ) -> Transaction<'a> {
         overlay.clear();
-        Transaction { store, overlay, database, value_bytes_max, hits: 0, misses: 0 }
+        Transaction { store, overlay, database, value_bytes_max, touches, hits: 0, misses: 0 }
     }
 
     /// Returns the time, in milliseconds since 1970. It stands still during a command.
@@ -207,7 +210,7 @@ impl<'a> Transaction<'a> {
     /// Returns an object for a command that only reads. It counts as a hit or a miss.
     #[inline]
     pub(super) fn read(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
-        let found = find(self.store, self.overlay, self.database, key, true)?;
+        let found = find(self.store, self.overlay, self.database, key, self.touches)?;
         match found {
             Some(_) => self.hits += 1,
             None => self.misses += 1,
@@ -223,7 +226,7 @@ impl<'a> Transaction<'a> {
 
     /// Returns an object for a command that writes.
     pub(super) fn find(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
-        find(self.store, self.overlay, self.database, key, true)
+        find(self.store, self.overlay, self.database, key, self.touches)
     }
 
     /// Returns an object of one type for a command that writes. An object of another type is an
