@@ -10,8 +10,8 @@ use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{Caller, Node, Opcode};
-use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::os;
+use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::frame::{Head, Kind, Preface};
 use zerocopy::IntoBytes;
 

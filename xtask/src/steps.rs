@@ -64,12 +64,13 @@ const COMMANDS: &str = "docs/cli.md";
 const CONFIGURATION: &str = "docs/configuration.md";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
-const FUZZ_TARGETS: [&str; 9] = [
+const FUZZ_TARGETS: [&str; 10] = [
     "connection",
     "entry",
     "frames",
     "greeting",
     "memcached",
+    "redis",
     "replicate",
     "resp",
     "ring",

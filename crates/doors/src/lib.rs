@@ -5,7 +5,7 @@
 //! server's door for memcached uses it; no door uses [`resp`] yet.
 //!
 //! - [`memcached`]: the text protocol with its classic and its meta commands.
-//! - [`resp`]: the protocol of Redis, versions 2 and 3.
+//! - [`resp`]: the protocol of Redis, versions 2 and 3, and a server of it.
 //!
 //! # Promises
 //!

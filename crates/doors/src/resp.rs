@@ -1,10 +1,29 @@
-//! RESP, the protocol of Redis, in its versions 2 and 3.
+//! RESP, the protocol of Redis, in its versions 2 and 3, and a server of it without I/O.
 //!
 //! A [`Parser`] cuts commands out of the bytes of a connection: arrays of bulk strings, or lines
 //! that a person types. A [`Writer`] writes replies in the version that the client has asked for.
+//! A [`Server`] executes the commands of its clients on a [`store::Store`].
 //!
 //! The behaviour is that of Redis 8.2, also for bytes that are no commands. A client gets the error
-//! that Redis sends, and then the connection must be closed.
+//! that Redis sends, and then the connection must be closed. The differences:
+//!
+//! - `HELLO` and `INFO` show version 7.2.4 and the name `thunderhead`.
+//! - Memory is full if the store says so. Then every command that writes an object is refused, also
+//!   some that Redis executes, such as `EXPIRE`. Commands that delete are executed.
+//! - A `MULTI` does everything or nothing. If memory is full at its end, `EXEC` answers
+//!   `EXECABORT`; Redis finds that out before the first command.
+//! - A watched key that did not exist counts as unchanged if another protocol, not a client of
+//!   this one, writes and deletes it.
+//! - `SCAN` and `KEYS` have another order, and `SCAN` other cursors.
+//! - The replies to `OBJECT` and `MEMORY USAGE` are estimates: the store keeps values in a form of
+//!   its own.
+//! - A string is at most as long as a value of the store, which `proto-max-bulk-len` shows. `LCS`
+//!   compares at most sixteen million pairs of bytes.
+//! - Some settings have no effect, and `maxmemory` cannot be changed.
+//! - `SLOWLOG` and `LATENCY` have no entries. `DEBUG` knows a few harmless words.
+//! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
+//! - `DUMP`, `RESTORE`, `CLIENT TRACKING`, modules, users other than `default`, replication and
+//!   clusters are missing.
 
 mod administration;
 mod bit_fields;
@@ -57,6 +76,7 @@ mod transaction;
 mod transactions;
 #[cfg(test)]
 mod transactions_tests;
+mod watches;
 mod writer;
 
 pub use memory::Memory;

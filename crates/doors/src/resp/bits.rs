@@ -176,9 +176,9 @@ fn bitpos(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     };
     let value = found.value;
     let bits = match is_bits {
-        true => part(value.len() * 8, begin, end.unwrap_or(-1)),
+        true => clamped(value.len() * 8, begin, end.unwrap_or(-1)),
         false => {
-            let bytes = part(value.len(), begin, end.unwrap_or(-1));
+            let bytes = clamped(value.len(), begin, end.unwrap_or(-1));
             bytes.start * 8..bytes.end * 8
         }
     };
@@ -191,6 +191,13 @@ fn bitpos(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     };
     context.reply.integer(place);
     Ok(())
+}
+
+/// Returns a part as `BITPOS` understands it: an end before the first byte is the first byte.
+fn clamped(length: usize, begin: i64, end: i64) -> std::ops::Range<usize> {
+    let place =
+        |place: i64| if place < 0 { (length as i64).saturating_add(place).max(0) } else { place };
+    part(length, place(begin), place(end))
 }
 
 /// Finds a bit in a part of a string.

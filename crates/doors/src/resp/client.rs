@@ -5,7 +5,7 @@ use super::parser::Arguments;
 use super::server::ClientId;
 use super::store::Database;
 use super::writer::Version;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A command that was read, and is executed later.
@@ -40,15 +40,6 @@ impl Multi {
     }
 }
 
-/// A key that must not change until `EXEC`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Watched {
-    pub(super) database: Database,
-    pub(super) key: Vec<u8>,
-    /// The version of the object; `None` if there was none.
-    pub(super) version: Option<u64>,
-}
-
 /// The replies that a client gets: see `CLIENT REPLY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Replies {
@@ -80,7 +71,11 @@ pub(super) struct Client {
     pub(super) library_version: Vec<u8>,
     pub(super) replies: Replies,
     pub(super) multi: Option<Multi>,
-    pub(super) watched: Vec<Watched>,
+    /// The keys that must not change until `EXEC`, with the versions of their objects; `None` if
+    /// there was no object.
+    pub(super) watched: BTreeMap<(Database, Vec<u8>), Option<u64>>,
+    /// Whether one of these keys was written.
+    pub(super) is_touched: bool,
     pub(super) channels: BTreeSet<Vec<u8>>,
     pub(super) patterns: BTreeSet<Vec<u8>>,
     pub(super) shard_channels: BTreeSet<Vec<u8>>,
@@ -112,7 +107,8 @@ impl Client {
             library_version: Vec::new(),
             replies: Replies::On,
             multi: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
+            is_touched: false,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             shard_channels: BTreeSet::new(),

@@ -10,7 +10,6 @@ use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use super::store::Database;
-use super::transactions;
 use super::writer::Version;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -235,8 +234,8 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     let is_stranger = context.state.settings.password.is_some();
     let Context { state, client, .. } = context;
+    state.end_transaction(*client);
     let Some(client) = state.clients.get_mut(client) else { return Ok(()) };
-    transactions::forget(client);
     state.channels.forget(client);
     state.monitors -= usize::from(client.is_monitor);
     let Client { id, number, opened_ms, active_ms, commands, .. } = *client;

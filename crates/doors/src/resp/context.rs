@@ -3,9 +3,11 @@
 use super::client::Client;
 use super::parser::Arguments;
 use super::server::{ClientId, Facts, State};
+use super::stop::Done;
 use super::store::Database;
 use super::transaction::Transaction;
 use super::writer::Writer;
+use std::collections::BTreeSet;
 
 /// The surroundings of a command.
 pub(super) struct Context<'a> {
@@ -44,6 +46,25 @@ impl Context<'_> {
         if self.state.blocked.is_awaited(database, key) {
             self.signals.push((database, key.to_vec()));
         }
+    }
+
+    /// Gives all changes to the store, and marks the clients that watch one of the keys.
+    ///
+    /// # Errors
+    /// If the store does none of them.
+    pub(super) fn commit(&mut self) -> Done {
+        let mut touched = BTreeSet::new();
+        if !self.state.watches.is_empty() {
+            let watches = &self.state.watches;
+            self.objects.visit_changed(|database, key| touched.extend(watches.of(database, key)));
+        }
+        self.objects.commit()?;
+        for client in touched {
+            if let Some(client) = self.state.clients.get_mut(&client) {
+                client.is_touched = true;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the client that has sent the command.

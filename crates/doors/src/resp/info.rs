@@ -92,7 +92,7 @@ fn clients(context: &mut Context<'_>, text: &mut String) -> Done {
     line(text, format_args!("tracking_clients:0"));
     line(text, format_args!("pubsub_clients:{subscribers}"));
     line(text, format_args!("watching_clients:{watching}"));
-    line(text, format_args!("total_watched_keys:0"));
+    line(text, format_args!("total_watched_keys:{}", state.watches.len()));
     Ok(())
 }
 

@@ -32,6 +32,7 @@ use super::stop::{self, Stop, Wait};
 use super::store::{Database, Refusal, Store};
 use super::transaction::{Overlay, Transaction};
 use super::transactions;
+use super::watches::Watches;
 use super::writer::{Version, Writer};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -172,6 +173,7 @@ pub(super) struct State {
     pub(super) blocked: Blocked,
     pub(super) paused: Paused,
     pub(super) channels: Channels,
+    pub(super) watches: Watches,
     pub(super) settings: Settings,
     pub(super) counts: Counts,
     /// The number of the last client.
@@ -231,6 +233,7 @@ impl Server {
             blocked: Blocked::default(),
             paused: Paused::default(),
             channels: Channels::default(),
+            watches: Watches::default(),
             counts: Counts::default(),
             last_number: 0,
             changes_limits: false,
@@ -345,8 +348,8 @@ impl Server {
             true => transactions::aborted(stop::LOADING),
             false => Stop::error(stop::LOADING),
         };
-        if is_exec && let Some(client) = self.state.clients.get_mut(&client) {
-            transactions::forget(client);
+        if is_exec {
+            self.state.end_transaction(client);
         }
         self.state.refuse(client, &error, output);
         Step::Done(used)
@@ -394,6 +397,7 @@ impl State {
     }
 
     fn closed(&mut self, id: ClientId) {
+        self.unwatch(id);
         let Some(mut client) = self.clients.remove(&id) else { return };
         self.channels.forget(&mut client);
         self.blocked.forget(client.waits);
@@ -424,6 +428,9 @@ impl State {
             self.monitors -= usize::from(changed.is_monitor);
         }
         self.channels.remember(&mut client);
+        for (database, key) in client.watched.keys() {
+            self.watches.add(client.id, *database, key);
+        }
         self.monitors += usize::from(client.is_monitor);
         self.clients.insert(client.id, client);
     }
@@ -553,14 +560,14 @@ impl Run<'_> {
         let command = match permitted {
             Ok(command) => command,
             Err(error) => {
-                let error = if is(&arguments[0], "EXEC") {
-                    transactions::forget(client);
-                    transactions::aborted_by(error)
-                } else {
-                    error
+                let error = match is(&arguments[0], "EXEC") {
+                    true => transactions::aborted_by(error),
+                    false => error,
                 };
-                if let Some(multi) = &mut client.multi {
-                    multi.is_broken = true;
+                match &mut client.multi {
+                    Some(_) if is(&arguments[0], "EXEC") => self.state.end_transaction(id),
+                    Some(multi) => multi.is_broken = true,
+                    None => {}
                 }
                 let mark = Mark::of(output);
                 self.state.refuse(id, &error, output);
@@ -576,7 +583,6 @@ impl Run<'_> {
             return Outcome::Waits(false);
         }
         client.last = command.name;
-        client.commands += 1;
         if let Some(multi) = &mut client.multi
             && !command.has(AT_ONCE)
         {
@@ -637,6 +643,7 @@ impl Run<'_> {
         let Some(client) = self.state.clients.get(&id) else { return (Ok(()), true) };
         let value_bytes_max = self.state.options.value_bytes_max;
         let Client { database, version, touches_not, .. } = *client;
+        let seed = self.state.seed;
         self.signals.clear();
         let mut context = Context {
             objects: Transaction::new(
@@ -658,9 +665,10 @@ impl Run<'_> {
             ends: false,
         };
         let done = (command.execute)(&mut context, arguments);
-        let done = done.and_then(|()| context.objects.commit());
+        let done = done.and_then(|()| context.commit());
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
         if matches!(done, Err(Stop::Refused(Refusal::NotNow))) {
+            self.state.seed = seed;
             return (done, false);
         }
         self.state.counts.hits += hits;
@@ -679,10 +687,11 @@ impl Run<'_> {
 
     /// Drops a reply that the client does not want.
     fn answered(&mut self, id: ClientId, mark: Mark, output: &mut Output) -> Outcome {
-        if let Some(client) = self.state.clients.get_mut(&id)
-            && client.drops_reply()
-        {
-            output.replies.truncate(mark.0[0]);
+        if let Some(client) = self.state.clients.get_mut(&id) {
+            client.commands += 1;
+            if client.drops_reply() {
+                output.replies.truncate(mark.0[0]);
+            }
         }
         Outcome::Done
     }

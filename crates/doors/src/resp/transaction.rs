@@ -409,6 +409,13 @@ impl<'a> Transaction<'a> {
         })?)
     }
 
+    /// Visits the keys that were changed one by one.
+    pub(super) fn visit_changed(&self, mut visit: impl FnMut(Database, &[u8])) {
+        for entry in &self.overlay.entries[..self.overlay.count] {
+            visit(entry.database, &entry.key);
+        }
+    }
+
     /// Gives all changes to the store.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Transactions: `MULTI`, `EXEC`, `DISCARD`, `WATCH`.
 
-use super::client::{Client, Multi, Queued, Watched};
+use super::client::{Multi, Queued};
 use super::commands::{
     ALLOW_BUSY, AT_ONCE, Command, FAST, Group, Keys, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE,
 };
@@ -51,15 +51,9 @@ fn discard(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     if context.client().multi.is_none() {
         return Err(Stop::error("ERR DISCARD without MULTI"));
     }
-    forget(context.client());
+    context.state.end_transaction(context.client);
     context.ok();
     Ok(())
-}
-
-/// Ends a transaction without its execution.
-pub(super) fn forget(client: &mut Client) {
-    client.multi = None;
-    client.watched.clear();
 }
 
 fn watch(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -67,24 +61,21 @@ fn watch(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         return Err(Stop::error("ERR WATCH inside MULTI is not allowed"));
     }
     let database = context.objects.database;
-    let mut new = Vec::new();
+    let mut versions = Vec::new();
     for key in from(arguments, 1) {
-        let version = context.objects.peek(key)?.map(|found| found.version);
-        new.push(Watched { database, key: key.to_vec(), version });
+        versions.push(context.objects.peek(key)?.map(|found| found.version));
     }
-    let watched = &mut context.client().watched;
-    for new in new {
-        let is_same = |it: &Watched| it.database == new.database && it.key == new.key;
-        if !watched.iter().any(is_same) {
-            watched.push(new);
-        }
+    let id = context.client;
+    for (key, version) in from(arguments, 1).zip(versions) {
+        context.client().watched.entry((database, key.to_vec())).or_insert(version);
+        context.state.watches.add(id, database, key);
     }
     context.ok();
     Ok(())
 }
 
 fn unwatch(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.client().watched.clear();
+    context.state.unwatch(context.client);
     context.ok();
     Ok(())
 }
@@ -98,12 +89,12 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     let client = context.client();
     let Some(multi) = &client.multi else { return Err(Stop::error("ERR EXEC without MULTI")) };
     if multi.is_broken {
-        forget(client);
+        context.state.end_transaction(context.client);
         let text = "EXECABORT Transaction discarded because of previous errors.";
         return Err(Stop::error(text));
     }
     if check_watched(context)? {
-        forget(context.client());
+        context.state.end_transaction(context.client);
         context.reply.null_array();
         return Ok(());
     }
@@ -111,22 +102,21 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     // A command without keys may change the client, or the settings.
     let is_plain = multi.queued.iter().all(|queued| !queued.command.keys.is_empty());
     let before = (!is_plain).then(|| (context.client().clone(), context.state.settings.clone()));
-    let done = execute(context, &multi.queued).and_then(|()| context.objects.commit());
+    let done = execute(context, &multi.queued).and_then(|()| context.commit());
     if done.is_err()
         && let Some((client, settings)) = before
     {
         context.state.settings = settings;
         context.state.restore(client);
     }
-    let client = context.client();
     match done {
-        Ok(()) => client.watched.clear(),
+        Ok(()) => context.state.unwatch(context.client),
         Err(Stop::Refused(Refusal::NotNow)) => {
-            client.multi = Some(multi);
+            context.client().multi = Some(multi);
             return Err(Refusal::NotNow.into());
         }
         Err(stop) => {
-            forget(client);
+            context.state.end_transaction(context.client);
             return Err(match stop {
                 Stop::Refused(Refusal::Full) => aborted(stop::FULL),
                 Stop::Refused(Refusal::TooLong) => aborted(stop::TOO_LONG),
@@ -146,9 +136,13 @@ pub(super) fn aborted_by(error: Stop) -> Stop {
 
 /// Whether a watched key has changed.
 fn check_watched(context: &mut Context<'_>) -> Result<bool, Stop> {
-    let watched = std::mem::take(&mut context.client().watched);
+    let client = context.client();
+    if client.is_touched {
+        return Ok(true);
+    }
+    let watched = std::mem::take(&mut client.watched);
     let mut changed = Ok(false);
-    for Watched { database, key, version } in &watched {
+    for ((database, key), version) in &watched {
         changed = match context.objects.peek_in(*database, key) {
             Ok(found) => Ok(found.map(|found| found.version) != *version),
             Err(stop) => Err(stop),
