@@ -87,13 +87,13 @@ impl Form {
         self.wrapped(number)
     }
 
-    fn write(self, value: &mut Vec<u8>, offset: u64, number: i128) {
-        let end = offset + u64::from(self.bits);
-        let length = end.div_ceil(8) as usize;
-        if value.len() < length {
-            value.resize(length, 0);
-        }
-        for (index, at) in (offset..end).enumerate() {
+    /// Returns the number of bytes up to its end.
+    fn end(self, offset: u64) -> usize {
+        (offset + u64::from(self.bits)).div_ceil(8) as usize
+    }
+
+    fn write(self, value: &mut [u8], offset: u64, number: i128) {
+        for (index, at) in (offset..offset + u64::from(self.bits)).enumerate() {
             let bit = (number >> (self.bits as usize - 1 - index) & 1) as u8;
             let (byte, shift) = ((at / 8) as usize, 7 - at % 8);
             value[byte] = value[byte] & !(1 << shift) | bit << shift;
@@ -169,6 +169,12 @@ pub(super) fn execute(
         Some(found) => (found.value.to_vec(), found.expires),
         None => (Vec::new(), None),
     };
+    // Also an operation that fails makes the string longer.
+    let written = operations.iter().filter(|it| !matches!(it.action, Action::Get));
+    let end = written.map(|it| it.form.end(it.offset)).max().unwrap_or(0);
+    if value.len() < end {
+        value.resize(end, 0);
+    }
     context.reply.array(operations.len());
     for Operation { action, form, offset, overflow } in operations {
         let before = form.read(&value, offset);

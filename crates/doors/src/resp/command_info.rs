@@ -324,6 +324,9 @@ fn keys_of(context: &Context<'_>, words: &[&[u8]]) -> Result<Vec<(usize, &'stati
         let flags = match command.name {
             "set" if gets => "RW access update",
             "set" => "OW update",
+            "bitfield" if !words.iter().any(|word| is(word, "SET") || is(word, "INCRBY")) => {
+                "RO access"
+            }
             _ => keys.flags,
         };
         places.extend(found.into_iter().map(|place| (place, flags)));
