@@ -9,6 +9,7 @@ use super::parser::Arguments;
 use super::server::ClientId;
 use super::stop::{self, Done, Stop};
 use super::writer::Version;
+use std::collections::BTreeSet;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subcommand)
     .subcommands(&[
@@ -230,7 +231,7 @@ fn client_list(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
                 let number = integer_of(text).filter(|number| *number > 0);
                 number.ok_or(Stop::error("ERR Invalid client ID"))
             };
-            numbers = Some(from(arguments, 3).map(number).collect::<Result<Vec<_>, _>>()?);
+            numbers = Some(from(arguments, 3).map(number).collect::<Result<BTreeSet<_>, _>>()?);
         }
         _ => return Err(stop::SYNTAX),
     }

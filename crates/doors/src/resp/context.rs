@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::parser::Arguments;
 use super::server::{ClientId, Facts, State};
-use super::stop::Done;
+use super::stop::{Done, Stop};
 use super::store::Database;
 use super::transaction::Transaction;
 use super::writer::Writer;
@@ -15,6 +15,8 @@ pub(super) struct Context<'a> {
     pub(super) objects: Transaction<'a>,
     /// The reply to the client.
     pub(super) reply: Writer<'a>,
+    /// The bytes in front of the reply.
+    pub(super) before_reply: usize,
     /// The clients, channels and settings.
     pub(super) state: &'a mut State,
     pub(super) facts: &'a Facts,
@@ -70,6 +72,14 @@ impl Context<'_> {
     /// Returns the client that has sent the command.
     pub(super) fn client(&mut self) -> &mut Client {
         self.state.clients.get_mut(&self.client).expect("a client is connected while it is served")
+    }
+
+    /// Checks that the reply is not too long: the same object may be named many times.
+    pub(super) fn check_reply(&self) -> Done {
+        match self.reply.length() - self.before_reply <= self.state.options.reply_bytes_max {
+            true => Ok(()),
+            false => Err(Stop::error("ERR The reply is too long. Ask for less at a time.")),
+        }
     }
 
     /// Writes the reply to a command that has nothing else to say.

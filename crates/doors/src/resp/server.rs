@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub memory_bytes: u64,
     /// The longest value.
     pub value_bytes_max: usize,
+    /// The most bytes of a reply. Redis has no such limit, but runs out of memory.
+    pub reply_bytes_max: usize,
     /// The greatest number of clients, which `maxclients` shows.
     pub clients_max: usize,
     /// The password that clients must give, if there is one.
@@ -73,6 +75,7 @@ impl Default for ServerOptions {
             databases: 16,
             memory_bytes: 1 << 30,
             value_bytes_max: 1 << 20,
+            reply_bytes_max: 256 << 20,
             clients_max: 10_000,
             password: None,
             is_kept: false,
@@ -645,7 +648,9 @@ impl Run<'_> {
         let Client { database, version, touches_not, .. } = *client;
         let seed = self.state.seed;
         self.signals.clear();
+        let before_reply = output.replies.len();
         let mut context = Context {
+            before_reply,
             objects: Transaction::new(
                 self.store,
                 self.overlay,

@@ -241,6 +241,35 @@ fn a_value_that_is_too_long_is_refused() {
     ]);
 }
 
+#[test]
+fn a_reply_has_a_bound() {
+    let mut door = Door::with(ServerOptions { reply_bytes_max: 50, ..Default::default() });
+    let error = "-ERR The reply is too long. Ask for less at a time.|";
+    door.expect(&[("set a 1234567890", "+OK|"), ("mget a a a a", error), ("multi", "+OK|")]);
+    for line in ["set b 1", "get a", "get a", "get a", "get a"] {
+        assert_eq!(door.said(line), "+QUEUED|");
+    }
+    door.expect(&[("exec", error), ("get b", "$-1|"), ("exec", "-ERR EXEC without MULTI|")]);
+}
+
+#[test]
+fn many_changes_of_a_transaction_are_kept_apart() {
+    let mut door = Door::new();
+    assert_eq!(door.said("mset k0 old k1 old other 1\nmulti"), "+OK|+OK|");
+    let mut lines = Vec::new();
+    for number in 0..1000 {
+        lines.push(format!("set k{number} {number}"));
+    }
+    lines.extend(["swapdb 0 1", "dbsize", "select 1", "dbsize", "get k7"].map(String::from));
+    lines.extend(["flushdb", "set k7 new", "swapdb 1 2", "dbsize", "select 2"].map(String::from));
+    lines.extend(["get k7", "get k8", "dbsize"].map(String::from));
+    let queued = door.said(&lines.join("\n"));
+    assert_eq!(queued, "+QUEUED|".repeat(lines.len()));
+    let wanted = "+OK|:0|+OK|:1001|$1|7|+OK|+OK|+OK|:0|+OK|$3|new|$-1|:1|";
+    assert_eq!(door.said("exec"), format!("*{}|{}{wanted}", lines.len(), "+OK|".repeat(1000)));
+    assert_eq!(door.store.content(), ["2 k7 String None new"]);
+}
+
 /// A command whose replies depend on nothing but the objects.
 fn any_command() -> impl Strategy<Value = String> {
     let key = || prop::sample::select(vec!["a", "b", "c", "\"\""]);

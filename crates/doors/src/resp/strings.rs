@@ -329,6 +329,7 @@ fn mget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             Some(found) if found.kind == Kind::String => context.reply.string(found.value),
             _ => context.reply.null(),
         }
+        context.check_reply()?;
     }
     Ok(())
 }

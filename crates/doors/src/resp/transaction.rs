@@ -3,26 +3,20 @@
 //! Changes are collected. Reads see them at once, and the store gets all of them at the end.
 //! If the store cannot do something now, they are forgotten, and the command can be executed again.
 //!
-//! The changes are kept in their shortest form: first the changes of whole databases, in their
-//! order, and then the last state of each key that was written since.
+//! The changes are kept in their shortest form: the databases of the store that were emptied, the
+//! order of all databases, and the last state of each key that was written since. So they stay few
+//! if a `MULTI` empties, exchanges or writes the same again and again.
 
 use super::stop::{self, Stop};
 use super::store::{Change, Database, Found, Kind, Refusal, Store};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The changed keys up to which they are searched one by one.
 const SEARCHED_MAX: usize = 8;
 
 /// The room for a key and a value that is kept for the next command.
 const ENTRY_BYTES_KEPT: usize = 16 << 10;
-
-/// A change of whole databases.
-#[derive(Clone, Copy, Debug)]
-enum Base {
-    Clear(Database),
-    Swap(Database, Database),
-}
 
 /// The state of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +33,8 @@ enum State {
 /// A key that was changed.
 #[derive(Debug, Default)]
 struct Entry {
-    database: Database,
+    /// The database of the store that it belongs to.
+    base: Database,
     key: Vec<u8>,
     value: Vec<u8>,
     kind: Kind,
@@ -60,7 +55,10 @@ impl Entry {
 /// The changes that the store does not have yet. One is reused for all commands.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
-    bases: Vec<Base>,
+    /// The databases of the store behind databases that were exchanged.
+    bases: BTreeMap<Database, Database>,
+    /// Databases of the store that were emptied.
+    cleared: BTreeSet<Database>,
     /// The changed keys, and behind them entries whose memory is used again.
     entries: Vec<Entry>,
     count: usize,
@@ -70,12 +68,28 @@ pub(super) struct Overlay {
 
 impl Overlay {
     fn is_empty(&self) -> bool {
-        self.count == 0 && self.bases.is_empty()
+        self.count == 0 && self.bases.is_empty() && self.cleared.is_empty()
+    }
+
+    /// Returns the database of the store behind a database.
+    #[inline]
+    fn base(&self, database: Database) -> Database {
+        match self.bases.is_empty() {
+            true => database,
+            false => self.bases.get(&database).copied().unwrap_or(database),
+        }
+    }
+
+    /// Returns the database in front of a database of the store.
+    fn front(&self, base: Database) -> Database {
+        let front = self.bases.iter().find(|(_, own)| **own == base);
+        front.map_or(base, |(database, _)| *database)
     }
 
     /// Forgets all changes.
     fn clear(&mut self) {
         self.bases.clear();
+        self.cleared.clear();
         self.places.clear();
         self.count = 0;
         self.entries.truncate(SEARCHED_MAX);
@@ -87,18 +101,17 @@ impl Overlay {
         }
     }
 
-    fn place(&self, database: Database, key: &[u8]) -> Option<usize> {
+    fn place(&self, base: Database, key: &[u8]) -> Option<usize> {
         if self.count <= SEARCHED_MAX {
-            let entries = self.entries[..self.count].iter();
-            let mut entries = entries;
-            return entries.position(|entry| entry.database == database && entry.key == key);
+            let mut entries = self.entries[..self.count].iter();
+            return entries.position(|entry| entry.base == base && entry.key == key);
         }
-        self.places.get(&database)?.get(key).copied()
+        self.places.get(&base)?.get(key).copied()
     }
 
     /// Returns the place of a key's entry, which is made if there is none.
-    fn place_or_new(&mut self, database: Database, key: &[u8]) -> usize {
-        if let Some(place) = self.place(database, key) {
+    fn place_or_new(&mut self, base: Database, key: &[u8]) -> usize {
+        if let Some(place) = self.place(base, key) {
             return place;
         }
         let place = self.count;
@@ -106,7 +119,7 @@ impl Overlay {
             self.entries.push(Entry::default());
         }
         let entry = &mut self.entries[place];
-        entry.database = database;
+        entry.base = base;
         entry.key.clear();
         entry.key.extend_from_slice(key);
         (entry.state, entry.is_in_store) = (State::Nothing, None);
@@ -114,7 +127,7 @@ impl Overlay {
         if self.count == SEARCHED_MAX + 1 {
             self.index();
         } else if self.count > SEARCHED_MAX {
-            self.places.entry(database).or_default().insert(key.to_vec(), place);
+            self.places.entry(base).or_default().insert(key.to_vec(), place);
         }
         place
     }
@@ -122,37 +135,55 @@ impl Overlay {
     fn index(&mut self) {
         self.places.clear();
         for (place, entry) in self.entries[..self.count].iter().enumerate() {
-            self.places.entry(entry.database).or_default().insert(entry.key.clone(), place);
+            self.places.entry(entry.base).or_default().insert(entry.key.clone(), place);
         }
     }
 
-    /// Returns the database of the store that a database shows; `None` if it shows none.
-    fn base(&self, mut database: Database) -> Option<Database> {
-        for base in self.bases.iter().rev() {
-            match *base {
-                Base::Clear(cleared) if cleared == database => return None,
-                Base::Swap(one, other) if one == database => database = other,
-                Base::Swap(one, other) if other == database => database = one,
-                _ => {}
-            }
+    /// Forgets the entries of a database of the store.
+    fn drop_entries(&mut self, base: Database) {
+        let places: Vec<usize> = match self.count > SEARCHED_MAX {
+            true => self.places.remove(&base).unwrap_or_default().into_values().collect(),
+            false => (0..self.count).filter(|place| self.entries[*place].base == base).collect(),
+        };
+        for place in places {
+            let entry = &mut self.entries[place];
+            entry.value = Vec::new();
+            (entry.state, entry.is_in_store) = (State::Nothing, Some(false));
         }
-        Some(database)
+    }
+
+    /// Returns the exchanges that bring all databases into their order.
+    fn swaps(&self) -> Vec<Change<'static>> {
+        let mut swaps = Vec::new();
+        let mut bases = self.bases.clone();
+        for database in self.bases.keys() {
+            // Bring the right database here. The database that is here goes to its place.
+            let Some(base) = bases.get(database).copied().filter(|base| base != database) else {
+                continue;
+            };
+            swaps.push(Change::Swap(*database, base));
+            let own = bases.iter().find(|(_, own)| **own == *database).map(|(front, _)| *front);
+            if let Some(own) = own {
+                bases.insert(own, base);
+            }
+            bases.insert(*database, *database);
+        }
+        swaps
     }
 
     fn changes(&self) -> impl Iterator<Item = Change<'_>> {
-        let bases = self.bases.iter().map(|base| match *base {
-            Base::Clear(database) => Change::Clear(database),
-            Base::Swap(one, other) => Change::Swap(one, other),
-        });
-        bases.chain(self.entries[..self.count].iter().filter_map(|entry| {
-            let Entry { database, key, value, kind, expires, state, .. } = entry;
-            let (database, kind, expires) = (*database, *kind, *expires);
+        let cleared = self.cleared.iter().map(|base| Change::Clear(*base));
+        let entries = self.entries[..self.count].iter().filter_map(|entry| {
+            let Entry { base, key, value, kind, expires, state, .. } = entry;
+            let (kind, expires) = (*kind, *expires);
+            let database = if self.bases.is_empty() { *base } else { self.front(*base) };
             match state {
                 State::Present => Some(Change::Put { database, key, value, kind, expires }),
                 State::Removed => Some(Change::Remove { database, key }),
                 State::Nothing => None,
             }
-        }))
+        });
+        cleared.chain(self.swaps()).chain(entries)
     }
 }
 
@@ -181,12 +212,13 @@ fn find<'a>(
     if overlay.is_empty() {
         return Ok(store.find(database, key, counts)?);
     }
-    if let Some(place) = overlay.place(database, key) {
+    let base = overlay.base(database);
+    if let Some(place) = overlay.place(base, key) {
         return Ok(overlay.entries[place].found());
     }
-    match overlay.base(database) {
-        Some(base) => Ok(store.find(base, key, counts)?),
-        None => Ok(None),
+    match overlay.cleared.contains(&base) {
+        true => Ok(None),
+        false => Ok(store.find(base, key, counts)?),
     }
 }
 
@@ -277,7 +309,7 @@ impl<'a> Transaction<'a> {
         if value.len() > self.value_bytes_max {
             return Err(Refusal::TooLong.into());
         }
-        let place = self.overlay.place_or_new(database, key);
+        let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let entry = &mut self.overlay.entries[place];
         match value {
             Cow::Owned(value) => entry.value = value,
@@ -313,7 +345,7 @@ impl<'a> Transaction<'a> {
         if !was_there {
             return Ok(false);
         }
-        let place = self.overlay.place_or_new(database, key);
+        let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let is_in_store = self.look_up(place)?;
         let entry = &mut self.overlay.entries[place];
         entry.state = if is_in_store { State::Removed } else { State::Nothing };
@@ -327,55 +359,35 @@ impl<'a> Transaction<'a> {
         if let Some(is_in_store) = entry.is_in_store {
             return Ok(is_in_store);
         }
-        let is_in_store = match self.overlay.base(entry.database) {
-            Some(base) => self.store.find(base, &entry.key, false)?.is_some(),
-            None => false,
-        };
+        let is_in_store = !self.overlay.cleared.contains(&entry.base)
+            && self.store.find(entry.base, &entry.key, false)?.is_some();
         self.overlay.entries[place].is_in_store = Some(is_in_store);
         Ok(is_in_store)
     }
 
     /// Deletes all objects of a database.
     pub(super) fn clear(&mut self, database: Database) {
-        for entry in &mut self.overlay.entries[..self.overlay.count] {
-            if entry.database == database {
-                entry.value = Vec::new();
-                (entry.state, entry.is_in_store) = (State::Nothing, Some(false));
-            }
-        }
-        // A second one has no effect.
-        let is_repeated = |base: &Base| matches!(base, Base::Clear(it) if *it == database);
-        if !self.overlay.bases.last().is_some_and(is_repeated) {
-            self.overlay.bases.push(Base::Clear(database));
-        }
+        let base = self.overlay.base(database);
+        self.overlay.drop_entries(base);
+        self.overlay.cleared.insert(base);
     }
 
     /// Exchanges all objects of two databases.
     pub(super) fn swap(&mut self, one: Database, other: Database) {
-        if one == other {
-            return;
-        }
-        for entry in &mut self.overlay.entries[..self.overlay.count] {
-            if entry.database == one {
-                entry.database = other;
-            } else if entry.database == other {
-                entry.database = one;
-            }
-        }
-        self.overlay.bases.push(Base::Swap(one, other));
-        if self.overlay.count > SEARCHED_MAX {
-            self.overlay.index();
-        }
+        let (first, second) = (self.overlay.base(one), self.overlay.base(other));
+        self.overlay.bases.insert(one, second);
+        self.overlay.bases.insert(other, first);
     }
 
     /// Returns the number of objects of a database. It may count objects that have just expired.
     pub(super) fn objects(&mut self, database: Database) -> Result<u64, Stop> {
-        let mut count = match self.overlay.base(database) {
-            Some(base) => self.store.objects(base),
-            None => 0,
+        let base = self.overlay.base(database);
+        let mut count = match self.overlay.cleared.contains(&base) {
+            true => 0,
+            false => self.store.objects(base),
         };
         for place in 0..self.overlay.count {
-            if self.overlay.entries[place].database == database {
+            if self.overlay.entries[place].base == base {
                 let is_in_store = self.look_up(place)?;
                 let is_there = self.overlay.entries[place].state == State::Present;
                 count = (count + u64::from(is_there)).saturating_sub(u64::from(is_in_store));
@@ -390,20 +402,22 @@ impl<'a> Transaction<'a> {
         cursor: u64,
         visit: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<u64, Stop> {
-        let database = self.database;
+        let base = self.overlay.base(self.database);
         if cursor == 0 {
             for entry in &self.overlay.entries[..self.overlay.count] {
-                if entry.database == database
+                if entry.base == base
                     && let Some(found) = entry.found()
                 {
                     visit(&entry.key, &found);
                 }
             }
         }
-        let Some(base) = self.overlay.base(database) else { return Ok(0) };
+        if self.overlay.cleared.contains(&base) {
+            return Ok(0);
+        }
         let overlay = &*self.overlay;
         Ok(self.store.walk(base, cursor, &mut |key, found| {
-            if overlay.place(database, key).is_none() {
+            if overlay.place(base, key).is_none() {
                 visit(key, found);
             }
         })?)
@@ -412,7 +426,7 @@ impl<'a> Transaction<'a> {
     /// Visits the keys that were changed one by one.
     pub(super) fn visit_changed(&self, mut visit: impl FnMut(Database, &[u8])) {
         for entry in &self.overlay.entries[..self.overlay.count] {
-            visit(entry.database, &entry.key);
+            visit(self.overlay.front(entry.base), &entry.key);
         }
     }
 

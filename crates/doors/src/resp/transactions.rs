@@ -160,6 +160,7 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
     context.may_wait = false;
     context.reply.array(queued.len());
     for queued in queued {
+        context.check_reply()?;
         let (length, signals) = (context.reply.length(), context.signals.len());
         let messages = context.messages.len();
         let done = (queued.command.execute)(context, queued.arguments());
