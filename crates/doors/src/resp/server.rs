@@ -69,6 +69,14 @@ pub struct ServerOptions {
     pub may_flush: bool,
 }
 
+impl ServerOptions {
+    /// Returns the longest argument. Values that are a little too long get an error, and not the
+    /// end of the connection.
+    fn argument_bytes_max(&self) -> usize {
+        self.value_bytes_max.saturating_mul(4).clamp(16 << 20, 512 << 20)
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
@@ -275,7 +283,8 @@ impl Server {
     fn set_limits(&mut self, client: ClientId) {
         let is_stranger = self.state.clients.get(&client).is_some_and(|it| !it.is_authenticated);
         if let Some(parser) = self.parsers.get_mut(&client) {
-            parser.set_limits(Limits { is_stranger, ..Limits::default() });
+            let string_bytes_max = self.state.options.argument_bytes_max();
+            parser.set_limits(Limits { string_bytes_max, is_stranger });
         }
     }
 
@@ -679,7 +688,7 @@ impl Run<'_> {
         self.state.counts.hits += hits;
         self.state.counts.misses += misses;
         self.state.count(command, matches!(done, Err(Stop::Error(_))));
-        if done.is_ok() {
+        if done.is_ok() && !self.signals.is_empty() {
             self.state.blocked.ready(self.signals.drain(..));
         }
         (done, ends)

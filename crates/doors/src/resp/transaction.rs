@@ -88,6 +88,9 @@ impl Overlay {
 
     /// Forgets all changes.
     fn clear(&mut self) {
+        if self.is_empty() {
+            return;
+        }
         self.bases.clear();
         self.cleared.clear();
         self.places.clear();
