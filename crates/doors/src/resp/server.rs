@@ -369,6 +369,8 @@ impl Server {
 
     /// Returns the time of the next call of [`on_time`](Server::on_time), in milliseconds since
     /// 1970.
+    ///
+    /// It is 0 if the store refused to serve a client that waits. Then call a little later.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         [self.state.blocked.deadline(), self.state.paused.deadline()].into_iter().flatten().min()
