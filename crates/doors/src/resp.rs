@@ -37,6 +37,7 @@ mod channels_tests;
 mod client;
 mod clients;
 mod command_info;
+mod collection;
 mod commands;
 mod connection;
 #[cfg(test)]
@@ -48,6 +49,7 @@ mod extended;
 mod glob;
 mod help;
 mod info;
+mod header;
 mod inline;
 mod keys;
 #[cfg(test)]
@@ -55,6 +57,7 @@ mod keys_tests;
 mod lcs;
 mod memory;
 mod number;
+mod pages;
 mod parser;
 mod paused;
 mod refused;
@@ -77,6 +80,8 @@ mod transactions;
 #[cfg(test)]
 mod transactions_tests;
 mod watches;
+mod tree;
+mod varint;
 mod writer;
 
 pub use memory::Memory;

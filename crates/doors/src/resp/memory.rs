@@ -1,6 +1,6 @@
 //! A store for tests.
 
-use super::store::{Change, Database, Found, Kind, Refusal, Store};
+use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -85,11 +85,15 @@ impl Memory {
             }
             Change::Clear(database) => {
                 self.databases.remove(&database);
+                self.databases.remove(&(PAGES | database));
             }
             Change::Swap(one, other) => {
-                let (first, second) = (self.databases.remove(&one), self.databases.remove(&other));
-                self.databases.insert(one, second.unwrap_or_default());
-                self.databases.insert(other, first.unwrap_or_default());
+                for (one, other) in [(one, other), (PAGES | one, PAGES | other)] {
+                    let first = self.databases.remove(&one);
+                    let second = self.databases.remove(&other);
+                    self.databases.extend(second.map(|objects| (one, objects)));
+                    self.databases.extend(first.map(|objects| (other, objects)));
+                }
             }
         }
     }

@@ -7,6 +7,11 @@
 /// A database: `SELECT` chooses it.
 pub type Database = u32;
 
+/// The bit of a hidden database that has the pages of a user's database: the parts of its large
+/// collections. It belongs to the user's database: [`Change::Clear`] and [`Change::Swap`], which
+/// name only users' databases, also clear and swap the hidden ones. Pages are never evicted.
+pub const PAGES: Database = 1 << 31;
+
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]

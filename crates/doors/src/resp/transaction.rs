@@ -8,7 +8,7 @@
 //! if a `MULTI` empties, exchanges or writes the same again and again.
 
 use super::stop::{self, Stop};
-use super::store::{Change, Database, Found, Kind, Refusal, Store};
+use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,14 +76,23 @@ impl Overlay {
     fn base(&self, database: Database) -> Database {
         match self.bases.is_empty() {
             true => database,
-            false => self.bases.get(&database).copied().unwrap_or(database),
+            // A database of pages goes with its user's database.
+            false => {
+                let base = self.bases.get(&(database & !PAGES)).copied();
+                base.map_or(database, |base| database & PAGES | base)
+            }
         }
+    }
+
+    /// Whether a database of the store was emptied, or the one to which these pages belong.
+    fn is_cleared(&self, base: Database) -> bool {
+        self.cleared.contains(&(base & !PAGES))
     }
 
     /// Returns the database in front of a database of the store.
     fn front(&self, base: Database) -> Database {
-        let front = self.bases.iter().find(|(_, own)| **own == base);
-        front.map_or(base, |(database, _)| *database)
+        let front = self.bases.iter().find(|(_, own)| **own == base & !PAGES);
+        front.map_or(base, |(database, _)| base & PAGES | *database)
     }
 
     /// Forgets all changes.
@@ -219,7 +228,7 @@ fn find<'a>(
     if let Some(place) = overlay.place(base, key) {
         return Ok(overlay.entries[place].found());
     }
-    match overlay.cleared.contains(&base) {
+    match overlay.is_cleared(base) {
         true => Ok(None),
         false => Ok(store.find(base, key, counts)?),
     }
@@ -235,6 +244,11 @@ impl<'a> Transaction<'a> {
     ) -> Transaction<'a> {
         overlay.clear();
         Transaction { store, overlay, database, value_bytes_max, touches, hits: 0, misses: 0 }
+    }
+
+    /// Returns the length of the longest value.
+    pub(super) fn value_bytes_max(&self) -> usize {
+        self.value_bytes_max
     }
 
     /// Returns the time, in milliseconds since 1970. It stands still during a command.
@@ -343,9 +357,12 @@ impl<'a> Transaction<'a> {
 
     /// Deletes an object; returns whether it was there.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Stop> {
-        let database = self.database;
-        let was_there = self.peek(key)?.is_some();
-        if !was_there {
+        self.remove_in(self.database, key)
+    }
+
+    /// Deletes an object of a database; returns whether it was there.
+    pub(super) fn remove_in(&mut self, database: Database, key: &[u8]) -> Result<bool, Stop> {
+        if self.peek_in(database, key)?.is_none() {
             return Ok(false);
         }
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
@@ -362,7 +379,7 @@ impl<'a> Transaction<'a> {
         if let Some(is_in_store) = entry.is_in_store {
             return Ok(is_in_store);
         }
-        let is_in_store = !self.overlay.cleared.contains(&entry.base)
+        let is_in_store = !self.overlay.is_cleared(entry.base)
             && self.store.find(entry.base, &entry.key, false)?.is_some();
         self.overlay.entries[place].is_in_store = Some(is_in_store);
         Ok(is_in_store)
@@ -372,6 +389,7 @@ impl<'a> Transaction<'a> {
     pub(super) fn clear(&mut self, database: Database) {
         let base = self.overlay.base(database);
         self.overlay.drop_entries(base);
+        self.overlay.drop_entries(PAGES | base);
         self.overlay.cleared.insert(base);
     }
 
@@ -385,7 +403,7 @@ impl<'a> Transaction<'a> {
     /// Returns the number of objects of a database. It may count objects that have just expired.
     pub(super) fn objects(&mut self, database: Database) -> Result<u64, Stop> {
         let base = self.overlay.base(database);
-        let mut count = match self.overlay.cleared.contains(&base) {
+        let mut count = match self.overlay.is_cleared(base) {
             true => 0,
             false => self.store.objects(base),
         };
@@ -415,7 +433,7 @@ impl<'a> Transaction<'a> {
                 }
             }
         }
-        if self.overlay.cleared.contains(&base) {
+        if self.overlay.is_cleared(base) {
             return Ok(0);
         }
         let overlay = &*self.overlay;

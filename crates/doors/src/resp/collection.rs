@@ -1,0 +1,311 @@
+//! A list, hash or set that a command reads or changes: its header, its pages, its tree.
+//!
+//! A sorted set has two trees, which share the pages.
+//!
+//! # How to use it
+//!
+//! ```text
+//!  let mut hash = Collection::to_write(&mut context.objects, key, Kind::Hash, &[Form::HASH])?;
+//!  hash.tree().set(&mut context.objects, field, value)?;
+//!  hash.close(&mut context.objects)?;
+//! ```
+//!
+//! A command checks its items with [`Form::check`] before it changes anything. It closes the
+//! collection after the changes: then the header has a new version, or the key is deleted because
+//! there are no items left.
+
+use super::header::Header;
+use super::pages::Pages;
+use super::stop::{self, Stop};
+use super::store::{Database, Found, Kind};
+use super::transaction::Transaction;
+use super::tree::{self, Cursor, Form, Tree};
+
+/// The most trees of a collection.
+const TREES_MAX: usize = 2;
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Collection<'k> {
+    key: &'k [u8],
+    kind: Kind,
+    pub(super) expires: Option<u64>,
+    /// A number that the commands of the type choose: the encoding that `OBJECT ENCODING` shows.
+    pub(super) encoding: u8,
+    pages: Pages<'k>,
+    trees: Vec<Tree>,
+}
+
+/// One tree of a collection, with the pages.
+pub(super) struct Items<'c, 'k> {
+    pages: &'c mut Pages<'k>,
+    tree: &'c mut Tree,
+}
+
+impl<'k> Collection<'k> {
+    fn read(
+        database: Database,
+        key: &'k [u8],
+        found: &Found<'_>,
+        forms: &[Form],
+    ) -> Result<Collection<'k>, Stop> {
+        let header = Header::parse(found.value)?;
+        let mut trees = Vec::with_capacity(TREES_MAX);
+        for (number, form) in forms.iter().enumerate() {
+            trees.push(Tree::of(*form, header.root(number)?));
+        }
+        Ok(Collection {
+            key,
+            kind: found.kind,
+            expires: found.expires,
+            encoding: header.encoding,
+            pages: Pages::of(database, key, &header),
+            trees,
+        })
+    }
+
+    /// Returns a collection for a command that only reads; `None` if there is none.
+    pub(super) fn to_read(
+        objects: &mut Transaction<'_>,
+        key: &'k [u8],
+        kind: Kind,
+        forms: &[Form],
+    ) -> Result<Option<Collection<'k>>, Stop> {
+        let database = objects.database;
+        let found = objects.read_kind(key, kind)?;
+        found.map(|found| Collection::read(database, key, &found, forms)).transpose()
+    }
+
+    /// Returns a collection for a command that writes; `None` if there is none.
+    pub(super) fn find(
+        objects: &mut Transaction<'_>,
+        key: &'k [u8],
+        kind: Kind,
+        forms: &[Form],
+    ) -> Result<Option<Collection<'k>>, Stop> {
+        let database = objects.database;
+        let found = objects.find_kind(key, kind)?;
+        found.map(|found| Collection::read(database, key, &found, forms)).transpose()
+    }
+
+    /// Returns an empty collection that replaces the value of a key when it is closed.
+    pub(super) fn new(
+        objects: &Transaction<'_>,
+        key: &'k [u8],
+        kind: Kind,
+        forms: &[Form],
+    ) -> Collection<'k> {
+        let trees = forms.iter().map(|form| Tree::new(*form)).collect();
+        let pages = Pages::new(objects.database, key);
+        Collection { key, kind, expires: None, encoding: 0, pages, trees }
+    }
+
+    /// Returns a collection for a command that writes: a new one if there is none.
+    pub(super) fn to_write(
+        objects: &mut Transaction<'_>,
+        key: &'k [u8],
+        kind: Kind,
+        forms: &[Form],
+    ) -> Result<Collection<'k>, Stop> {
+        match Collection::find(objects, key, kind, forms)? {
+            Some(collection) => Ok(collection),
+            None => Ok(Collection::new(objects, key, kind, forms)),
+        }
+    }
+
+    /// Returns the first tree.
+    pub(super) fn tree(&mut self) -> Items<'_, 'k> {
+        self.nth(0)
+    }
+
+    /// Returns a tree. The first one has the number 0.
+    pub(super) fn nth(&mut self, number: usize) -> Items<'_, 'k> {
+        Items { pages: &mut self.pages, tree: &mut self.trees[number] }
+    }
+
+    /// Returns the number of items of the first tree.
+    pub(super) fn len(&self) -> Result<u64, Stop> {
+        self.trees[0].len()
+    }
+
+    /// Whether all items of the first tree are in the header.
+    pub(super) fn is_small(&self) -> Result<bool, Stop> {
+        self.trees[0].is_small()
+    }
+
+    /// Returns a cursor before an item of the first tree.
+    pub(super) fn cursor(
+        &self,
+        objects: &mut Transaction<'_>,
+        position: u64,
+    ) -> Result<Cursor<'k>, Stop> {
+        self.trees[0].cursor(&self.pages, objects, position)
+    }
+
+    /// Writes the header. If the first tree is empty, deletes the key; then returns true.
+    pub(super) fn close(&mut self, objects: &mut Transaction<'_>) -> Result<bool, Stop> {
+        if self.len()? == 0 {
+            objects.remove(self.key)?;
+            return Ok(true);
+        }
+        let header = self.pages.header(self.encoding);
+        let value = header.encode(self.trees.iter().map(Tree::root));
+        objects.put(self.key, value, self.kind, self.expires)?;
+        Ok(false)
+    }
+}
+
+impl<'k> Items<'_, 'k> {
+    /// Returns the number of items.
+    pub(super) fn len(&self) -> Result<u64, Stop> {
+        self.tree.len()
+    }
+
+    /// Returns the value of a key, which is empty if items have no values.
+    pub(super) fn get(
+        &self,
+        objects: &mut Transaction<'_>,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, Stop> {
+        self.tree.get(self.pages, objects, key)
+    }
+
+    /// Returns the number of items before a key, and whether the key is there.
+    pub(super) fn rank(
+        &self,
+        objects: &mut Transaction<'_>,
+        key: &[u8],
+    ) -> Result<(u64, bool), Stop> {
+        self.tree.rank(self.pages, objects, key)
+    }
+
+    /// Returns the number of items whose hashes are lower. The items must be in pages.
+    pub(super) fn rank_of_hash(
+        &self,
+        objects: &mut Transaction<'_>,
+        hash: u64,
+    ) -> Result<u64, Stop> {
+        self.tree.rank_of_hash(self.pages, objects, hash)
+    }
+
+    /// Returns a cursor before an item.
+    pub(super) fn cursor(
+        &self,
+        objects: &mut Transaction<'_>,
+        position: u64,
+    ) -> Result<Cursor<'k>, Stop> {
+        self.tree.cursor(self.pages, objects, position)
+    }
+
+    /// Inserts a key with a value, or replaces its value; returns whether the key is new.
+    pub(super) fn set(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, Stop> {
+        self.tree.set(self.pages, objects, key, value)
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub(super) fn remove(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        key: &[u8],
+    ) -> Result<bool, Stop> {
+        self.tree.remove(self.pages, objects, key)
+    }
+
+    /// Inserts an item at a position. In a tree whose items have keys, only a small tree of
+    /// [`Order::Hashed`](tree::Order::Hashed) may get an item where the caller wants it.
+    pub(super) fn insert_at(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        position: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Stop> {
+        self.tree.insert_at(self.pages, objects, position, key, value)
+    }
+
+    /// Replaces the value at a position. There must be one.
+    pub(super) fn replace_at(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        position: u64,
+        value: &[u8],
+    ) -> Result<(), Stop> {
+        self.tree.replace_at(self.pages, objects, position, value)
+    }
+
+    /// Removes so many items from a position on, or all that there are.
+    pub(super) fn remove_range(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        position: u64,
+        count: u64,
+    ) -> Result<(), Stop> {
+        self.tree.remove_range(self.pages, objects, position, count)
+    }
+
+    /// Fills the tree, which is empty, with items that are in its order and have different keys.
+    pub(super) fn fill<'i>(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        items: impl Iterator<Item = (&'i [u8], &'i [u8])>,
+    ) -> Result<(), Stop> {
+        self.tree.fill(self.pages, objects, items)
+    }
+}
+
+/// Returns the number of items of a collection, from its header.
+pub(super) fn count(header: &Header<'_>, form: Form) -> Result<u64, Stop> {
+    tree::count(form, header.root(0)?)
+}
+
+/// Gives a copy of a collection, or the collection itself, to another key.
+///
+/// # Use
+///
+/// `RENAME` calls [`rename`] with the value, and then writes the same value under the new key and
+/// deletes the old one. `COPY`, and `MOVE` to another database, write the value that [`copy`]
+/// returns.
+pub(super) fn rename(
+    objects: &mut Transaction<'_>,
+    kind: Kind,
+    value: &[u8],
+    new_key: &[u8],
+) -> Result<(), Stop> {
+    match Header::with_pages(kind, value) {
+        Some(header) => Pages::of(objects.database, new_key, &header).write_owner(objects),
+        None => Ok(()),
+    }
+}
+
+/// The most pages of a collection that is copied: the copy is one change of the store.
+pub(super) const COPIED_PAGES_MAX: u64 = 1 << 18;
+
+/// Copies the pages of a collection to another key, perhaps of another database. Returns the value
+/// of the new key.
+///
+/// # Errors
+/// If the collection has more than [`COPIED_PAGES_MAX`] pages.
+pub(super) fn copy(
+    objects: &mut Transaction<'_>,
+    kind: Kind,
+    value: &[u8],
+    database: Database,
+    new_key: &[u8],
+) -> Result<Vec<u8>, Stop> {
+    let Some(header) = Header::with_pages(kind, value) else { return Ok(value.to_vec()) };
+    if header.live > COPIED_PAGES_MAX {
+        return Err(stop::TOO_LARGE_TO_COPY);
+    }
+    let from = Pages::of(objects.database, &[], &header);
+    let mut to = Pages::new(database, new_key);
+    let mut roots = Vec::with_capacity(TREES_MAX);
+    for root in header.roots() {
+        roots.push(tree::copy(root, &from, &mut to, objects)?);
+    }
+    Ok(to.header(header.encoding).encode(roots.iter().map(|root| &**root)))
+}

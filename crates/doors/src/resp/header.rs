@@ -1,0 +1,89 @@
+//! The header of a collection: the value of the object under the user's key.
+//!
+//! ```text
+//!  encoding: 1 byte │ id: varint │ next, live: varints, only if the id is not 0 │ roots
+//!  root: its length as a varint │ a node
+//! ```
+//!
+//! The encoding is a number that the commands of the type choose. A collection whose items are all
+//! in the header has the id 0. The others have pages: `next` is the number of the next page that
+//! is made, and `live` the number of pages that exist.
+
+use super::stop::{self, Stop};
+use super::store::Kind;
+use super::varint;
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header<'a> {
+    pub(super) encoding: u8,
+    pub(super) id: u64,
+    pub(super) next: u64,
+    pub(super) live: u64,
+    roots: &'a [u8],
+}
+
+impl<'a> Header<'a> {
+    /// Reads a header.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Header<'a>, Stop> {
+        Header::read(bytes).ok_or(stop::DAMAGED)
+    }
+
+    fn read(bytes: &'a [u8]) -> Option<Header<'a>> {
+        let (encoding, mut rest) = bytes.split_first()?;
+        let id = varint::take(&mut rest)?;
+        let (next, live) = match id {
+            0 => (0, 0),
+            _ => (varint::take(&mut rest)?, varint::take(&mut rest)?),
+        };
+        Some(Header { encoding: *encoding, id, next, live, roots: rest })
+    }
+
+    /// Returns the header of an object that has pages.
+    pub(super) fn with_pages(kind: Kind, value: &'a [u8]) -> Option<Header<'a>> {
+        match kind {
+            Kind::Hash | Kind::Set | Kind::List | Kind::SortedSet => {
+                Header::read(value).filter(|header| header.id != 0)
+            }
+            Kind::String | Kind::Stream => None,
+        }
+    }
+
+    /// Returns a root node: the first one has the number 0.
+    pub(super) fn root(&self, number: usize) -> Result<&'a [u8], Stop> {
+        self.roots().nth(number).ok_or(stop::DAMAGED)
+    }
+
+    /// Returns the root nodes.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.roots;
+        std::iter::from_fn(move || {
+            let length = usize::try_from(varint::take(&mut rest)?).ok()?;
+            let (root, behind) = rest.split_at_checked(length)?;
+            rest = behind;
+            Some(root)
+        })
+    }
+
+    /// Returns the bytes of this header with other roots.
+    pub(super) fn encode<'r>(&self, roots: impl Iterator<Item = &'r [u8]> + Clone) -> Vec<u8> {
+        let bytes: usize = roots.clone().map(<[u8]>::len).sum();
+        let mut out = Vec::with_capacity(bytes + 24);
+        out.push(self.encoding);
+        varint::put(&mut out, self.id);
+        if self.id != 0 {
+            varint::put(&mut out, self.next);
+            varint::put(&mut out, self.live);
+        }
+        for root in roots {
+            varint::put(&mut out, root.len() as u64);
+            out.extend_from_slice(root);
+        }
+        out
+    }
+
+    /// Returns a header without roots.
+    pub(super) fn new(encoding: u8, id: u64, next: u64, live: u64) -> Header<'a> {
+        Header { encoding, id, next, live, roots: &[] }
+    }
+}

@@ -1,0 +1,525 @@
+//! The nodes of a tree, and their bytes.
+//!
+//! ```text
+//!  leaf:  0 │ items: key (its length, bytes), if items have keys │ value (its length, bytes)
+//!  inner: 1 │ children: page │ items below │ separator (its length, bytes)
+//! ```
+//!
+//! All numbers are varints. A separator is the shortest prefix of the order key of the child's
+//! first item that is above the order keys of the child before it. That of a node's first child is
+//! not used. The order key of [`Order::Hashed`] is the hash of the key, then the key.
+
+use super::super::stop::{self, Stop};
+use super::super::varint;
+use super::{Form, Order};
+use std::cmp::Ordering;
+use std::ops::Range;
+
+const LEAF: u8 = 0;
+const INNER: u8 = 1;
+
+/// Returns the hash that is the first part of an order key.
+pub(in super::super) fn hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+/// A key that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sought<'a> {
+    order: Order,
+    hash: u64,
+    pub(super) key: &'a [u8],
+}
+
+impl<'a> Sought<'a> {
+    pub(super) fn new(form: Form, key: &'a [u8]) -> Sought<'a> {
+        let hash = if form.order == Order::Hashed { hash(key) } else { 0 };
+        Sought { order: form.order, hash, key }
+    }
+
+    /// Returns the order key of all keys with a hash or a higher one.
+    pub(super) fn from_hash(hash: u64) -> Sought<'static> {
+        Sought { order: Order::Hashed, hash, key: &[] }
+    }
+
+    /// Whether the key is before the items behind a separator.
+    pub(super) fn is_below(&self, separator: &[u8]) -> bool {
+        let hash = self.hash.to_be_bytes();
+        let hash = if self.order == Order::Hashed { &hash[..] } else { &[] };
+        hash.iter().chain(self.key).lt(separator)
+    }
+
+    /// Compares the key with that of an item.
+    pub(super) fn compare(&self, key: &[u8]) -> Ordering {
+        match self.order {
+            Order::Hashed => (self.hash, self.key).cmp(&(hash(key), key)),
+            Order::Position | Order::Bytes => self.key.cmp(key),
+        }
+    }
+}
+
+/// Returns the separator of two items, one behind the other.
+pub(super) fn separator(form: Form, before: &[u8], key: &[u8]) -> Vec<u8> {
+    if form.order == Order::Position {
+        return Vec::new();
+    }
+    let full = |key: &[u8]| match form.order {
+        Order::Hashed => [&hash(key).to_be_bytes(), key].concat(),
+        Order::Position | Order::Bytes => key.to_vec(),
+    };
+    let (before, mut key) = (full(before), full(key));
+    let common = before.iter().zip(&key).take_while(|(one, other)| one == other).count();
+    key.truncate(common + 1);
+    key
+}
+
+/// The places of an item's key and value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) key: Range<usize>,
+    pub(super) value: Range<usize>,
+}
+
+/// The items of a leaf's bytes.
+pub(super) struct Items<'a> {
+    form: Form,
+    bytes: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Items<'a> {
+    fn part(&mut self) -> Result<Range<usize>, Stop> {
+        let length = varint::take(&mut self.rest).ok_or(stop::DAMAGED)?;
+        let length = usize::try_from(length).map_err(|_| stop::DAMAGED)?;
+        let begin = self.bytes.len() - self.rest.len();
+        self.rest = self.rest.get(length..).ok_or(stop::DAMAGED)?;
+        Ok(begin..begin + length)
+    }
+
+    fn item(&mut self) -> Result<Item, Stop> {
+        let key = if self.form.has_keys() { self.part()? } else { 0..0 };
+        let value = if self.form.has_values { self.part()? } else { 0..0 };
+        Ok(Item { key, value })
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item, Stop>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let item = self.item();
+        if item.is_err() {
+            self.rest = &[];
+        }
+        Some(item)
+    }
+}
+
+/// A node's bytes.
+pub(super) enum View<'a> {
+    Leaf(Items<'a>),
+    Inner(&'a [u8]),
+}
+
+impl<'a> View<'a> {
+    pub(super) fn parse(form: Form, bytes: &'a [u8]) -> Result<View<'a>, Stop> {
+        match bytes.split_first() {
+            Some((&LEAF, rest)) => Ok(View::Leaf(Items { form, bytes, rest })),
+            Some((&INNER, rest)) => Ok(View::Inner(rest)),
+            _ => Err(stop::DAMAGED),
+        }
+    }
+}
+
+/// Takes a child from the bytes of an inner node: its page, its count, its separator.
+pub(super) fn take_child<'a>(rest: &mut &'a [u8]) -> Result<(u64, u64, &'a [u8]), Stop> {
+    let mut read = || {
+        let (page, count) = (varint::take(rest)?, varint::take(rest)?);
+        let length = usize::try_from(varint::take(rest)?).ok()?;
+        let (separator, behind) = rest.split_at_checked(length)?;
+        *rest = behind;
+        (page != 0 && count != 0).then_some((page, count, separator))
+    };
+    read().ok_or(stop::DAMAGED)
+}
+
+/// Returns the page that has the items around a key.
+pub(super) fn child_of(mut rest: &[u8], sought: &Sought<'_>) -> Result<u64, Stop> {
+    let (mut found, _, _) = take_child(&mut rest)?;
+    while !rest.is_empty() {
+        let (page, _, separator) = take_child(&mut rest)?;
+        if sought.is_below(separator) {
+            break;
+        }
+        found = page;
+    }
+    Ok(found)
+}
+
+/// A node that is changed.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Leaf(Leaf),
+    Inner(Inner),
+}
+
+/// The items of a leaf. Their bytes lie in the arena, in any order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leaf {
+    arena: Vec<u8>,
+    pub(super) items: Vec<Item>,
+}
+
+/// A child of an inner node.
+#[derive(Clone, Debug)]
+pub(super) struct Child {
+    pub(super) page: u64,
+    pub(super) count: u64,
+    separator: Range<usize>,
+}
+
+/// The children of an inner node. Their separators lie in the arena.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inner {
+    arena: Vec<u8>,
+    pub(super) children: Vec<Child>,
+}
+
+/// A part of a node that was split.
+pub(super) struct Piece {
+    pub(super) bytes: Vec<u8>,
+    pub(super) count: u64,
+    /// Its separator from the part before it; empty for the first one.
+    pub(super) separator: Vec<u8>,
+}
+
+/// The end of a tree at which it grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Edge {
+    None,
+    Begin,
+    End,
+}
+
+impl Leaf {
+    pub(super) fn key(&self, item: &Item) -> &[u8] {
+        &self.arena[item.key.clone()]
+    }
+
+    pub(super) fn value(&self, item: &Item) -> &[u8] {
+        &self.arena[item.value.clone()]
+    }
+
+    /// Adds the bytes of an item; returns it. It is not in the leaf yet.
+    pub(super) fn make(&mut self, key: &[u8], value: &[u8]) -> Item {
+        let begin = self.arena.len();
+        self.arena.extend_from_slice(key);
+        self.arena.extend_from_slice(value);
+        let middle = begin + key.len();
+        Item { key: begin..middle, value: middle..middle + value.len() }
+    }
+
+    fn item_bytes(form: Form, item: &Item) -> usize {
+        form.item_bytes(item.key.len(), item.value.len())
+    }
+
+    fn append(&mut self, other: &Leaf) {
+        let shift = self.arena.len();
+        self.arena.extend_from_slice(&other.arena);
+        let moved = |range: &Range<usize>| range.start + shift..range.end + shift;
+        let moved = |item: &Item| Item { key: moved(&item.key), value: moved(&item.value) };
+        self.items.extend(other.items.iter().map(moved));
+    }
+
+    fn encode(&self, form: Form, items: &[Item]) -> Vec<u8> {
+        let bytes: usize = items.iter().map(|item| Leaf::item_bytes(form, item)).sum();
+        let mut out = Vec::with_capacity(1 + bytes);
+        out.push(LEAF);
+        for item in items {
+            let parts = [(form.has_keys(), self.key(item)), (form.has_values, self.value(item))];
+            for (_, part) in parts.iter().filter(|(is_there, _)| *is_there) {
+                varint::put(&mut out, part.len() as u64);
+                out.extend_from_slice(part);
+            }
+        }
+        out
+    }
+
+    /// Sorts the items by their hashes.
+    fn sort(&mut self) {
+        let mut items = std::mem::take(&mut self.items);
+        items.sort_by_cached_key(|item| (hash(self.key(item)), self.key(item).to_vec()));
+        self.items = items;
+    }
+}
+
+impl Inner {
+    /// Whether some bytes are an inner node.
+    pub(super) fn is_inner(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&INNER)
+    }
+
+    pub(super) fn separator(&self, child: &Child) -> &[u8] {
+        &self.arena[child.separator.clone()]
+    }
+
+    /// Inserts a child.
+    pub(super) fn insert(&mut self, index: usize, page: u64, count: u64, separator: &[u8]) {
+        let begin = self.arena.len();
+        self.arena.extend_from_slice(separator);
+        self.children.insert(index, Child { page, count, separator: begin..self.arena.len() });
+    }
+
+    /// Replaces the separator of a child.
+    pub(super) fn set_separator(&mut self, index: usize, separator: &[u8]) {
+        let begin = self.arena.len();
+        self.arena.extend_from_slice(separator);
+        self.children[index].separator = begin..self.arena.len();
+    }
+
+    fn child_bytes(child: &Child) -> usize {
+        let separator = child.separator.len();
+        varint::length(child.page)
+            + varint::length(child.count)
+            + varint::length(separator as u64)
+            + separator
+    }
+
+    fn append(&mut self, other: &Inner) {
+        for child in &other.children {
+            let index = self.children.len();
+            self.insert(index, child.page, child.count, other.separator(child));
+        }
+    }
+
+    fn encode(&self, children: &[Child]) -> Vec<u8> {
+        let mut out =
+            Vec::with_capacity(1 + children.iter().map(Inner::child_bytes).sum::<usize>());
+        out.push(INNER);
+        for child in children {
+            varint::put(&mut out, child.page);
+            varint::put(&mut out, child.count);
+            varint::put(&mut out, child.separator.len() as u64);
+            out.extend_from_slice(self.separator(child));
+        }
+        out
+    }
+
+    /// Returns the index of the child around a key.
+    pub(super) fn index_of(&self, sought: &Sought<'_>) -> usize {
+        let is_above = |child: &&Child| !sought.is_below(self.separator(child));
+        self.children.iter().skip(1).take_while(is_above).count()
+    }
+
+    /// Returns the index of the child with a position, and the position in that child. A position
+    /// at the end is in the last child.
+    pub(super) fn index_at(&self, mut position: u64) -> Result<(usize, u64), Stop> {
+        let last = self.children.len().saturating_sub(1);
+        for (index, child) in self.children.iter().enumerate() {
+            if position < child.count || index == last {
+                return Ok((index, position.min(child.count)));
+            }
+            position -= child.count;
+        }
+        Err(stop::DAMAGED)
+    }
+}
+
+impl Node {
+    /// Copies a node from its bytes.
+    pub(super) fn parse(form: Form, bytes: &[u8]) -> Result<Node, Stop> {
+        match View::parse(form, bytes)? {
+            View::Leaf(items) => {
+                let items = items.collect::<Result<Vec<_>, _>>()?;
+                Ok(Node::Leaf(Leaf { arena: bytes.to_vec(), items }))
+            }
+            View::Inner(mut rest) => {
+                let mut inner = Inner { arena: bytes.to_vec(), children: Vec::new() };
+                while !rest.is_empty() {
+                    let (page, count, separator) = take_child(&mut rest)?;
+                    let end = bytes.len() - rest.len();
+                    let separator = end - separator.len()..end;
+                    inner.children.push(Child { page, count, separator });
+                }
+                match inner.children.is_empty() {
+                    true => Err(stop::DAMAGED),
+                    false => Ok(Node::Inner(inner)),
+                }
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => leaf.items.len(),
+            Node::Inner(inner) => inner.children.len(),
+        }
+    }
+
+    /// Returns the number of items in the node and below it.
+    pub(super) fn count(&self) -> u64 {
+        match self {
+            Node::Leaf(leaf) => leaf.items.len() as u64,
+            Node::Inner(inner) => count_of(&inner.children),
+        }
+    }
+
+    fn sizes(&self, form: Form) -> Vec<usize> {
+        match self {
+            Node::Leaf(leaf) => leaf.items.iter().map(|it| Leaf::item_bytes(form, it)).collect(),
+            Node::Inner(inner) => inner.children.iter().map(Inner::child_bytes).collect(),
+        }
+    }
+
+    pub(super) fn bytes(&self, form: Form) -> usize {
+        let parts: usize = match self {
+            Node::Leaf(leaf) => leaf.items.iter().map(|it| Leaf::item_bytes(form, it)).sum(),
+            Node::Inner(inner) => inner.children.iter().map(Inner::child_bytes).sum(),
+        };
+        1 + parts
+    }
+
+    pub(super) fn encode(&self, form: Form) -> Vec<u8> {
+        match self {
+            Node::Leaf(leaf) => leaf.encode(form, &leaf.items),
+            Node::Inner(inner) => inner.encode(&inner.children),
+        }
+    }
+
+    /// The least number of parts of a node: an inner node with one child leads nowhere.
+    pub(super) fn least(&self) -> usize {
+        match self {
+            Node::Leaf(_) => 1,
+            Node::Inner(_) => 2,
+        }
+    }
+
+    /// Brings the items of a leaf that was the root into their order.
+    pub(super) fn sort(&mut self, form: Form) {
+        if let (Node::Leaf(leaf), Order::Hashed) = (self, form.order) {
+            leaf.sort();
+        }
+    }
+
+    /// Appends a node of the same level that the separator separates from this one.
+    pub(super) fn append(&mut self, other: Node, separator: &[u8]) -> Result<(), Stop> {
+        match (self, other) {
+            (Node::Leaf(leaf), Node::Leaf(other)) => leaf.append(&other),
+            (Node::Inner(inner), Node::Inner(mut other)) => {
+                other.set_separator(0, separator);
+                inner.append(&other);
+            }
+            _ => return Err(stop::DAMAGED),
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the whole node, or of its parts if it is too long for one page.
+    pub(super) fn pieces(&self, form: Form, edge: Edge) -> Vec<Piece> {
+        if self.bytes(form) <= form.node_bytes_max || self.len() < 2 * self.least() {
+            return self.cut(form, &[]);
+        }
+        self.cut(form, &cuts(&self.sizes(form), form.node_bytes_max, self.least(), edge))
+    }
+
+    /// Returns the bytes of the whole node.
+    pub(super) fn cut_whole(&self, form: Form) -> Vec<Piece> {
+        self.cut(form, &[])
+    }
+
+    /// Returns the bytes of two halves; of one whole if there are no halves.
+    pub(super) fn halves(&self, form: Form) -> Vec<Piece> {
+        match self.len() < 2 * self.least() {
+            true => self.cut(form, &[]),
+            false => self.cut(form, &[half(&self.sizes(form), self.least())]),
+        }
+    }
+
+    fn cut(&self, form: Form, cuts: &[usize]) -> Vec<Piece> {
+        let ends = cuts.iter().copied().chain([self.len()]);
+        let mut begin = 0;
+        let piece = |end: usize| {
+            let range = begin..end;
+            begin = end;
+            match self {
+                Node::Leaf(leaf) => {
+                    let separator = match range.start {
+                        0 => Vec::new(),
+                        at => separator(
+                            form,
+                            leaf.key(&leaf.items[at - 1]),
+                            leaf.key(&leaf.items[at]),
+                        ),
+                    };
+                    let count = range.len() as u64;
+                    Piece { bytes: leaf.encode(form, &leaf.items[range]), count, separator }
+                }
+                Node::Inner(inner) => {
+                    let separator = match range.start {
+                        0 => Vec::new(),
+                        at => inner.separator(&inner.children[at]).to_vec(),
+                    };
+                    let children = &inner.children[range];
+                    Piece { bytes: inner.encode(children), count: count_of(children), separator }
+                }
+            }
+        };
+        ends.map(piece).collect()
+    }
+}
+
+/// Returns the number of items below some children.
+pub(super) fn count_of(children: &[Child]) -> u64 {
+    children.iter().fold(0, |sum, child| sum.saturating_add(child.count))
+}
+
+/// Returns the index that divides parts of these sizes best, with at least so many on each side.
+fn half(sizes: &[usize], least: usize) -> usize {
+    let total: usize = sizes.iter().sum();
+    let (mut before, mut best, mut best_difference) = (0, least, usize::MAX);
+    for (index, size) in sizes.iter().enumerate() {
+        let difference = (total - before).abs_diff(before);
+        if (least..=sizes.len() - least).contains(&index) && difference < best_difference {
+            (best, best_difference) = (index, difference);
+        }
+        before += size;
+    }
+    best
+}
+
+/// Returns the indexes at which parts of these sizes are cut so that the pieces are short enough.
+fn cuts(sizes: &[usize], bytes_max: usize, least: usize, edge: Edge) -> Vec<usize> {
+    let (mut cuts, mut todo) = (Vec::new(), Vec::with_capacity(4));
+    todo.push(0..sizes.len());
+    while let Some(range) = todo.pop() {
+        let sizes = &sizes[range.clone()];
+        if sizes.iter().sum::<usize>() < bytes_max || sizes.len() < 2 * least {
+            continue;
+        }
+        // At an end that grows, the piece that will not change again is filled.
+        let fitting = |sizes: &mut dyn Iterator<Item = &usize>| {
+            let mut bytes = 1;
+            sizes
+                .take_while(|size| {
+                    bytes += **size;
+                    bytes <= bytes_max
+                })
+                .count()
+        };
+        let most = sizes.len() - least;
+        let index = match edge {
+            Edge::None => half(sizes, least),
+            Edge::End => fitting(&mut sizes.iter()).clamp(least, most),
+            Edge::Begin => sizes.len() - fitting(&mut sizes.iter().rev()).clamp(least, most),
+        };
+        let cut = range.start + index;
+        cuts.push(cut);
+        todo.extend([range.start..cut, cut..range.end]);
+    }
+    cuts.sort_unstable();
+    cuts
+}
