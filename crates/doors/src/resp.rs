@@ -31,13 +31,16 @@ mod bits;
 #[cfg(test)]
 mod bits_tests;
 mod blocked;
+mod bounds;
 mod channels;
 #[cfg(test)]
 mod channels_tests;
 mod client;
 mod clients;
-mod command_info;
 mod collection;
+#[cfg(test)]
+mod collections_tests;
+mod command_info;
 mod commands;
 mod connection;
 #[cfg(test)]
@@ -47,9 +50,10 @@ mod digits;
 mod expiry;
 mod extended;
 mod glob;
+mod hashes;
+mod header;
 mod help;
 mod info;
-mod header;
 mod inline;
 mod keys;
 #[cfg(test)]
@@ -60,10 +64,15 @@ mod number;
 mod pages;
 mod parser;
 mod paused;
+mod random;
 mod refused;
+mod scan;
 mod server;
 #[cfg(test)]
 mod server_tests;
+mod set;
+mod sets;
+mod sets_algebra;
 mod settings;
 mod slots;
 mod stop;
@@ -71,6 +80,9 @@ pub mod store;
 mod strings;
 #[cfg(test)]
 mod strings_tests;
+mod sweep;
+#[cfg(test)]
+mod sweep_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -79,13 +91,14 @@ mod transaction;
 mod transactions;
 #[cfg(test)]
 mod transactions_tests;
-mod watches;
 mod tree;
 mod varint;
+mod watches;
 mod writer;
 
 pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use parser::{Arguments, Limits, Parsed, Parser};
 pub use server::{ClientId, Facts, Output, Server, ServerOptions, Step};
+pub use sweep::Swept;
 pub use writer::{Version, Writer};

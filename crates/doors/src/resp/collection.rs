@@ -19,7 +19,62 @@ use super::pages::Pages;
 use super::stop::{self, Stop};
 use super::store::{Database, Found, Kind};
 use super::transaction::Transaction;
-use super::tree::{self, Cursor, Form, Tree};
+use super::tree::{self, Cursor, Form, Place, Tree};
+
+/// The encodings: the form in which Redis would keep the collection. `OBJECT ENCODING` shows their
+/// names. A collection never gets a more compact one again, so this is its history, too.
+pub(super) const LISTPACK: u8 = 0;
+/// A hash table, a skip list, or a list of several parts.
+pub(super) const LARGE: u8 = 1;
+/// A set of integers.
+pub(super) const INTSET: u8 = 2;
+
+/// Returns the name of the encoding of an object that is a collection.
+pub(super) fn encoding_name(kind: Kind, value: &[u8]) -> &'static str {
+    match (kind, value.first()) {
+        (Kind::Set, Some(&INTSET)) => "intset",
+        (_, Some(&LISTPACK)) => "listpack",
+        (Kind::List, _) => "quicklist",
+        (Kind::SortedSet, _) => "skiplist",
+        _ => "hashtable",
+    }
+}
+
+/// Returns the number of items of the first tree of a collection; 0 if there is none.
+pub(super) fn length(
+    objects: &mut Transaction<'_>,
+    key: &[u8],
+    kind: Kind,
+    form: Form,
+) -> Result<u64, Stop> {
+    match objects.read_kind(key, kind)? {
+        Some(found) => tree::count(form, Header::parse(found.value)?.root(0)?),
+        None => Ok(0),
+    }
+}
+
+/// Gives the value of an item to a function, or that there is none. A small collection is not
+/// copied.
+pub(super) fn look_up<R>(
+    objects: &mut Transaction<'_>,
+    key: &[u8],
+    (kind, form): (Kind, Form),
+    item: &[u8],
+    take: impl FnOnce(Option<&[u8]>) -> R,
+) -> Result<R, Stop> {
+    let database = objects.database;
+    let (pages, page) = match objects.read_kind(key, kind)? {
+        None => return Ok(take(None)),
+        Some(found) => {
+            let header = Header::parse(found.value)?;
+            match tree::find(form, header.root(0)?, item)? {
+                Place::Here(value) => return Ok(take(value)),
+                Place::Page(page) => (Pages::of(database, key, &header), page),
+            }
+        }
+    };
+    Ok(take(tree::find_below(form, &pages, objects, page, item)?.as_deref()))
+}
 
 /// The most trees of a collection.
 const TREES_MAX: usize = 2;
@@ -258,18 +313,8 @@ impl<'k> Items<'_, 'k> {
     }
 }
 
-/// Returns the number of items of a collection, from its header.
-pub(super) fn count(header: &Header<'_>, form: Form) -> Result<u64, Stop> {
-    tree::count(form, header.root(0)?)
-}
-
-/// Gives a copy of a collection, or the collection itself, to another key.
-///
-/// # Use
-///
-/// `RENAME` calls [`rename`] with the value, and then writes the same value under the new key and
-/// deletes the old one. `COPY`, and `MOVE` to another database, write the value that [`copy`]
-/// returns.
+/// Tells the pages of a collection its new key in the same database. The caller writes the same
+/// value under the new key, and deletes the old one.
 pub(super) fn rename(
     objects: &mut Transaction<'_>,
     kind: Kind,

@@ -30,9 +30,12 @@ static FAMILIES: &[&[Command]] = &[
     super::clients::COMMANDS,
     super::command_info::COMMANDS,
     super::connection::COMMANDS,
+    super::hashes::COMMANDS,
     super::info::COMMANDS,
     super::keys::COMMANDS,
     super::refused::COMMANDS,
+    super::sets::COMMANDS,
+    super::sets_algebra::COMMANDS,
     super::strings::COMMANDS,
     super::transactions::COMMANDS,
     #[cfg(test)]

@@ -226,6 +226,10 @@ impl Extended {
         is_in_range.then_some(Extended { fraction, exponent, ..Extended::ZERO })
     }
 
+    pub(super) fn is_infinite(self) -> bool {
+        self.is_infinite
+    }
+
     /// Returns the sum; `None` if it is infinite, or no number.
     pub(super) fn plus(self, other: Extended) -> Option<Extended> {
         if self.is_infinite || other.is_infinite {

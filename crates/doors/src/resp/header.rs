@@ -10,7 +10,7 @@
 //! is made, and `live` the number of pages that exist.
 
 use super::stop::{self, Stop};
-use super::store::Kind;
+use super::store::{Database, Kind};
 use super::varint;
 
 /// See the module's documentation.
@@ -85,5 +85,27 @@ impl<'a> Header<'a> {
     /// Returns a header without roots.
     pub(super) fn new(encoding: u8, id: u64, next: u64, live: u64) -> Header<'a> {
         Header { encoding, id, next, live, roots: &[] }
+    }
+}
+
+/// The most page numbers without a page, for each page, of a collection that is noted. An old queue
+/// has had many pages.
+const HOLES_MAX: u64 = 4;
+
+/// A collection whose header was deleted, or written under another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dropped {
+    pub(super) database: Database,
+    pub(super) id: u64,
+    /// The pages with lower numbers may exist.
+    pub(super) next: u64,
+}
+
+impl Dropped {
+    /// Returns a note of a collection with pages; `None` if it has had too many that are gone.
+    pub(super) fn of(database: Database, header: &Header<'_>) -> Option<Dropped> {
+        let Header { id, next, live, .. } = *header;
+        let is_dense = next <= live.saturating_add(1).saturating_mul(1 + HOLES_MAX);
+        is_dense.then_some(Dropped { database, id, next })
     }
 }

@@ -1,5 +1,6 @@
 //! Commands about keys with values of any type.
 
+use super::collection;
 use super::commands::{
     BLOCKING, Command, DANGEROUS, DENYOOM, FAST, Group, Keys, LOADING, READONLY, STALE, WRITE,
     by_subcommand,
@@ -198,6 +199,7 @@ fn copy_object(
     let Some(found) = context.objects.find(key)? else { return Ok(false) };
     let Found { value, kind, expires, .. } = found;
     let value = value.to_vec();
+    let value = collection::copy(&mut context.objects, kind, &value, database, new)?;
     context.objects.put_in(database, new, value, kind, expires)?;
     context.signal_in(database, new);
     Ok(true)
@@ -231,7 +233,14 @@ fn move_to(
     if must_be_new && context.objects.find(new)?.is_some() {
         return Ok(false);
     }
-    copy_object(context, key, (context.objects.database, new))?;
+    let Some(found) = context.objects.find(key)? else { return Ok(false) };
+    let Found { kind, expires, .. } = found;
+    let value = found.value.to_vec();
+    // The pages of a large collection stay where they are.
+    context.objects.forget_pages(new)?;
+    collection::rename(&mut context.objects, kind, &value, new)?;
+    context.objects.put(new, value, kind, expires)?;
+    context.signal(new);
     context.objects.remove(key)?;
     Ok(true)
 }
@@ -302,7 +311,7 @@ fn randomkey(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 }
 
 /// Whether a key matches a pattern. A star alone matches the empty key too.
-fn is_match(pattern: Option<&[u8]>, key: &[u8]) -> bool {
+pub(super) fn is_match(pattern: Option<&[u8]>, key: &[u8]) -> bool {
     pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, key))
 }
 
@@ -533,19 +542,16 @@ fn object_encoding(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done 
     Ok(())
 }
 
-/// Returns the form in which Redis would keep a value, as far as its bytes tell it.
+/// Returns the form in which Redis would keep a value.
 fn encoding(key: &[u8], found: &Found<'_>) -> &'static str {
     let Found { value, kind, .. } = found;
-    let is_small = value.len() <= 8 << 10;
     match kind {
         Kind::String if integer_of(value).is_some() => "int",
         Kind::String if value.len() + key.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Kind::String => "raw",
-        Kind::List if is_small => "listpack",
-        Kind::List => "quicklist",
-        Kind::Hash | Kind::Set | Kind::SortedSet if is_small => "listpack",
-        Kind::Hash | Kind::Set => "hashtable",
-        Kind::SortedSet => "skiplist",
+        Kind::List | Kind::Set | Kind::SortedSet | Kind::Hash => {
+            collection::encoding_name(*kind, value)
+        }
         Kind::Stream => "stream",
     }
 }

@@ -30,6 +30,7 @@ use super::settings::Settings;
 use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
 use super::store::{Database, Refusal, Store};
+use super::sweep::{Sweeper, Swept};
 use super::transaction::{Overlay, Transaction};
 use super::transactions;
 use super::watches::Watches;
@@ -194,6 +195,8 @@ pub(super) struct State {
     pub(super) monitors: usize,
     /// The state of the random numbers.
     pub(super) seed: u64,
+    /// The search for pages of collections that are gone.
+    pub(super) sweeper: Sweeper,
 }
 
 /// See the module's documentation.
@@ -250,6 +253,7 @@ impl Server {
             changes_limits: false,
             monitors: 0,
             seed: 0,
+            sweeper: Sweeper::default(),
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         Server { parsers, state, overlay, signals: Vec::new() }
@@ -365,6 +369,13 @@ impl Server {
         }
         self.state.refuse(client, &error, output);
         Step::Done(used)
+    }
+
+    /// Deletes pages of large collections that are gone. Looks at about `budget` pages. Call it now
+    /// and then, such as every 100 ms, and more often if there is more garbage.
+    pub fn sweep(&mut self, store: &mut impl Store, budget: usize) -> Swept {
+        let databases = self.state.options.databases;
+        self.state.sweeper.sweep(store, databases, budget)
     }
 
     /// Returns the time of the next call of [`on_time`](Server::on_time), in milliseconds since
@@ -692,6 +703,7 @@ impl Run<'_> {
         self.state.count(command, matches!(done, Err(Stop::Error(_))));
         if done.is_ok() && !self.signals.is_empty() {
             self.state.blocked.ready(self.signals.drain(..));
+            self.state.sweeper.note(self.overlay.dropped.drain(..));
         }
         (done, ends)
     }

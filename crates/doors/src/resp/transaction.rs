@@ -7,6 +7,7 @@
 //! order of all databases, and the last state of each key that was written since. So they stay few
 //! if a `MULTI` empties, exchanges or writes the same again and again.
 
+use super::header::{Dropped, Header};
 use super::stop::{self, Stop};
 use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store};
 use std::borrow::Cow;
@@ -64,6 +65,9 @@ pub(super) struct Overlay {
     count: usize,
     /// The places of entries, once there are many.
     places: BTreeMap<Database, BTreeMap<Vec<u8>, usize>>,
+    /// Large collections whose headers were deleted. They outlive the changes: the server takes
+    /// them after the command.
+    pub(super) dropped: Vec<Dropped>,
 }
 
 impl Overlay {
@@ -243,6 +247,7 @@ impl<'a> Transaction<'a> {
         touches: bool,
     ) -> Transaction<'a> {
         overlay.clear();
+        overlay.dropped.clear();
         Transaction { store, overlay, database, value_bytes_max, touches, hits: 0, misses: 0 }
     }
 
@@ -355,6 +360,17 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Notes that the value of a key is about to be replaced. If it is a large collection, its
+    /// pages are deleted soon, and not only when they are found.
+    pub(super) fn forget_pages(&mut self, key: &[u8]) -> Result<(), Stop> {
+        let database = self.database;
+        let Some(found) = self.peek(key)? else { return Ok(()) };
+        let header = Header::with_pages(found.kind, found.value);
+        let dropped = header.and_then(|header| Dropped::of(database, &header));
+        self.overlay.dropped.extend(dropped);
+        Ok(())
+    }
+
     /// Deletes an object; returns whether it was there.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Stop> {
         self.remove_in(self.database, key)
@@ -362,8 +378,10 @@ impl<'a> Transaction<'a> {
 
     /// Deletes an object of a database; returns whether it was there.
     pub(super) fn remove_in(&mut self, database: Database, key: &[u8]) -> Result<bool, Stop> {
-        if self.peek_in(database, key)?.is_none() {
-            return Ok(false);
+        let Some(found) = self.peek_in(database, key)? else { return Ok(false) };
+        if let Some(header) = Header::with_pages(found.kind, found.value) {
+            let dropped = Dropped::of(database, &header);
+            self.overlay.dropped.extend(dropped);
         }
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let is_in_store = self.look_up(place)?;

@@ -35,7 +35,6 @@ use super::transaction::Transaction;
 use super::varint;
 pub(super) use cursor::Cursor;
 pub(super) use edit::copy;
-#[allow(unused_imports, reason = "the commands that use it follow")]
 pub(super) use node::hash;
 use node::{Inner, Node, Sought, View, child_of, take_child};
 use std::cmp::Ordering;
