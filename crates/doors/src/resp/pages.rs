@@ -86,6 +86,7 @@ impl<'k> Pages<'k> {
     }
 
     /// Returns the number of pages.
+    #[allow(dead_code, reason = "lists follow")]
     pub(super) fn live(&self) -> u64 {
         self.live
     }

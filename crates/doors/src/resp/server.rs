@@ -265,7 +265,8 @@ impl Server {
         self.state.clients.len()
     }
 
-    /// Whether an object that is written now, and expires then, may be evicted.
+    /// Whether an object of a user's database, written now, may be evicted if it expires then.
+    /// Pages are never evicted: see [`PAGES`](super::store::PAGES).
     #[must_use]
     pub fn caches(&self, expires: Option<u64>) -> bool {
         self.state.settings.policy.caches(expires)

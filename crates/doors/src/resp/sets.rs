@@ -11,49 +11,48 @@ use super::set::{FORM, Set};
 use super::stop::{self, Done, Stop};
 use super::store::Kind;
 
-pub(super) const COMMANDS: &[Command] =
-    &[
-        Command::new("sadd", -3, WRITE | DENYOOM | FAST, sadd)
-            .keys(&[Keys::one("RW insert", 1)])
-            .about(Group::Set, "1.0.0", "Adds members to a set; returns how many are new."),
-        Command::new("srem", -3, WRITE | FAST, srem).keys(&[Keys::one("RW delete", 1)]).about(
-            Group::Set,
-            "1.0.0",
-            "Removes members from a set; returns how many there were.",
-        ),
-        Command::new("smembers", 2, READONLY, smembers)
-            .keys(&[Keys::one("RO access", 1)])
-            .tips(&["nondeterministic_output_order"])
-            .about(Group::Set, "1.0.0", "Returns all members of a set."),
-        Command::new("sismember", 3, READONLY | FAST, sismember).keys(&[Keys::one("RO", 1)]).about(
-            Group::Set,
-            "1.0.0",
-            "Tells whether a set has a member.",
-        ),
-        Command::new("smismember", -3, READONLY | FAST, smismember)
-            .keys(&[Keys::one("RO", 1)])
-            .about(Group::Set, "6.2.0", "Tells which of several members a set has."),
-        Command::new("scard", 2, READONLY | FAST, scard).keys(&[Keys::one("RO", 1)]).about(
-            Group::Set,
-            "1.0.0",
-            "Returns the number of members of a set.",
-        ),
-        Command::new("spop", -2, WRITE | FAST, spop)
-            .keys(&[Keys::one("RW access delete", 1)])
-            .tips(&["nondeterministic_output"])
-            .about(Group::Set, "1.0.0", "Removes members of a set that are chosen by chance."),
-        Command::new("srandmember", -2, READONLY, srandmember)
-            .keys(&[Keys::one("RO access", 1)])
-            .tips(&["nondeterministic_output"])
-            .about(Group::Set, "1.0.0", "Returns members of a set that are chosen by chance."),
-        Command::new("smove", 4, WRITE | FAST, smove)
-            .keys(&[Keys::one("RW access delete", 1), Keys::one("RW insert", 2)])
-            .about(Group::Set, "1.0.0", "Moves a member from one set to another."),
-        Command::new("sscan", -3, READONLY, sscan)
-            .keys(&[Keys::one("RO access", 1)])
-            .tips(&["nondeterministic_output"])
-            .about(Group::Set, "2.8.0", "Returns some members of a set, from a cursor on."),
-    ];
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("sadd", -3, WRITE | DENYOOM | FAST, sadd)
+        .keys(&[Keys::one("RW insert", 1)])
+        .about(Group::Set, "1.0.0", "Adds members to a set; returns how many are new."),
+    Command::new("srem", -3, WRITE | FAST, srem).keys(&[Keys::one("RW delete", 1)]).about(
+        Group::Set,
+        "1.0.0",
+        "Removes members from a set; returns how many there were.",
+    ),
+    Command::new("smembers", 2, READONLY, smembers)
+        .keys(&[Keys::one("RO access", 1)])
+        .tips(&["nondeterministic_output_order"])
+        .about(Group::Set, "1.0.0", "Returns all members of a set."),
+    Command::new("sismember", 3, READONLY | FAST, sismember).keys(&[Keys::one("RO", 1)]).about(
+        Group::Set,
+        "1.0.0",
+        "Tells whether a set has a member.",
+    ),
+    Command::new("smismember", -3, READONLY | FAST, smismember)
+        .keys(&[Keys::one("RO access", 1)])
+        .about(Group::Set, "6.2.0", "Tells which of several members a set has."),
+    Command::new("scard", 2, READONLY | FAST, scard).keys(&[Keys::one("RO", 1)]).about(
+        Group::Set,
+        "1.0.0",
+        "Returns the number of members of a set.",
+    ),
+    Command::new("spop", -2, WRITE | FAST, spop)
+        .keys(&[Keys::one("RW access delete", 1)])
+        .tips(&["nondeterministic_output"])
+        .about(Group::Set, "1.0.0", "Removes members of a set that are chosen by chance."),
+    Command::new("srandmember", -2, READONLY, srandmember)
+        .keys(&[Keys::one("RO access", 1)])
+        .tips(&["nondeterministic_output"])
+        .about(Group::Set, "1.0.0", "Returns members of a set that are chosen by chance."),
+    Command::new("smove", 4, WRITE | FAST, smove)
+        .keys(&[Keys::one("RW access delete", 1), Keys::one("RW insert", 2)])
+        .about(Group::Set, "1.0.0", "Moves a member from one set to another."),
+    Command::new("sscan", -3, READONLY, sscan)
+        .keys(&[Keys::one("RO access", 1)])
+        .tips(&["nondeterministic_output"])
+        .about(Group::Set, "2.8.0", "Returns some members of a set, from a cursor on."),
+];
 
 fn sadd(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (key, count) = (&arguments[1], arguments.len() as u64 - 2);

@@ -2,7 +2,7 @@
 
 use super::bounds;
 use super::collection::{INTSET, LARGE};
-use super::commands::{Command, DENYOOM, Group, Keys, READONLY, WRITE};
+use super::commands::{Command, DENYOOM, Group, Keys, MOVABLE_KEYS, READONLY, WRITE};
 use super::context::{Context, from, is};
 use super::number::integer_of;
 use super::parser::Arguments;
@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .keys(&[Keys::range("RO access", 1, -1, 1)])
         .tips(&["nondeterministic_output_order"])
         .about(Group::Set, "1.0.0", "Returns the members that all sets have."),
-    Command::new("sintercard", -3, READONLY, sintercard)
+    Command::new("sintercard", -3, READONLY | MOVABLE_KEYS, sintercard)
         .keys(&[Keys::counted("RO access", 1)])
         .about(Group::Set, "7.0.0", "Counts the members that all sets have."),
     Command::new("sinterstore", -3, WRITE | DENYOOM, sinterstore)

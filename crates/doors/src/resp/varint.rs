@@ -12,6 +12,17 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
 /// Takes a number from the begin of some bytes; `None` if there is none.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
+    // Nearly all are short.
+    if let Some((&byte, rest)) = bytes.split_first()
+        && byte < 0x80
+    {
+        *bytes = rest;
+        return Some(u64::from(byte));
+    }
+    take_long(bytes)
+}
+
+fn take_long(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for place in 0..10 {
         let (byte, rest) = bytes.split_first()?;

@@ -92,6 +92,7 @@ impl<'k> Cursor<'k> {
     }
 
     /// Returns the item before the place, its key and its value, and goes before it.
+    #[allow(dead_code, reason = "lists and sorted sets follow")]
     pub(in super::super) fn previous(
         &mut self,
         objects: &mut Transaction<'_>,

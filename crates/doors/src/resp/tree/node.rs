@@ -44,9 +44,16 @@ impl<'a> Sought<'a> {
 
     /// Whether the key is before the items behind a separator.
     pub(super) fn is_below(&self, separator: &[u8]) -> bool {
-        let hash = self.hash.to_be_bytes();
-        let hash = if self.order == Order::Hashed { &hash[..] } else { &[] };
-        hash.iter().chain(self.key).lt(separator)
+        if self.order != Order::Hashed {
+            return self.key < separator;
+        }
+        // Most separators are shorter than a hash.
+        let length = separator.len().min(size_of::<u64>());
+        let (first, rest) = separator.split_at(length);
+        match self.hash.to_be_bytes()[..length].cmp(first) {
+            Ordering::Equal => length == size_of::<u64>() && self.key < rest,
+            order => order.is_lt(),
+        }
     }
 
     /// Compares the key with that of an item.
@@ -88,18 +95,19 @@ pub(super) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    fn part(&mut self) -> Result<Range<usize>, Stop> {
-        let length = varint::take(&mut self.rest).ok_or(stop::DAMAGED)?;
-        let length = usize::try_from(length).map_err(|_| stop::DAMAGED)?;
+    #[inline]
+    fn part(&mut self) -> Option<Range<usize>> {
+        let length = usize::try_from(varint::take(&mut self.rest)?).ok()?;
         let begin = self.bytes.len() - self.rest.len();
-        self.rest = self.rest.get(length..).ok_or(stop::DAMAGED)?;
-        Ok(begin..begin + length)
+        self.rest = self.rest.get(length..)?;
+        Some(begin..begin + length)
     }
 
-    fn item(&mut self) -> Result<Item, Stop> {
+    #[inline]
+    fn item(&mut self) -> Option<Item> {
         let key = if self.form.has_keys() { self.part()? } else { 0..0 };
         let value = if self.form.has_values { self.part()? } else { 0..0 };
-        Ok(Item { key, value })
+        Some(Item { key, value })
     }
 }
 
@@ -111,11 +119,13 @@ impl Iterator for Items<'_> {
         if self.rest.is_empty() {
             return None;
         }
-        let item = self.item();
-        if item.is_err() {
-            self.rest = &[];
+        match self.item() {
+            Some(item) => Some(Ok(item)),
+            None => {
+                self.rest = &[];
+                Some(Err(stop::DAMAGED))
+            }
         }
-        Some(item)
     }
 }
 
@@ -144,7 +154,8 @@ pub(super) fn take_child<'a>(rest: &mut &'a [u8]) -> Result<(u64, u64, &'a [u8])
         *rest = behind;
         (page != 0 && count != 0).then_some((page, count, separator))
     };
-    read().ok_or(stop::DAMAGED)
+    let Some(child) = read() else { return Err(stop::DAMAGED) };
+    Ok(child)
 }
 
 /// Returns the page that has the items around a key.
@@ -361,6 +372,7 @@ impl Node {
     }
 
     /// Returns the number of items in the node and below it.
+    #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         match self {
             Node::Leaf(leaf) => leaf.items.len() as u64,
