@@ -17,8 +17,6 @@ pub(super) struct Waiting {
     pub(super) kind: Kind,
     keys: Vec<Vec<u8>>,
     deadline: Option<u64>,
-    /// Whether the reply at the deadline is the absence of an array.
-    pub(super) is_array: bool,
 }
 
 /// See the module's documentation.
@@ -63,7 +61,7 @@ impl Blocked {
     ) -> u64 {
         self.last += 1;
         let order = self.last;
-        let Wait { keys, kind, deadline, is_array } = wait;
+        let Wait { keys, kind, deadline, .. } = wait;
         for key in &keys {
             let orders = self.by_key.entry(database).or_default().entry(key.clone()).or_default();
             orders.insert(order);
@@ -72,7 +70,7 @@ impl Blocked {
             self.deadlines.insert((deadline, order));
         }
         let queued = Rc::new(queued);
-        let waiting = Waiting { client, database, queued, kind, keys, deadline, is_array };
+        let waiting = Waiting { client, database, queued, kind, keys, deadline };
         self.waiting.insert(order, waiting);
         order
     }

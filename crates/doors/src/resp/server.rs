@@ -523,15 +523,14 @@ impl State {
         woken: &mut Vec<ClientId>,
     ) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return false };
-        let Some(waiting) = client.waits.take().and_then(|order| self.blocked.end(order)) else {
+        if client.waits.take().and_then(|order| self.blocked.end(order)).is_none() {
             return false;
-        };
+        }
         let mut reply = Vec::new();
         let mut writer = Writer::new(&mut reply, client.version);
         match error {
             Some(error) => writer.error(error.as_bytes()),
-            None if waiting.is_array => writer.null_array(),
-            None => writer.null(),
+            None => writer.null_array(),
         }
         if client.drops_reply() {
             reply.clear();

@@ -24,7 +24,8 @@ pub(super) struct Wait {
     pub(super) kind: Kind,
     /// The time at which it gives up, in milliseconds since 1970; `None` if it does not.
     pub(super) deadline: Option<u64>,
-    /// Whether its reply is then the absence of an array, and not of a string.
+    /// Whether its reply in a `MULTI`, where it does not wait, is the absence of an array, and not
+    /// of a string. A client that has waited in vain gets that of an array.
     pub(super) is_array: bool,
 }
 
