@@ -14,7 +14,10 @@
 //!   `EXECABORT`; Redis finds that out before the first command.
 //! - A watched key that did not exist counts as unchanged if another protocol, not a client of
 //!   this one, writes and deletes it.
-//! - `SCAN` and `KEYS` have another order, and `SCAN` other cursors.
+//! - `SCAN` and `KEYS` have another order, and `SCAN` and the like other cursors.
+//! - A range of strings in a sorted set whose scores differ holds other members; Redis promises
+//!   none. A score of -0 is kept as 0. `LSET` refuses indexes that Redis
+//!   cuts to 32 bits.
 //! - The replies to `OBJECT` and `MEMORY USAGE` are estimates: the store keeps values in a form of
 //!   its own.
 //! - A string is at most as long as a value of the store, which `proto-max-bulk-len` shows. `LCS`
@@ -22,8 +25,8 @@
 //! - Some settings have no effect, and `maxmemory` cannot be changed.
 //! - `SLOWLOG` and `LATENCY` have no entries. `DEBUG` knows a few harmless words.
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
-//! - `DUMP`, `RESTORE`, `CLIENT TRACKING`, modules, users other than `default`, replication and
-//!   clusters are missing.
+//! - `DUMP`, `RESTORE`, the commands about places (`GEOADD` and its like), `CLIENT TRACKING`,
+//!   modules, users other than `default`, replication and clusters are missing.
 
 mod administration;
 mod bit_fields;
@@ -60,7 +63,14 @@ mod keys;
 #[cfg(test)]
 mod keys_tests;
 mod lcs;
+mod list;
+mod lists;
+mod lists_moving;
+#[cfg(test)]
+mod lists_tests;
 mod memory;
+#[cfg(test)]
+mod models;
 mod number;
 mod pages;
 mod parser;
@@ -68,6 +78,7 @@ mod paused;
 mod random;
 mod refused;
 mod scan;
+mod score;
 mod server;
 #[cfg(test)]
 mod server_tests;
@@ -76,6 +87,14 @@ mod sets;
 mod sets_algebra;
 mod settings;
 mod slots;
+mod sorted_set;
+mod sorted_sets;
+mod sorted_sets_algebra;
+mod sorted_sets_pops;
+mod sorted_sets_ranges;
+mod sorted_sets_scan;
+#[cfg(test)]
+mod sorted_sets_tests;
 mod stop;
 pub mod store;
 mod strings;
@@ -94,6 +113,9 @@ mod transactions;
 mod transactions_tests;
 mod tree;
 mod varint;
+mod waits;
+#[cfg(test)]
+mod waits_tests;
 mod watches;
 mod writer;
 

@@ -188,6 +188,11 @@ impl<'k> Collection<'k> {
         self.trees[0].is_small()
     }
 
+    /// Returns the number of pages.
+    pub(super) fn pages(&self) -> u64 {
+        self.pages.live()
+    }
+
     /// Returns a cursor before an item of the first tree.
     pub(super) fn cursor(
         &self,

@@ -36,6 +36,13 @@ static FAMILIES: &[&[Command]] = &[
     super::refused::COMMANDS,
     super::sets::COMMANDS,
     super::sets_algebra::COMMANDS,
+    super::lists::COMMANDS,
+    super::lists_moving::COMMANDS,
+    super::sorted_sets::COMMANDS,
+    super::sorted_sets_algebra::COMMANDS,
+    super::sorted_sets_pops::COMMANDS,
+    super::sorted_sets_ranges::COMMANDS,
+    super::sorted_sets_scan::COMMANDS,
     super::strings::COMMANDS,
     super::transactions::COMMANDS,
     #[cfg(test)]

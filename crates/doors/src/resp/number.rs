@@ -44,7 +44,8 @@ pub fn double_text(number: f64) -> String {
         return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
     }
     if number.abs() <= WHOLE_MAX && number.fract() == 0.0 {
-        return (number as i64).to_string();
+        let is_negative_zero = number == 0.0 && number.is_sign_negative();
+        return if is_negative_zero { "-0".to_owned() } else { (number as i64).to_string() };
     }
     let sign = if number.is_sign_negative() { "-" } else { "" };
     // The number is its digits times ten to the power of this.

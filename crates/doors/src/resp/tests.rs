@@ -137,7 +137,7 @@ fn integers_are_read_strictly() {
 fn numbers_with_a_point_are_short() {
     for (number, text) in [
         (0.0, "0"),
-        (-0.0, "0"),
+        (-0.0, "-0"),
         (724.21481, "724.2148100000001"),
         (-622417.823122848, "-6.224178231228481e+5"),
         (1.0, "1"),
