@@ -87,6 +87,7 @@ mod sets;
 mod sets_algebra;
 mod settings;
 mod slots;
+mod sort;
 mod sorted_set;
 mod sorted_sets;
 mod sorted_sets_algebra;

@@ -38,6 +38,7 @@ static FAMILIES: &[&[Command]] = &[
     super::sets_algebra::COMMANDS,
     super::lists::COMMANDS,
     super::lists_moving::COMMANDS,
+    super::sort::COMMANDS,
     super::sorted_sets::COMMANDS,
     super::sorted_sets_algebra::COMMANDS,
     super::sorted_sets_pops::COMMANDS,
