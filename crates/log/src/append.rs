@@ -2,7 +2,7 @@
 //!
 //! - [`log`] has the [`Log`] and makes its [`tablets`].
 //! - [`write`](mod@write), [`read`] and [`batch`] are the operations. [`completions`] and
-//!   [`groups`] make updates happen exactly once.
+//!   [`groups`] make updates happen exactly once. [`chains`] do several together.
 //! - [`items`] are objects with attributes. [`clock`] is the time by which they expire, and
 //!   [`expired`] removes them. [`eviction`] removes objects of a cache to make room.
 //! - [`heads`] appends to segments and ends turns. [`ledger`] knows which segments a digest names.
@@ -17,6 +17,7 @@
 mod adopt;
 mod batch;
 pub(crate) mod candidates;
+mod chains;
 mod clock;
 mod completions;
 pub(crate) mod eviction;
@@ -38,6 +39,7 @@ mod write;
 pub(crate) use adopt::SegmentInAdoption;
 pub(crate) use batch::Purpose;
 pub use batch::{ExpectedUpdates, Put};
+pub use chains::Update;
 pub use clock::TimeSource;
 pub use completions::Completion;
 pub use frames::FRAMES_SPARE;

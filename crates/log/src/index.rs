@@ -303,6 +303,11 @@ impl<S: BlockSource> Index<S> {
         either!(self, it => it.prepare_insert())
     }
 
+    /// Makes sure that so many inserts find memory, if nothing is removed between them.
+    pub(crate) fn prepare_inserts(&mut self, count: usize) -> bool {
+        either!(self, it => it.prepare_inserts(count))
+    }
+
     /// Visits the rest of the bucket at the cursor; returns where to go on.
     pub(crate) fn scan(
         &self,

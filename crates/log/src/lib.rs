@@ -94,7 +94,7 @@ mod sync;
 
 pub use append::{
     Completion, Event, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Log, NoReplication,
-    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, TimeSource, Usage, Written,
+    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, TimeSource, Update, Usage, Written,
 };
 pub use cleaner::{Cleaner, CleanerThreads, Phase, Step};
 pub use error::{Damage, Error, OptionsError};

@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Digest, Error, KeyHash,
-    LeaseId, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, Replay, ReplayError,
-    Replica, SegmentId, SegmentKind, Sequence, Step, TableId, TabletRange, Tombstones, Version,
+    Attributes, Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Digest, Error,
+    KeyHash, LeaseId, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, Replay,
+    ReplayError, Replica, SegmentId, SegmentKind, Sequence, Step, TableId, TabletRange, Tombstones,
+    Update, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -37,6 +38,8 @@ enum Operation {
     Update(usize, u8, u16),
     /// Several updates of one message: so many keys from a first key on.
     Many(usize, u8, u8, u16),
+    /// Several updates that are done together: every second one of a few keys is deleted.
+    Together(usize, u8, u8, u16),
     Delete(usize, u8),
     Forget(u8),
     Clean(u8),
@@ -50,6 +53,8 @@ fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
         4 => (0..2usize, 0..60u8, length).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
         4 => (0..2usize, 0..60u8, 1..60u8, 0..40u16)
             .prop_map(|(t, k, n, l)| Operation::Many(t, k, n, l)),
+        2 => (0..2usize, 0..60u8, 2..12u8, 9..200u16)
+            .prop_map(|(t, k, n, l)| Operation::Together(t, k, n, l)),
         3 => (0..2usize, 0..60u8).prop_map(|(t, k)| Operation::Delete(t, k)),
         1 => (0..200u8).prop_map(Operation::Forget),
         2 => (1..5u8).prop_map(Operation::Clean),
@@ -95,6 +100,14 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: Le
                     });
                 }
                 log.end_group();
+            }
+            Operation::Together(table, key, count, length) => {
+                let keys: Vec<[u8; 1]> = (0..*count).map(|at| [(key + at) % 60]).collect();
+                let value = vec![*key; *length as usize];
+                let new = |key: u8| key.is_multiple_of(2).then_some((&value[..], Attributes::NONE));
+                let update = |key| Update { table: TABLES[*table], key, new: new(key[0]) };
+                let updates: Vec<Update<'_>> = keys.iter().map(|key| update(key)).collect();
+                let _ = log.update_together(&updates);
             }
             Operation::Delete(table, key) => {
                 let _ = log.delete(TABLES[*table], &[*key], Condition::Always);

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Cut, Filter, Partitions};
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Damage, KeyHash, LeaseId, Log, LogId, Memory,
-    NoReplication, Options, Recorder, Replay, SegmentId, Sequence, TableId, TabletRange,
-    Tombstones, Version,
+    Attributes, Cleaner, Completion, Condition, Cursor, Damage, KeyHash, LeaseId, Log, LogId,
+    Memory, NoReplication, Options, Recorder, Replay, SegmentId, Sequence, TableId, TabletRange,
+    Tombstones, Update, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -29,6 +29,8 @@ enum Operation {
     Update(usize, u8, u16),
     /// Several updates whose outcomes are recorded together; without a length a key is deleted.
     Group(Vec<(usize, u8, Option<u16>)>),
+    /// Several updates that are done together: every second one of a few keys is deleted.
+    Together(usize, u8, u8, u16),
     Delete(usize, u8),
     Clean(u8),
     /// Drops the first table and creates it again: entries born before are of its former stay.
@@ -42,6 +44,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         4 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
         3 => prop::collection::vec((0..2usize, 0..60u8, prop::option::weighted(0.8, length)), 1..20)
             .prop_map(Operation::Group),
+        2 => (0..2usize, 0..60u8, 2..12u8, 9..200u16)
+            .prop_map(|(t, k, n, l)| Operation::Together(t, k, n, l)),
         3 => (0..2usize, 0..60u8).prop_map(|(t, k)| Operation::Delete(t, k)),
         2 => (1..5u8).prop_map(Operation::Clean),
         1 => Just(Operation::Anew),
@@ -103,6 +107,14 @@ fn recorded(
                     }
                 }
                 log.end_group();
+            }
+            Operation::Together(table, key, count, length) => {
+                let keys: Vec<[u8; 1]> = (0..*count).map(|at| [(key + at) % 60]).collect();
+                let value = vec![*key; *length as usize];
+                let new = |key: u8| key.is_multiple_of(2).then_some((&value[..], Attributes::NONE));
+                let update = |key| Update { table: TABLES[*table], key, new: new(key[0]) };
+                let updates: Vec<Update<'_>> = keys.iter().map(|key| update(key)).collect();
+                let _ = log.update_together(&updates);
             }
             Operation::Delete(table, key) => {
                 let _ = log.delete(TABLES[*table], &[*key], Condition::Always);

@@ -12,13 +12,13 @@
 
 use super::Log;
 use crate::error::Error;
-use crate::format::entry::{self, Kind};
+use crate::format::entry::{self, EXTRA, Kind};
 use crate::format::metadata;
 use std::cell::Cell;
 use thunderhead_wire::Timestamp;
 
 /// The room that a mark takes.
-const MARK_BYTES: usize = 16;
+pub(super) const MARK_BYTES: usize = 16;
 
 /// A source of the time of day.
 pub type TimeSource = Box<dyn Fn() -> Timestamp + Send>;
@@ -128,16 +128,27 @@ impl Log {
         if !self.clock.is_due() {
             return Ok(()); // The room was in a new head, which begins with a mark.
         }
-        let time = self.clock.now().max(self.clock.gone.get());
-        let body = metadata::encode_clock_mark(time);
+        self.append_clock_mark(0);
+        // As after a delete: an absent key may be absent only because of this record.
+        self.removed = self.head.position();
+        Ok(())
+    }
+
+    /// Appends a clock mark, which may end a chain of linked entries; room was made before.
+    pub(super) fn append_clock_mark(&mut self, linked: u64) {
+        let time = self.clock.now().max(self.clock.gone.get()).max(self.clock.marked);
+        let body = match linked {
+            0 => metadata::encode_clock_mark(time),
+            linked => metadata::encode_chain_end(time, linked),
+        };
         let mut header = entry::plain(Kind::ClockMark, body.len());
+        if linked > 0 {
+            header.add_flag(EXTRA);
+        }
         let bytes = header.entry_bytes;
         let at = self.head.place(bytes);
         self.head.appender.write(at, &mut header, [&body, &[]], self.seal);
         self.head.appender.advance_idle(bytes);
         self.clock.marked = time;
-        // As after a delete: an absent key may be absent only because of this record.
-        self.removed = self.head.position();
-        Ok(())
     }
 }

@@ -79,6 +79,16 @@ impl Groups {
         self.links
     }
 
+    /// Sets whether the entries that are appended now are linked, each to the next.
+    pub(super) fn link(&mut self, are_linked: bool) {
+        self.links = if are_linked { LINKED } else { 0 };
+    }
+
+    /// Notes the place of entries that count only together.
+    pub(super) fn add_unsettled(&mut self, from: LogPosition, end: LogPosition) {
+        self.unsettled.push_back((from, end));
+    }
+
     /// Counts an appended entry for the open group, if there is one.
     #[inline]
     pub(super) fn count_effect(&mut self) {
@@ -272,7 +282,7 @@ impl Log {
         self.groups.bytes.clear();
         self.groups.wanted.insert((lease, first), wanted);
         if effects > 0 {
-            self.groups.unsettled.push_back((from, self.head.position()));
+            self.groups.add_unsettled(from, self.head.position());
         }
     }
 

@@ -242,6 +242,10 @@ impl Filter {
                                 owners.push(*to);
                             }
                         }
+                        // Each partition gets a chain that ends with a clock mark.
+                        if owners.contains(&Receivers::From(0)) {
+                            owners = vec![Receivers::From(0)];
+                        }
                         for to in owners {
                             for (range, _) in &chain {
                                 self.copy(bytes, Piece::Old(range.clone()), to, most, &mut done);

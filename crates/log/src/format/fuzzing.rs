@@ -19,7 +19,7 @@ pub fn entry(data: &[u8]) {
     let _ = metadata::SegmentHeader::decode(body);
     let _ = metadata::decode_digest(body);
     let _ = metadata::decode_safe_version(body);
-    let _ = metadata::decode_clock_mark(body);
+    let _ = metadata::decode_clock_mark(body, true);
     let _ = metadata::decode_statistics(body);
 }
 

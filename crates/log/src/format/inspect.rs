@@ -108,7 +108,7 @@ pub struct SegmentReader<'a> {
     trusts: bool,
 }
 
-/// An entry, with its flags and, if it is a record of several outcomes, the number of entries that
+/// An entry, with its flags and, if it ends a chain of a known length, the number of entries that
 /// must be linked to it.
 struct Step<'a> {
     placed: Placed<'a>,
@@ -341,8 +341,7 @@ fn verifies_unused(seal: Seal, flags: u8, sealed: &[u8], checksum: &[u8]) -> boo
     Kind::is_item(flags) && checksum == seal.of(super::entry::unused(flags), sealed).to_le_bytes()
 }
 
-/// An entry, and the number of entries that must be linked to it, if it is a record of several
-/// outcomes that counts only with them.
+/// An entry, and the number of entries that must be linked to it, if it counts only with them.
 fn decode<'a>(
     frame: &Frame,
     body: &'a [u8],
@@ -408,7 +407,11 @@ fn decode<'a>(
             Entry::SafeVersion(version.ok_or(field("safe version"))?)
         }
         Kind::ClockMark => {
-            Entry::ClockMark(metadata::decode_clock_mark(body).ok_or(field("clock mark"))?)
+            let ends_chain = frame.flags & EXTRA != 0;
+            let decoded = metadata::decode_clock_mark(body, ends_chain);
+            let (time, entries) = decoded.ok_or(field("clock mark"))?;
+            wants = entries;
+            Entry::ClockMark(time)
         }
         Kind::TabletStatistics => {
             Entry::Statistics(metadata::decode_statistics(body).ok_or(field("tablet statistics"))?)

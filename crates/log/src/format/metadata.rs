@@ -173,9 +173,19 @@ pub(crate) fn encode_clock_mark(time: Timestamp) -> Vec<u8> {
     body
 }
 
-pub(crate) fn decode_clock_mark(body: &[u8]) -> Option<Timestamp> {
-    let time = Reader::new(body).varint().map(Timestamp);
-    time.filter(|time| *time <= Timestamp::LATEST)
+/// The same for a mark that ends a chain: with the number of entries before it that are linked.
+pub(crate) fn encode_chain_end(time: Timestamp, entries: u64) -> Vec<u8> {
+    let mut body = encode_clock_mark(time);
+    push(&mut body, entries);
+    body
+}
+
+/// Returns the time, and the number of entries of the chain that the mark ends, if it ends one.
+pub(crate) fn decode_clock_mark(body: &[u8], ends_chain: bool) -> Option<(Timestamp, Option<u64>)> {
+    let mut reader = Reader::new(body);
+    let time = reader.varint().map(Timestamp).filter(|time| *time <= Timestamp::LATEST)?;
+    let entries = if ends_chain { Some(reader.varint()?) } else { None };
+    Some((time, entries))
 }
 
 /// The contents of one tablet when a head was opened. A recovery divides the work by these.

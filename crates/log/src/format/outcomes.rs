@@ -25,9 +25,9 @@ pub(crate) const RESULT_BYTES_MAX: usize = 48;
 pub(crate) const OUTCOME_BYTES_MAX: usize = 1 + 10 + 8 + 1 + RESULT_BYTES_MAX;
 pub(crate) const FIXED_BYTES_MAX: usize = 5 + 4 + 4 * 10;
 
-/// The most entries that may be linked in a row, the last included: an object and, in the classic
-/// scheme, a tombstone for each update, and the outcomes.
-pub(crate) const CHAIN_MAX: usize = 2 * SPAN as usize + 1;
+/// The most entries that may be linked in a row, the last included: those of a chain. A group has
+/// fewer.
+pub(crate) const CHAIN_MAX: usize = 32 << 10;
 
 /// The small fields of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -335,6 +335,10 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         self.overflow.ensure(1, &mut self.blocks)
     }
 
+    pub(super) fn prepare_inserts(&mut self, count: usize) -> bool {
+        self.overflow.ensure(count, &mut self.blocks)
+    }
+
     /// Stores a value in a new overflow bucket behind a full one.
     #[cold]
     fn add_overflow(&mut self, full: NonNull<F::Bucket>, held: u64) -> Result<(), NoMemory> {

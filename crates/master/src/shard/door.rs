@@ -8,7 +8,9 @@
 use super::Shard;
 use crate::refusal::Refusal;
 use std::time::Duration;
-use thunderhead_log::{Attributes, Condition, Error, HashedKey, Object, Usage};
+use thunderhead_log::{
+    Attributes, Condition, Cursor, Error, HashedKey, Object, TabletRange, Update, Usage,
+};
 use thunderhead_rpc::Context;
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{LogPosition, Status, TableId, Timestamp, Version};
@@ -111,6 +113,17 @@ impl DoorTable<'_> {
         self.until
     }
 
+    /// Turns to another table.
+    pub fn turn_to(&mut self, table: TableId) {
+        self.table = table;
+    }
+
+    /// The number of objects of the table. It includes expired objects until they are removed.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.shard.objects_of(self.table)
+    }
+
     /// The cost of the operations so far, for [`Context::charge`].
     #[must_use]
     pub fn cost(&self) -> Duration {
@@ -190,25 +203,84 @@ impl DoorTable<'_> {
         Ok(deleted.is_some())
     }
 
+    /// Does updates in their order, all or none, also after a crash: see
+    /// [`Log::update_together`](thunderhead_log::Log::update_together).
+    /// Returns the number of updates that were done, which is less than all only in a rare case
+    /// that is described there.
+    ///
+    /// # Errors
+    /// If the shard does not serve a key now, or the log refuses an object. Then none is done.
+    pub fn update_together(&mut self, updates: &[Update<'_>]) -> Result<usize, DoorError> {
+        for update in updates {
+            self.check_update_in(update.table, update.key)?;
+        }
+        let result = self.shard.log.update_together(updates);
+        let done = match &result {
+            Ok(done) => *done,
+            Err(_) => 0,
+        };
+        for update in updates.iter().take(done) {
+            self.note(update.table, update.key);
+        }
+        self.cost += UPDATE * u32::try_from(done).unwrap_or(u32::MAX);
+        self.shard.statistics.updates += done as u64;
+        self.end_update(result)
+    }
+
+    /// Visits some objects, in no order. Returns where to go on, or `None` at the end. See
+    /// [`Log::scan`](thunderhead_log::Log::scan).
+    ///
+    /// # Errors
+    /// If the shard does not serve the table now.
+    pub fn walk(
+        &mut self,
+        cursor: Cursor,
+        mut visit: impl FnMut(&Object<'_>),
+    ) -> Result<Option<Cursor>, DoorError> {
+        let log = &self.shard.log;
+        let mut until = LogPosition::default();
+        let next = log.scan(TabletRange::whole(self.table), cursor, |object| {
+            until = until.max(log.durable_at(&object).unwrap_or_default());
+            visit(&object);
+        })?;
+        self.cost += READ;
+        self.until = self.until.max(until).max(self.shard.expired_until()?);
+        Ok(next)
+    }
+
     fn check_update(&self, key: &[u8]) -> Result<(), DoorError> {
+        self.check_update_in(self.table, key)
+    }
+
+    fn check_update_in(&self, table: TableId, key: &[u8]) -> Result<(), DoorError> {
         let control = &self.shard.control;
         if control.moves_nothing() {
             return Ok(());
         }
-        control.refusal_of_update(self.table, key).map_or(Ok(()), |refusal| Err(refusal.into()))
+        control.refusal_of_update(table, key).map_or(Ok(()), |refusal| Err(refusal.into()))
+    }
+
+    /// Notes an update for migrations.
+    fn note(&mut self, table: TableId, key: &[u8]) {
+        let control = &mut self.shard.control;
+        if !control.moves_nothing() {
+            self.cost += control.migrations.note(Identity::NONE, table, key);
+        }
     }
 
     /// Notes an update for the replication and for migrations.
     fn done<T>(&mut self, key: &[u8], result: Result<T, Error>) -> Result<T, DoorError> {
+        self.shard.statistics.updates += 1;
+        self.note(self.table, key);
+        self.cost += UPDATE;
+        self.end_update(result)
+    }
+
+    fn end_update<T>(&mut self, result: Result<T, Error>) -> Result<T, DoorError> {
         let shard = &mut *self.shard;
-        shard.statistics.updates += 1;
         shard.has_updated = true;
         let is_behind = matches!(result, Err(Error::CleanerBehind));
         shard.cleaning.is_urgent |= is_behind || shard.log.wants_victims();
-        if !shard.control.moves_nothing() {
-            self.cost += shard.control.migrations.note(Identity::NONE, self.table, key);
-        }
-        self.cost += UPDATE;
         self.until = self.until.max(shard.log.appended());
         Ok(result?)
     }
