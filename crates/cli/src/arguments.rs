@@ -5,8 +5,8 @@ use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
 use crate::{
-    backup, bench, cluster, configuration, demo, memcached, objects, reference, servers, shell,
-    status, tables, transfer,
+    backup, bench, cluster, configuration, demo, memcached, objects, redis, reference, servers,
+    shell, status, tables, transfer,
 };
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Coordinator(Flags<Coordinator>),
     /// Run a server for memcached's clients, with the flags of memcached.
     Memcached(memcached::Arguments),
+    /// Run a server for Redis's clients, with the usual settings of Redis.
+    Redis(redis::Arguments),
     #[command(flatten)]
     Data(DataCommand),
     /// Run commands one after the other.

@@ -15,12 +15,14 @@ mod cluster;
 mod configuration;
 mod connect;
 mod demo;
+mod door;
 mod exit;
 #[cfg(test)]
 mod fake;
 mod memcached;
 mod objects;
 mod progress;
+mod redis;
 mod reference;
 mod serve;
 mod servers;
@@ -138,6 +140,7 @@ fn dispatch(
             serve::coordinator(&resolve(flags.into_given(), session)?.coordinator, until(&common))
         }
         Command::Memcached(arguments) => memcached::run(&arguments, until(&common), common.json),
+        Command::Redis(arguments) => redis::run(&arguments, until(&common), common.json),
         Command::Config(command) => configuration::run(command, common, session),
         Command::Demo(command) => demo::run(command, session),
         Command::Reference { part } => Ok(write!(session.out, "{}", reference::part(part))?),

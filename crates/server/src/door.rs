@@ -1,44 +1,39 @@
-//! The door for memcached's clients: its connections, and the answers that wait for the log.
+//! Doors: the server's clients of other protocols. A door has their connections, and their answers
+//! that wait for the log.
 //!
-//! The door belongs to one node and serves one table, whose objects are all in the node's shard. No
-//! other thread takes part: a request is executed on the log where its bytes lie.
+//! A door belongs to one node, and its objects are all in the node's shard. No other thread takes
+//! part: a request is executed on the log where its bytes lie.
 //!
 //! ```text
-//!  bytes ─► parser ─► request ─► executed on the shard ─► answer ─┬─ durable ─────► stream
-//!              ▲                        │                         └─ not yet: queue ──┘
-//!              └── again later ◄── not served now
+//!  bytes ─► Protocol ─► executed on the shard ─► answer ─┬─ durable ─────► stream
+//!              ▲                 │                       └─ not yet: queue ──┘
+//!              └── again later ◄─┴─ not served now
 //! ```
 //!
 //! - **Several requests of a connection** are executed in a row, and their answers leave together,
 //!   once the log is durable up to the last of them.
 //! - **A request that cannot be done now** (its tablet recovers, the cleaners are behind) is
 //!   executed again a little later. If that goes on for too long, the client gets an error.
-//! - **`flush_all`** makes the table anew: see [`TableBehind`].
+//! - **Messages to other connections** wait in the same way: they may tell of the update.
+//!
+//! [`memcached`] and [`redis`] are the protocols.
 
-mod statistics;
-mod table;
-
-pub use table::TableBehind;
+pub(crate) mod memcached;
+pub(crate) mod redis;
 
 use crate::owner::Owner;
-use statistics::{Counts, Shown, VERSION};
+use memcached::Memcached;
+use redis::Redis;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use table::Store;
-use thunderhead_doors::memcached::store::{Executed, execute};
-use thunderhead_doors::memcached::{self, reply};
-use thunderhead_doors::memcached::{Expiry, Exptime, Parsed, Parser, Request};
-use thunderhead_master::{DoorError, Shard};
+use thunderhead_master::Shard;
 use thunderhead_net::ConnectionId;
-use thunderhead_net::stream::{StreamAddress, Taken, Then};
+use thunderhead_net::stream::{Opened, StreamAddress, Taken, Then};
 use thunderhead_rpc::{Context, Node, Service};
 use thunderhead_runtime::Time;
 use thunderhead_wire::{LogPosition, Status};
-
-/// The answer to a connection for which there is no room.
-const FAREWELL: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// The bytes of answers that may wait for the log on one connection. Then no further request of it
 /// is executed.
@@ -47,35 +42,37 @@ const WAITING_MAX: usize = 256 << 10;
 /// The pause before a request that could not be done is executed again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The pause between two looks whether the time of a later `flush_all` has come.
-const FLUSH_PAUSE: Duration = Duration::from_millis(100);
-
-/// How long a request is executed again before the client gets an error.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The cost of a request, beside that of its updates.
-const REQUEST: Duration = Duration::from_nanos(300);
-
 /// The options of a door.
 #[derive(Clone, Debug)]
 pub struct DoorOptions {
     /// The places where it listens.
     pub listen: Vec<StreamAddress>,
-    /// Its limits.
-    pub limits: Limits,
-    /// The table that it serves.
-    pub table: Arc<TableBehind>,
+    /// The protocol, with its own options.
+    pub protocol: DoorProtocol,
     /// The places where it listens indeed, once it does: with the chosen ports.
     pub listens: Arc<OnceLock<Vec<StreamAddress>>>,
+}
+
+/// The protocol of a door.
+#[derive(Clone, Debug)]
+pub enum DoorProtocol {
+    /// That of memcached.
+    Memcached(memcached::Options),
+    /// That of Redis.
+    Redis(redis::Options),
 }
 
 impl DoorOptions {
     /// Begins to listen.
     pub(crate) fn listen<S: Service>(&self, node: &mut Node<S>) -> io::Result<()> {
+        let farewell = match &self.protocol {
+            DoorProtocol::Memcached(_) => Memcached::FAREWELL,
+            DoorProtocol::Redis(_) => Redis::FAREWELL,
+        };
         let mut listens = Vec::new();
         // A later generation of the server listens at the same ports.
         for at in self.listens.get().unwrap_or(&self.listen) {
-            let (address, _) = node.listen_stream(at, FAREWELL).map_err(|error| {
+            let (address, _) = node.listen_stream(at, farewell).map_err(|error| {
                 io::Error::new(error.kind(), format!("cannot listen at {at}: {error}"))
             })?;
             listens.push(address);
@@ -85,128 +82,198 @@ impl DoorOptions {
     }
 }
 
-/// The limits of a door, which `stats settings` shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The memory for objects.
-    pub memory_bytes: u64,
-    /// The longest value.
-    pub value_bytes: usize,
-    /// Connections at a time.
-    pub connections: usize,
-    /// Whether `flush_all` is allowed.
-    pub may_flush: bool,
-    /// Whether objects make room for newer ones when memory is full. Otherwise writes are refused.
-    pub evicts: bool,
+/// The outcome of looking at the bytes of a connection.
+pub(crate) enum Next {
+    /// The first request is not complete.
+    More,
+    /// So many bytes are done.
+    Done(usize),
+    /// The answer is long. It goes on when the client has taken some of it.
+    Later,
+    /// The first request cannot be done now.
+    Blocked(Status),
+    /// It waits for work that must not be interrupted, such as the removal of all objects.
+    Works,
+    /// The request took so many bytes. Its answer comes later, and until then no further request
+    /// of the connection is executed.
+    Waits(usize),
+    /// So many bytes are done, and the connection ends.
+    End(usize),
+}
+
+/// All that a protocol needs to execute a request.
+pub(crate) struct World<'w, 'c> {
+    pub(crate) context: &'w mut Context<'c>,
+    /// The shard, if the server serves now.
+    pub(crate) shard: Option<&'w mut Shard>,
+    /// The number of connections.
+    pub(crate) connections: usize,
+    /// The answers to the client.
+    pub(crate) out: &'w mut Vec<u8>,
+    /// The position up to which the log must be durable before the answers leave.
+    pub(crate) until: LogPosition,
+    /// The effects on other connections.
+    pub(crate) others: &'w mut Others,
+}
+
+/// The effects of a request on other connections.
+#[derive(Default)]
+pub(crate) struct Others {
+    /// Messages.
+    pub(crate) messages: Vec<(ConnectionId, Vec<u8>)>,
+    /// Connections that end.
+    pub(crate) ended: Vec<ConnectionId>,
+    /// Connections whose wait is over.
+    pub(crate) woken: Vec<ConnectionId>,
+}
+
+impl Others {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.ended.is_empty() && self.woken.is_empty()
+    }
+}
+
+/// A protocol: it reads requests, executes them and writes answers.
+pub(crate) trait Protocol {
+    /// The state of a connection.
+    type Session;
+
+    /// The answer to a connection for which there is no room.
+    const FAREWELL: &'static [u8];
+
+    /// How long a request is executed again before the client gets an error.
+    const PATIENCE: Duration;
+
+    /// The most connections.
+    fn connections_max(&self) -> usize;
+
+    /// Begins to serve, at the start of a generation.
+    fn begin(&mut self, now: Time);
+
+    fn opened(&mut self, now: Time, client: ConnectionId, opened: &Opened) -> Self::Session;
+
+    fn closed(&mut self, client: ConnectionId, session: Self::Session);
+
+    /// Executes the first request of some bytes.
+    fn execute(
+        &mut self,
+        world: &mut World<'_, '_>,
+        session: (ConnectionId, &mut Self::Session),
+        bytes: &[u8],
+    ) -> Next;
+
+    /// Answers the first request, which was blocked for too long, with an error.
+    fn give_up(
+        &mut self,
+        world: &mut World<'_, '_>,
+        session: (ConnectionId, &mut Self::Session),
+        bytes: &[u8],
+        status: Status,
+    ) -> Next;
+
+    /// Counts the bytes of requests and of answers.
+    fn count_bytes(&mut self, read: usize, written: usize);
+
+    /// Counts an interruption of a connection so that others have their turn.
+    fn count_yield(&mut self) {}
+
+    /// Learns how far the log is durable.
+    fn on_durable(&mut self, _: LogPosition) {}
+
+    /// Whether [`Protocol::on_durable`] must be called.
+    fn waits_for_log(&self) -> bool {
+        false
+    }
+
+    /// The pause until [`Protocol::on_time`] is to be called, if it is.
+    fn pause(&self, now: Time) -> Option<Duration>;
+
+    /// Does the work for which the time has come.
+    fn on_time(&mut self, world: &mut World<'_, '_>);
 }
 
 /// A connection.
-struct Session {
-    parser: Parser,
+struct Session<S> {
+    own: S,
     /// Answers that wait until the log is durable up to a position.
     waiting: VecDeque<(LogPosition, Vec<u8>)>,
     waiting_bytes: usize,
     /// The position up to which the log must be durable before the next answer leaves: the client
     /// may take it for the answer to earlier requests that had none.
     until: LogPosition,
-    /// Keys of the present `get` that were answered before.
-    answered: usize,
     /// The first try of the present request, if it could not be done.
     blocked_since: Option<Time>,
-    /// The flush that the present request waits for.
-    flush: Option<u64>,
+    /// Its request waits for an answer that comes later.
+    waits: bool,
     /// No further bytes are taken: the stream ends when all answers have left.
     is_ending: bool,
 }
 
-impl Session {
+impl<S> Session<S> {
     fn is_full(&self) -> bool {
         self.waiting_bytes >= WAITING_MAX
     }
 }
 
-/// The outcome of a request.
-enum Next {
-    /// The next request may be executed.
-    On,
-    /// The answer is long, and goes on when the client has taken some of it.
-    Later,
-    /// It could not be done.
-    Blocked(Status),
-    /// It waits for a flush.
-    Flushes,
-    /// The connection ends.
-    End,
+/// The connection whose request has effects on others.
+struct Own<'a, S> {
+    id: ConnectionId,
+    session: &'a mut Session<S>,
+    out: &'a mut Vec<u8>,
 }
 
 /// See the module's documentation.
-pub(crate) struct Door {
-    options: Arc<DoorOptions>,
-    sessions: BTreeMap<ConnectionId, Session>,
+pub(crate) struct DoorOf<P: Protocol> {
+    protocol: P,
+    sessions: BTreeMap<ConnectionId, Session<P::Session>>,
     /// Connections with answers that wait for the log.
     waiting: Vec<ConnectionId>,
     /// Connections whose request is executed again when the timer runs out.
     paused: Vec<ConnectionId>,
-    counts: Counts,
-    began: Option<Time>,
-    /// The second of a `flush_all` that is to happen later.
-    flushes_at: Option<u64>,
     /// The time at which the next timer runs out.
     timer_at: Time,
     out: Vec<u8>,
-    buffer: Vec<u8>,
+    others: Others,
 }
 
-impl Door {
-    pub(crate) fn new(options: Arc<DoorOptions>) -> Door {
-        Door {
-            options,
+impl<P: Protocol> DoorOf<P> {
+    fn new(protocol: P) -> DoorOf<P> {
+        DoorOf {
+            protocol,
             sessions: BTreeMap::new(),
             waiting: Vec::new(),
             paused: Vec::new(),
-            counts: Counts::default(),
-            began: None,
-            flushes_at: None,
             timer_at: Time::NEVER,
             out: Vec::new(),
-            buffer: Vec::new(),
+            others: Others::default(),
         }
     }
 
-    /// Begins to serve, at the start of a generation.
-    pub(crate) fn begin(&mut self, now: Time) {
-        self.began = Some(now);
-    }
-
-    pub(crate) fn opened(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        if self.sessions.len() >= self.options.limits.connections {
-            context.send_bytes(stream, &[FAREWELL]);
+    fn opened(&mut self, context: &mut Context<'_>, stream: ConnectionId, opened: &Opened) {
+        if self.sessions.len() >= self.protocol.connections_max() {
+            context.send_bytes(stream, &[P::FAREWELL]);
             return context.finish_stream(stream);
         }
-        self.counts.connections += 1;
-        let limits = memcached::Limits {
-            value_bytes_max: self.options.limits.value_bytes,
-            ..memcached::Limits::default()
-        };
         let session = Session {
-            parser: Parser::new(limits),
+            own: self.protocol.opened(context.now(), stream, opened),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             until: LogPosition::default(),
-            answered: 0,
             blocked_since: None,
-            flush: None,
+            waits: false,
             is_ending: false,
         };
         self.sessions.insert(stream, session);
     }
 
-    pub(crate) fn closed(&mut self, stream: ConnectionId) {
-        self.sessions.remove(&stream);
+    fn closed(&mut self, stream: ConnectionId) {
+        if let Some(session) = self.sessions.remove(&stream) {
+            self.protocol.closed(stream, session.own);
+        }
     }
 
     /// Handles the end of a client's input: the answers still leave.
-    pub(crate) fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+    fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
         if let Some(session) = self.sessions.get_mut(&stream) {
             session.is_ending = true;
             if session.waiting.is_empty() {
@@ -216,7 +283,7 @@ impl Door {
     }
 
     /// Executes the requests in the bytes of a connection.
-    pub(crate) fn bytes(
+    fn bytes(
         &mut self,
         context: &mut Context<'_>,
         mut shard: Option<&mut Shard>,
@@ -234,68 +301,62 @@ impl Door {
                 used = bytes.len();
                 break Then::Read;
             }
-            if session.is_full() {
+            if session.is_full() || session.waits {
                 break Then::Wait;
             }
             if used > 0 && !context.may_go_on(from) || out.len() >= WAITING_MAX {
-                self.counts.yields += 1;
+                self.protocol.count_yield();
                 break Then::Again;
             }
             let rest = bytes.get(used..).unwrap_or_default();
-            let request = match session.parser.next(rest) {
-                Parsed::More => break Then::Read,
-                Parsed::Refused(answer, taken) => {
-                    self.counts.count_refused(answer);
-                    out.extend_from_slice(answer);
-                    used += taken;
-                    continue;
-                }
-                Parsed::Discarded(taken) => {
-                    used += taken;
-                    continue;
-                }
-                Parsed::Close => {
-                    session.is_ending = true;
-                    continue;
-                }
-                Parsed::Request(request, taken) => (request, taken),
+            let mut world = World {
+                context,
+                shard: shard.as_deref_mut(),
+                connections: self.sessions.len() + 1,
+                out: &mut out,
+                until: session.until,
+                others: &mut self.others,
             };
-            let (request, taken) = request;
-            context.charge(REQUEST);
-            let shard = shard.as_deref_mut();
-            match self.request(context, shard, &mut session, &request, &mut out) {
-                Next::On => {
-                    used += taken;
-                    (session.answered, session.blocked_since) = (0, None);
-                }
-                Next::Later => break Then::Again,
-                Next::Flushes => {
+            let mut next = self.protocol.execute(&mut world, (from, &mut session.own), rest);
+            if let Next::Blocked(status) = next {
+                let since = *session.blocked_since.get_or_insert(world.context.now());
+                if world.context.now() < since + P::PATIENCE {
                     self.paused.push(from);
                     break Then::Wait;
                 }
-                Next::Blocked(status) => {
-                    let since = *session.blocked_since.get_or_insert(context.now());
-                    if context.now() < since + PATIENCE {
-                        self.paused.push(from);
-                        break Then::Wait;
-                    }
-                    if !request.wants_no_answer() {
-                        let error = format!("SERVER_ERROR try again later: {status}");
-                        reply::line(&mut out, &error);
-                    }
-                    // The next requests fail at once, as long as the cause lasts.
-                    used += taken;
-                    session.answered = 0;
+                // The next requests fail at once, as long as the cause lasts.
+                let own = (from, &mut session.own);
+                next = self.protocol.give_up(&mut world, own, rest, status);
+            } else {
+                session.blocked_since = None;
+            }
+            session.until = world.until;
+            if !self.others.is_empty() {
+                let until = session.until;
+                let own = Own { id: from, session: &mut session, out: &mut out };
+                self.affect_others(context, until, Some(own));
+            }
+            match next {
+                Next::More => break Then::Read,
+                Next::Done(taken) => used += taken,
+                Next::Later => break Then::Again,
+                Next::Works | Next::Blocked(_) => {
+                    self.paused.push(from);
+                    break Then::Wait;
                 }
-                Next::End => {
+                Next::Waits(taken) => {
+                    used += taken;
+                    session.waits = true;
+                }
+                Next::End(taken) => {
                     session.is_ending = true;
                     used += taken;
                 }
             }
         };
-        self.counts.bytes_read += used as u64;
+        self.protocol.count_bytes(used, out.len());
         let durable = shard.map_or(LogPosition::default(), |shard| shard.durable());
-        self.answer(context, (from, &mut session), durable, &out);
+        answer(context, &mut self.waiting, (from, &mut session), durable, &out);
         if session.is_ending && session.waiting.is_empty() {
             context.finish_stream(from);
         }
@@ -305,200 +366,49 @@ impl Door {
         Taken { bytes: used, then }
     }
 
-    /// Sends answers, or queues them until they are durable.
-    fn answer(
+    /// Does to connections all that a request of one of them has caused, or a time that has come.
+    /// The log must be durable up to `until` before the messages leave.
+    fn affect_others(
         &mut self,
         context: &mut Context<'_>,
-        (to, session): (ConnectionId, &mut Session),
-        durable: LogPosition,
-        out: &[u8],
+        until: LogPosition,
+        mut own: Option<Own<'_, P::Session>>,
     ) {
-        if out.is_empty() {
-            return;
-        }
-        self.counts.bytes_written += out.len() as u64;
-        let until = session.until;
-        if session.waiting.is_empty() && until <= durable {
-            return context.send_bytes(to, &[out]);
-        }
-        if session.waiting.is_empty() {
-            self.waiting.push(to);
-        }
-        session.waiting_bytes += out.len();
-        session.waiting.push_back((until, out.to_vec()));
-    }
-
-    /// Executes a request.
-    fn request(
-        &mut self,
-        context: &mut Context<'_>,
-        shard: Option<&mut Shard>,
-        session: &mut Session,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-    ) -> Next {
-        if let Request::FlushAll { delay, no_reply } = request {
-            return self.flush(session, shard, *delay, *no_reply, out);
-        }
-        if let Some(next) = self.without_objects(context, shard.as_deref(), request, out) {
-            return next;
-        }
-        let (Some(shard), Some(table)) = (shard, self.options.table.table()) else {
-            return Next::Blocked(Status::Busy);
-        };
-        let objects = match shard.door(context, table, self.options.limits.evicts) {
-            Ok(objects) => objects,
-            Err(DoorError::NotNow(status)) => return Next::Blocked(status),
-            Err(DoorError::Log(_)) => return Next::Blocked(Status::Busy),
-        };
-        let mut store = Store {
-            objects,
-            buffer: &mut self.buffer,
-            blocked: None,
-            has_updated: false,
-            found: 0,
-            missed: 0,
-        };
-        let before = out.len();
-        let mut next = Next::On;
-        let request = match request {
-            // The keys before were answered already.
-            Request::Get { keys, with_cas, touch } if session.answered > 0 => {
-                let mut keys = *keys;
-                keys.by_ref().take(session.answered).for_each(drop);
-                Request::Get { keys, with_cas: *with_cas, touch: *touch }
-            }
-            other => other.clone(),
-        };
-        let executed = execute(&mut store, &request, out);
-        let Store { objects, blocked, has_updated, found, missed, .. } = store;
-        context.charge(objects.cost());
-        session.until = session.until.max(objects.until());
-        // The touches of a `gat` may be repeated.
-        if let Some(status) = blocked
-            && (!has_updated || matches!(request, Request::Get { .. }))
-        {
-            out.truncate(before);
-            return Next::Blocked(status);
-        }
-        if let (Executed::Unfinished(Request::Get { keys: left, .. }), Request::Get { keys, .. }) =
-            (executed, &request)
-        {
-            session.answered += keys.count() - left.count();
-            next = Next::Later;
-        }
-        let answer = out.get(before..).unwrap_or_default();
-        self.counts.count(&request, (found, missed, has_updated), answer);
-        next
-    }
-
-    /// Executes a request that concerns no objects; `None` for any other.
-    fn without_objects(
-        &mut self,
-        context: &mut Context<'_>,
-        shard: Option<&Shard>,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-    ) -> Option<Next> {
-        match request {
-            Request::Version => reply::line(out, &format!("VERSION {VERSION}")),
-            Request::Quit => return Some(Next::End),
-            Request::Verbosity { no_reply } => {
-                if !no_reply {
-                    reply::line(out, "OK");
+        let Others { messages, ended, woken } = std::mem::take(&mut self.others);
+        for (to, message) in messages {
+            match &mut own {
+                Some(own) if own.id == to => own.out.extend_from_slice(&message),
+                _ => {
+                    if let Some(other) = self.sessions.get_mut(&to) {
+                        other.until = other.until.max(until);
+                        queue(&mut self.waiting, (to, other), &message);
+                    }
                 }
             }
-            Request::MemoryLimit { no_reply, .. } => {
-                if !no_reply {
-                    reply::line(out, "SERVER_ERROR start the server again to change its memory");
-                }
-            }
-            Request::Shutdown => reply::line(out, "ERROR: shutdown not enabled"),
-            Request::Stats(words) => {
-                let words: Vec<&[u8]> = words.collect();
-                if words.first() == Some(&&b"reset"[..]) {
-                    self.counts = Counts::default();
-                    reply::line(out, "RESET");
-                } else if !self.statistics(context, shard, &words, out) {
-                    reply::line(out, "ERROR");
-                }
-            }
-            _ => return None,
         }
-        Some(Next::On)
-    }
-
-    fn statistics(
-        &self,
-        context: &Context<'_>,
-        shard: Option<&Shard>,
-        words: &[&[u8]],
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let table = self.options.table.table();
-        let objects = shard.zip(table).map_or(0, |(shard, table)| shard.objects_of(table));
-        let shown = Shown {
-            counts: &self.counts,
-            limits: &self.options.limits,
-            usage: shard.map(Shard::usage).unwrap_or_default(),
-            objects,
-            // That of the asking client is at work and not in the list.
-            connections: self.sessions.len() + 1,
-            seconds: shard.map_or(0, |shard| shard.time().0 / 1000),
-            uptime: self.began.map_or(0, |began| context.now().since(began).as_secs()),
-        };
-        statistics::write(&shown, words, out)
-    }
-
-    /// Executes `flush_all`.
-    fn flush(
-        &mut self,
-        session: &mut Session,
-        shard: Option<&mut Shard>,
-        delay: Exptime,
-        no_reply: bool,
-        out: &mut Vec<u8>,
-    ) -> Next {
-        let Some(shard) = shard else { return Next::Blocked(Status::Busy) };
-        if !self.options.limits.may_flush {
-            if !no_reply {
-                reply::line(out, "CLIENT_ERROR flush_all not allowed");
+        for stream in woken {
+            if let Some(other) = self.sessions.get_mut(&stream) {
+                other.waits = false;
+                context.resume_stream(stream);
             }
-            return Next::On;
         }
-        let now = shard.time().0 / 1000;
-        let at = match delay.expiry() {
-            Expiry::In(seconds) => now + u64::from(seconds),
-            Expiry::At(second) => u64::from(second),
-            Expiry::Never | Expiry::Past => now,
-        };
-        if at > now {
-            self.flushes_at = Some(at);
-        } else {
-            let table = &self.options.table;
-            let number = *session.flush.get_or_insert_with(|| table.want_flush());
-            if !table.is_flushed(number) {
-                return Next::Flushes;
+        for stream in ended {
+            match &mut own {
+                Some(own) if own.id == stream => own.session.is_ending = true,
+                _ => self.ended(context, stream),
             }
-            session.flush = None;
-            self.flushes_at = None;
         }
-        self.counts.flush += 1;
-        if !no_reply {
-            reply::line(out, "OK");
-        }
-        Next::On
     }
 
     /// Whether the door has work at the end of this turn.
-    #[inline]
-    pub(crate) fn has_work(&self) -> bool {
-        !self.waiting.is_empty()
+    fn has_work(&self) -> bool {
+        !self.waiting.is_empty() || self.protocol.waits_for_log()
     }
 
     /// Sends the answers that are durable now.
-    pub(crate) fn turn_over(&mut self, context: &mut Context<'_>, durable: LogPosition) {
-        let Door { sessions, waiting, .. } = self;
+    fn turn_over(&mut self, context: &mut Context<'_>, durable: LogPosition) {
+        self.protocol.on_durable(durable);
+        let DoorOf { sessions, waiting, .. } = self;
         waiting.retain(|stream| {
             let Some(session) = sessions.get_mut(stream) else { return false };
             let was_full = session.is_full();
@@ -520,20 +430,18 @@ impl Door {
 
     /// Sets a timer, if there is anything to do later.
     fn set_timer(&mut self, context: &mut Context<'_>) {
-        let pause = match (self.paused.is_empty(), self.flushes_at) {
-            (true, None) => return,
-            (true, Some(_)) => FLUSH_PAUSE,
-            (false, _) => PAUSE,
-        };
-        let at = context.now() + pause;
+        let paused = (!self.paused.is_empty()).then_some(PAUSE);
+        let now = context.now();
+        let Some(pause) = paused.into_iter().chain(self.protocol.pause(now)).min() else { return };
+        let at = now + pause;
         if at < self.timer_at {
             self.timer_at = at;
             context.set_timer(at, Owner::Door);
         }
     }
 
-    /// Lets paused requests be executed again, and flushes when the time for that has come.
-    pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&Shard>) {
+    /// Lets paused requests be executed again, and does the work for which the time has come.
+    fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&mut Shard>) {
         if context.now() < self.timer_at {
             return; // An earlier one came first, and has set the next.
         }
@@ -541,11 +449,127 @@ impl Door {
         for stream in std::mem::take(&mut self.paused) {
             context.resume_stream(stream);
         }
-        let now = shard.map_or(0, |shard| shard.time().0 / 1000);
-        if self.flushes_at.is_some_and(|at| at <= now) {
-            self.flushes_at = None;
-            self.options.table.want_flush();
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let mut world = World {
+            context,
+            shard,
+            connections: self.sessions.len(),
+            out: &mut out,
+            until: LogPosition::default(),
+            others: &mut self.others,
+        };
+        self.protocol.on_time(&mut world);
+        let until = world.until;
+        self.out = out;
+        if !self.others.is_empty() {
+            self.affect_others(context, until, None);
         }
         self.set_timer(context);
+    }
+}
+
+/// Sends answers, or queues them until they are durable.
+fn answer<S>(
+    context: &mut Context<'_>,
+    waiting: &mut Vec<ConnectionId>,
+    (to, session): (ConnectionId, &mut Session<S>),
+    durable: LogPosition,
+    out: &[u8],
+) {
+    if out.is_empty() {
+        return;
+    }
+    if session.waiting.is_empty() && session.until <= durable {
+        return context.send_bytes(to, &[out]);
+    }
+    queue(waiting, (to, session), out);
+}
+
+/// Queues bytes until all that the connection has seen so far is durable.
+fn queue<S>(
+    waiting: &mut Vec<ConnectionId>,
+    (to, session): (ConnectionId, &mut Session<S>),
+    out: &[u8],
+) {
+    if session.waiting.is_empty() {
+        waiting.push(to);
+    }
+    session.waiting_bytes += out.len();
+    session.waiting.push_back((session.until, out.to_vec()));
+}
+
+/// A door of any protocol.
+pub(crate) enum Door {
+    Memcached(Box<DoorOf<Memcached>>),
+    Redis(Box<DoorOf<Redis>>),
+}
+
+/// Calls a method of the door that it is.
+macro_rules! either {
+    ($door:expr, $it:ident => $call:expr) => {
+        match $door {
+            Door::Memcached($it) => $call,
+            Door::Redis($it) => $call,
+        }
+    };
+}
+
+impl Door {
+    pub(crate) fn new(options: &DoorOptions) -> Door {
+        match &options.protocol {
+            DoorProtocol::Memcached(own) => {
+                Door::Memcached(Box::new(DoorOf::new(Memcached::new(own))))
+            }
+            DoorProtocol::Redis(own) => Door::Redis(Box::new(DoorOf::new(Redis::new(own)))),
+        }
+    }
+
+    /// Begins to serve, at the start of a generation.
+    pub(crate) fn begin(&mut self, now: Time) {
+        either!(self, door => door.protocol.begin(now));
+    }
+
+    pub(crate) fn opened(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: ConnectionId,
+        opened: &Opened,
+    ) {
+        either!(self, door => door.opened(context, stream, opened));
+    }
+
+    pub(crate) fn closed(&mut self, stream: ConnectionId) {
+        either!(self, door => door.closed(stream));
+    }
+
+    pub(crate) fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        either!(self, door => door.ended(context, stream));
+    }
+
+    /// Executes the requests in the bytes of a connection.
+    pub(crate) fn bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        shard: Option<&mut Shard>,
+        from: ConnectionId,
+        bytes: &[u8],
+    ) -> Taken {
+        either!(self, door => door.bytes(context, shard, from, bytes))
+    }
+
+    /// Whether the door has work at the end of this turn.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        either!(self, door => door.has_work())
+    }
+
+    /// Sends the answers that are durable now.
+    pub(crate) fn turn_over(&mut self, context: &mut Context<'_>, durable: LogPosition) {
+        either!(self, door => door.turn_over(context, durable));
+    }
+
+    pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&mut Shard>) {
+        either!(self, door => door.on_timer(context, shard));
     }
 }

@@ -32,10 +32,13 @@ mod process;
 mod server;
 
 pub use coordinator::{MetastoreLocation, RunningCoordinator};
-pub use door::{DoorOptions, Limits as DoorLimits, TableBehind};
+pub use door::memcached::{Limits as DoorLimits, Options as MemcachedOptions, TableBehind};
+pub use door::redis::{CATALOG_KEY, Databases, Options as RedisOptions, TableWork};
+pub use door::{DoorOptions, DoorProtocol};
 pub use generation::{Ended, GenerationState, Identity};
 pub use local::{LocalCluster, LocalOptions};
 pub use options::{BackupOptions, Options, durability};
 pub use process::{Machine, RunningServer};
 pub use server::Server;
 pub use thunderhead_coordinator::Probing;
+pub use thunderhead_doors::resp::ServerOptions as RedisServerOptions;

@@ -45,7 +45,7 @@ pub struct LocalOptions {
     pub polling: Polling,
     /// The options of the network.
     pub net: NetOptions,
-    /// The door for memcached's clients, at the first shard of the first server.
+    /// The door for clients of another protocol, at the first shard of the first server.
     pub door: Option<Arc<DoorOptions>>,
 }
 

@@ -14,7 +14,7 @@ owners! {
         Probes,
         /// The probes' client of the coordinators, for reports and for the list of servers.
         ProbesCoordinator,
-        /// The door for memcached: the next try of a request that could not be done.
+        /// The door: the next try of a request that could not be done.
         Door,
     }
 }

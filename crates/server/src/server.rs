@@ -76,7 +76,7 @@ pub struct Server {
     /// The time of the next warning that no coordinator answers.
     warns_from: Time,
     is_leaving: bool,
-    /// The door for memcached, at the first node of a server that has one.
+    /// The door for clients of another protocol, at the first node of a server that has one.
     door: Option<Door>,
     /// The end of a turn has rare work: leaving, or that of the door.
     has_rare_work: bool,
@@ -115,7 +115,7 @@ impl Server {
     #[must_use]
     pub fn new(options: Arc<Options>, generation: GenerationState, number: usize) -> Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
-        let door = options.door.clone().filter(|_| number == 0).map(Door::new);
+        let door = options.door.as_deref().filter(|_| number == 0).map(Door::new);
         Server {
             has_rare_work: door.is_some(),
             door,
@@ -709,9 +709,9 @@ impl Service for Server {
         }
     }
 
-    fn stream_opened(&mut self, context: &mut Context<'_>, stream: ConnectionId, _: Opened) {
+    fn stream_opened(&mut self, context: &mut Context<'_>, stream: ConnectionId, opened: Opened) {
         match &mut self.door {
-            Some(door) => door.opened(context, stream),
+            Some(door) => door.opened(context, stream, &opened),
             None => context.finish_stream(stream),
         }
     }

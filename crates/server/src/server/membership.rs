@@ -89,7 +89,8 @@ impl Server {
             (Some(Owner::Coordinator), _) => self.coordinator.on_timer(context),
             (Some(Owner::Door), _) => {
                 if let Some(door) = &mut self.door {
-                    door.on_timer(context, self.shard.as_ref());
+                    let serves = self.phase == Phase::Serving && self.leaves_by.is_none();
+                    door.on_timer(context, self.shard.as_mut().filter(|_| serves));
                 }
             }
             (Some(Owner::Probes), Some(probes)) => probes.on_timer(context, &self.generation),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use thunderhead_client::{Client, Options as ClientOptions};
 use thunderhead_net::stream::StreamAddress;
 use thunderhead_server::{
-    BackupOptions, DoorLimits, DoorOptions, Ended, LocalCluster, LocalOptions, TableBehind,
+    BackupOptions, DoorLimits, DoorOptions, DoorProtocol, Ended, LocalCluster, LocalOptions,
+    MemcachedOptions, TableBehind,
 };
 use thunderhead_wire::control::Settings;
 
@@ -30,8 +31,10 @@ impl Memcached {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let door = Arc::new(DoorOptions {
             listen: vec![StreamAddress::Tcp(any)],
-            limits,
-            table: Arc::clone(&table),
+            protocol: DoorProtocol::Memcached(MemcachedOptions {
+                limits,
+                table: Arc::clone(&table),
+            }),
             listens: Arc::default(),
         });
         let replicas = u32::from(directory.is_some());

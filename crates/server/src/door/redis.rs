@@ -1,0 +1,238 @@
+//! The door for Redis's clients: databases are tables of the shard.
+
+mod databases;
+mod store;
+
+pub use databases::{CATALOG_KEY, Databases, TableWork};
+
+use super::{Next, Protocol, World};
+use databases::Tables;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Absent, Caches, Store};
+use thunderhead_doors::resp::{ClientId, Facts, Output, Server, ServerOptions, Step};
+use thunderhead_net::ConnectionId;
+use thunderhead_net::stream::Opened;
+use thunderhead_runtime::Time;
+use thunderhead_wire::{LogPosition, Status};
+
+/// The cost of a command, beside that of its updates.
+const COMMAND: Duration = Duration::from_nanos(300);
+
+/// The age from which on the facts for `INFO` are gathered anew.
+const FACTS_AGE: Duration = Duration::from_millis(500);
+
+/// The options of a door for Redis's clients.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The properties that its clients see.
+    pub server: ServerOptions,
+    /// The tables behind its databases.
+    pub databases: Arc<Databases>,
+}
+
+/// See the module's documentation.
+pub(crate) struct Redis {
+    server: Server,
+    options: Options,
+    tables: Tables,
+    /// The connections of clients.
+    connections: BTreeMap<ClientId, ConnectionId>,
+    last_client: ClientId,
+    output: Output,
+    facts: Facts,
+    /// The time at which the facts are gathered anew.
+    facts_until: Time,
+    began: Time,
+    /// A time, and the same time in milliseconds since 1970.
+    clock: (Time, u64),
+    /// A key as the log has it, and a value.
+    buffers: (Vec<u8>, Vec<u8>),
+}
+
+impl Protocol for Redis {
+    type Session = ClientId;
+
+    const FAREWELL: &'static [u8] = b"-ERR max number of clients reached\r\n";
+
+    const PATIENCE: Duration = Duration::from_secs(2);
+
+    fn connections_max(&self) -> usize {
+        self.options.server.clients_max
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.began = now;
+        // The log of this generation tells the tables.
+        self.tables = Tables::default();
+    }
+
+    fn opened(&mut self, now: Time, connection: ConnectionId, opened: &Opened) -> ClientId {
+        self.last_client += 1;
+        let client = self.last_client;
+        self.connections.insert(client, connection);
+        let peer = opened.peer.map_or_else(|| "/:0".to_owned(), |peer| peer.to_string());
+        let local = format!("127.0.0.1:{}", self.options.server.port);
+        let now = self.milliseconds(now);
+        self.server.opened(client, &peer, &local, now);
+        self.facts.connections += 1;
+        client
+    }
+
+    fn closed(&mut self, _: ConnectionId, client: ClientId) {
+        self.connections.remove(&client);
+        self.server.closed(client);
+    }
+
+    fn execute(
+        &mut self,
+        world: &mut World<'_, '_>,
+        (_, client): (ConnectionId, &mut ClientId),
+        bytes: &[u8],
+    ) -> Next {
+        world.context.charge(COMMAND);
+        let client = *client;
+        let (step, blocked) = self.with_store(world, |server, store, facts, output| match store {
+            Ok(store) => server.step(store, facts, client, bytes, output),
+            Err(absent) => server.step(absent, facts, client, bytes, output),
+        });
+        self.next(world, step, blocked)
+    }
+
+    fn give_up(
+        &mut self,
+        world: &mut World<'_, '_>,
+        (_, client): (ConnectionId, &mut ClientId),
+        bytes: &[u8],
+        status: Status,
+    ) -> Next {
+        tracing::warn!(%status, "a command could not be done for too long");
+        let step = self.server.give_up(*client, bytes, &mut self.output);
+        self.next(world, step, Status::Busy)
+    }
+
+    fn count_bytes(&mut self, read: usize, written: usize) {
+        self.facts.received_bytes += read as u64;
+        self.facts.sent_bytes += written as u64;
+    }
+
+    fn on_durable(&mut self, durable: LogPosition) {
+        self.tables.on_durable(durable, &self.options.databases);
+    }
+
+    fn waits_for_log(&self) -> bool {
+        self.tables.waits_for_log()
+    }
+
+    fn pause(&self, now: Time) -> Option<Duration> {
+        let deadline = self.server.deadline()?;
+        Some(Duration::from_millis(deadline.saturating_sub(self.milliseconds(now)).max(1)))
+    }
+
+    fn on_time(&mut self, world: &mut World<'_, '_>) {
+        self.with_store(world, |server, store, facts, output| match store {
+            Ok(store) => server.on_time(store, facts, output),
+            Err(absent) => server.on_time(absent, facts, output),
+        });
+        self.affect(world);
+    }
+}
+
+impl Redis {
+    pub(crate) fn new(options: &Options) -> Redis {
+        let facts = Facts { process: std::process::id(), ..Facts::default() };
+        Redis {
+            server: Server::new(options.server.clone()),
+            options: options.clone(),
+            tables: Tables::default(),
+            connections: BTreeMap::new(),
+            last_client: 0,
+            output: Output::default(),
+            facts,
+            facts_until: Time::default(),
+            began: Time::default(),
+            clock: (Time::default(), 0),
+            buffers: (Vec::new(), Vec::new()),
+        }
+    }
+
+    fn milliseconds(&self, now: Time) -> u64 {
+        let (at, milliseconds) = self.clock;
+        milliseconds + now.since(at).as_millis() as u64
+    }
+
+    /// Runs `act` with the store, or with an absent one if the shard does not serve. Returns the
+    /// reason for which an operation was blocked, too.
+    fn with_store<T>(
+        &mut self,
+        world: &mut World<'_, '_>,
+        act: impl FnOnce(&mut Server, Result<&mut Store<'_, '_>, &mut Absent>, &Facts, &mut Output) -> T,
+    ) -> (T, Status) {
+        let now = world.context.now();
+        self.gather_facts(world, now);
+        let expiring = self.server.caches(Some(0));
+        let caches = Caches { expiring, lasting: self.server.caches(None) };
+        let catalog = self.options.databases.catalog();
+        let door = match (world.shard.as_deref_mut(), catalog) {
+            (Some(shard), Some(catalog)) => {
+                self.clock = (now, shard.time().0);
+                shard.door(world.context, catalog, expiring).ok()
+            }
+            _ => None,
+        };
+        let mut absent = Absent { now: self.milliseconds(now) };
+        let Redis { server, options, tables, output, facts, buffers, .. } = self;
+        let Some(door) = door else {
+            return (act(server, Err(&mut absent), facts, output), Status::Busy);
+        };
+        let mut store = Store::new(door, tables, &options.databases, buffers, caches);
+        let result = act(server, Ok(&mut store), facts, output);
+        let (cost, until, blocked) = store.end();
+        world.context.charge(cost);
+        world.until = world.until.max(until);
+        (result, blocked)
+    }
+
+    /// Takes the effects of a step.
+    fn next(&mut self, world: &mut World<'_, '_>, step: Step, blocked: Status) -> Next {
+        self.affect(world);
+        match step {
+            Step::More => Next::More,
+            Step::Done(used) => Next::Done(used),
+            Step::NotNow => Next::Blocked(blocked),
+            Step::Waits(used) => Next::Waits(used),
+            Step::End(used) => Next::End(used),
+        }
+    }
+
+    /// Takes the effects on connections.
+    fn affect(&mut self, world: &mut World<'_, '_>) {
+        let Redis { output, connections, .. } = self;
+        world.out.extend_from_slice(&output.replies);
+        output.replies.clear();
+        output.replies.shrink_to(64 << 10);
+        let of = |client: ClientId| connections.get(&client).copied();
+        let others = &mut *world.others;
+        let messages = output.messages.drain(..);
+        others.messages.extend(messages.filter_map(|(to, bytes)| Some((of(to)?, bytes))));
+        others.ended.extend(output.ended.drain(..).filter_map(of));
+        others.woken.extend(output.woken.drain(..).filter_map(of));
+    }
+
+    fn gather_facts(&mut self, world: &World<'_, '_>, now: Time) {
+        if now < self.facts_until {
+            return;
+        }
+        self.facts_until = now + FACTS_AGE;
+        let Some(shard) = world.shard.as_deref() else { return };
+        let usage = shard.usage();
+        let facts = &mut self.facts;
+        facts.used_memory = usage.live_bytes + usage.index_bytes;
+        facts.used_memory_peak = facts.used_memory_peak.max(facts.used_memory);
+        facts.resident_memory = usage.log_bytes + usage.index_bytes - usage.free_bytes;
+        facts.machine_memory = usage.log_bytes + usage.index_bytes;
+        facts.uptime_seconds = now.since(self.began).as_secs();
+        (facts.evicted, facts.expired) = (usage.evicted, usage.expired);
+    }
+}

@@ -1,0 +1,253 @@
+//! The tables behind the databases.
+//!
+//! A database has a table for the objects of its keys, and one for the pages of large collections.
+//! It gets each when it first needs it, and starts anew with others when it is cleared. A *catalog*
+//! object in the log names the tables, and changes together with the objects. So clearing a
+//! database, or exchanging two, is one small write, and a part of its transaction.
+//!
+//! Tables are made and dropped by a thread with a client. It keeps a few empty ones in stock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use thunderhead_wire::{LogPosition, TableId};
+
+/// The key of the catalog, in a table of its own.
+pub const CATALOG_KEY: &[u8] = b"databases";
+
+/// The number of empty tables in stock.
+const STOCK: usize = 4;
+
+/// The stock of empty tables, and the tables that are to be dropped.
+#[derive(Debug, Default)]
+pub struct Databases {
+    /// The table with the catalog; 0 while there is none.
+    catalog: AtomicU64,
+    stock: Mutex<Stock>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    empty: Vec<TableId>,
+    useless: Vec<TableId>,
+    is_over: bool,
+}
+
+/// The work for the thread with a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableWork {
+    /// Make an empty table, and give it to [`Databases::add`].
+    Make,
+    /// Drop a table.
+    Drop(TableId),
+}
+
+impl Databases {
+    /// The table with the catalog, if there is one.
+    pub(super) fn catalog(&self) -> Option<TableId> {
+        let table = TableId(self.catalog.load(Ordering::Acquire));
+        (table.0 != 0).then_some(table)
+    }
+
+    /// Sets the table with the catalog: from then on the door serves.
+    pub fn set_catalog(&self, table: TableId) {
+        self.catalog.store(table.0, Ordering::Release);
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an empty table to the stock.
+    pub fn add(&self, table: TableId) {
+        self.stock().empty.push(table);
+    }
+
+    /// Takes an empty table.
+    fn take(&self) -> Option<TableId> {
+        let taken = self.stock().empty.pop();
+        self.changed.notify_all();
+        taken
+    }
+
+    /// Lets a table be dropped.
+    pub fn drop_table(&self, table: TableId) {
+        self.stock().useless.push(table);
+        self.changed.notify_all();
+    }
+
+    /// Waits for work, and returns it, or `None` at the end.
+    pub fn next_work(&self) -> Option<TableWork> {
+        let mut stock = self.stock();
+        while !stock.is_over {
+            if stock.empty.len() < STOCK {
+                return Some(TableWork::Make);
+            }
+            if let Some(table) = stock.useless.pop() {
+                return Some(TableWork::Drop(table));
+            }
+            stock = self.changed.wait(stock).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// Ends the wait for work.
+    pub fn end(&self) {
+        self.stock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns the tables that a catalog names.
+    #[must_use]
+    pub fn tables_of(catalog: &[u8]) -> Vec<TableId> {
+        let tables = Catalog::read(catalog).0.into_iter().flatten();
+        tables.filter(|table| table.0 != 0).collect()
+    }
+}
+
+/// The tables of each database: that of its objects, and that of its pages. An id of 0 stands for
+/// an empty table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Catalog(Vec<[TableId; 2]>);
+
+impl Catalog {
+    /// Reads the catalog: a line for each database, with two numbers.
+    fn read(text: &[u8]) -> Catalog {
+        let number = |text: &str| text.parse().map_or(TableId(0), TableId);
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        let tables = text.lines().map(|line| {
+            let mut numbers = line.split(' ').map(number);
+            let mut next = || numbers.next().unwrap_or(TableId(0));
+            [next(), next()]
+        });
+        Catalog(tables.collect())
+    }
+
+    pub(super) fn text(&self) -> Vec<u8> {
+        let lines = self.0.iter().map(|[objects, pages]| format!("{} {}\n", objects.0, pages.0));
+        lines.collect::<String>().into_bytes()
+    }
+
+    pub(super) fn table(&self, (database, is_pages): (usize, bool)) -> Option<TableId> {
+        let table = self.0.get(database)?[usize::from(is_pages)];
+        (table.0 != 0).then_some(table)
+    }
+
+    pub(super) fn set(&mut self, (database, is_pages): (usize, bool), table: TableId) {
+        self.grow(database);
+        if let Some(tables) = self.0.get_mut(database) {
+            tables[usize::from(is_pages)] = table;
+        }
+    }
+
+    /// Makes a database empty; returns the tables that it had.
+    pub(super) fn clear(&mut self, database: usize) -> Vec<TableId> {
+        let Some(tables) = self.0.get_mut(database) else { return Vec::new() };
+        let had = std::mem::replace(tables, [TableId(0); 2]);
+        had.into_iter().filter(|table| table.0 != 0).collect()
+    }
+
+    pub(super) fn swap(&mut self, one: usize, other: usize) {
+        self.grow(one.max(other));
+        self.0.swap(one, other);
+    }
+
+    fn grow(&mut self, database: usize) {
+        if self.0.len() <= database {
+            self.0.resize(database + 1, [TableId(0); 2]);
+        }
+    }
+}
+
+/// The door's own view of the tables.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    /// `None` until it was read from the log.
+    catalog: Option<Catalog>,
+    /// Tables that no database has any more, once the log is durable up to a position.
+    leaving: Vec<(LogPosition, TableId)>,
+}
+
+impl Tables {
+    /// The catalog, once it was read.
+    pub(super) fn catalog(&self) -> Option<&Catalog> {
+        self.catalog.as_ref()
+    }
+
+    /// Takes the catalog that the log has.
+    pub(super) fn learn(&mut self, text: Option<&[u8]>) {
+        self.catalog = Some(text.map(Catalog::read).unwrap_or_default());
+    }
+
+    /// Takes a new catalog, which is in the log up to a position, without some tables.
+    pub(super) fn change(&mut self, catalog: Catalog, without: Vec<TableId>, until: LogPosition) {
+        self.catalog = Some(catalog);
+        self.leaving.extend(without.into_iter().map(|table| (until, table)));
+    }
+
+    pub(super) fn take_empty(databases: &Databases) -> Option<TableId> {
+        databases.take()
+    }
+
+    pub(super) fn waits_for_log(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Lets tables be dropped that a recovery does not need any more.
+    pub(super) fn on_durable(&mut self, durable: LogPosition, databases: &Databases) {
+        self.leaving.retain(|(until, table)| {
+            let is_needed = *until > durable;
+            if !is_needed {
+                databases.drop_table(*table);
+            }
+            is_needed
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_catalog_is_read_as_it_was_written() {
+        let mut catalog = Catalog::default();
+        catalog.set((0, false), TableId(7));
+        catalog.set((3, true), TableId(9));
+        catalog.swap(0, 5);
+        assert_eq!(catalog.text(), b"0 0\n0 0\n0 0\n0 9\n0 0\n7 0\n");
+        assert_eq!(Catalog::read(&catalog.text()), catalog);
+        assert_eq!(Databases::tables_of(&catalog.text()), [TableId(9), TableId(7)]);
+        assert_eq!(catalog.clear(5), [TableId(7)]);
+        assert_eq!((catalog.clear(5), catalog.clear(50)), (vec![], vec![]));
+        assert_eq!(catalog.table((3, true)), Some(TableId(9)));
+        assert_eq!(catalog.table((3, false)), None);
+    }
+
+    #[test]
+    fn any_bytes_are_some_catalog() {
+        for text in [&b""[..], b"\xff", b"x y z\n\n5", b"99999999999999999999999 1"] {
+            let catalog = Catalog::read(text);
+            assert_eq!(Catalog::read(&catalog.text()), catalog);
+        }
+    }
+
+    #[test]
+    fn a_cleared_table_is_dropped_when_that_is_durable_and_empty_tables_are_kept_in_stock() {
+        let at = |offset| LogPosition { offset, ..LogPosition::default() };
+        let databases = Databases::default();
+        let mut tables = Tables::default();
+        tables.change(Catalog::default(), vec![TableId(4)], at(100));
+        tables.on_durable(at(99), &databases);
+        assert!(tables.waits_for_log());
+        (0..STOCK).for_each(|_| assert_eq!(databases.next_work(), Some(TableWork::Make)));
+        (1..=STOCK as u64).for_each(|table| databases.add(TableId(table)));
+        tables.on_durable(at(100), &databases);
+        assert!(!tables.waits_for_log());
+        assert_eq!(databases.next_work(), Some(TableWork::Drop(TableId(4))));
+        assert!(Tables::take_empty(&databases).is_some());
+        assert_eq!(databases.next_work(), Some(TableWork::Make));
+        databases.end();
+        assert_eq!(databases.next_work(), None);
+    }
+}

@@ -1,0 +1,325 @@
+//! The store on which Redis's commands are executed: the tables of the databases in the shard.
+
+use super::databases::{CATALOG_KEY, Catalog, Databases, Tables};
+use std::ops::Range;
+use std::time::Duration;
+use thunderhead_doors::resp::store as contract;
+use thunderhead_doors::resp::store::{Change, Database, Found, Kind, PAGES, Refusal};
+use thunderhead_log::{Attributes, Cursor, Error, Object, Timestamp, Update};
+use thunderhead_master::{DoorError, DoorTable};
+use thunderhead_wire::{LogPosition, Status, TableId};
+
+/// The first byte of each key: the log has no empty key, and Redis has one.
+const KEY: u8 = 0;
+
+/// See the module's documentation.
+pub(super) struct Store<'a, 'd> {
+    objects: DoorTable<'a>,
+    tables: &'d mut Tables,
+    databases: &'d Databases,
+    /// The key of an operation, and the value that was found.
+    buffers: &'d mut (Vec<u8>, Vec<u8>),
+    caches: Caches,
+    now: u64,
+    /// The reason why an operation could not be done now.
+    blocked: Status,
+}
+
+/// An update whose key lies in a buffer.
+struct Planned<'v> {
+    table: TableId,
+    key: Range<usize>,
+    new: Option<(&'v [u8], Attributes)>,
+}
+
+/// Whether objects that are written now may be evicted.
+#[derive(Clone, Copy)]
+pub(super) struct Caches {
+    /// Objects that expire.
+    pub(super) expiring: bool,
+    /// All other objects.
+    pub(super) lasting: bool,
+}
+
+/// The place of a database in the catalog: its number, and whether its pages are meant.
+fn place(database: Database) -> (usize, bool) {
+    ((database & !PAGES) as usize, database & PAGES != 0)
+}
+
+fn put_key<'k>(buffer: &'k mut Vec<u8>, key: &[u8]) -> &'k [u8] {
+    buffer.clear();
+    buffer.push(KEY);
+    buffer.extend_from_slice(key);
+    buffer
+}
+
+fn kind_of(attributes: &Attributes) -> Kind {
+    u8::try_from(attributes.client_flags).ok().and_then(Kind::of).unwrap_or_default()
+}
+
+fn expires_of(attributes: &Attributes) -> Option<u64> {
+    (attributes.expires != Timestamp::ZERO).then_some(attributes.expires.0)
+}
+
+fn found<'v>(object: &Object<'_>, value: &'v [u8]) -> Found<'v> {
+    let attributes = object.attributes();
+    let (kind, expires) = (kind_of(&attributes), expires_of(&attributes));
+    Found { value, kind, expires, version: object.version().0 }
+}
+
+impl<'a, 'd> Store<'a, 'd> {
+    /// Returns the store. `objects` has turned to the table with the catalog.
+    pub(super) fn new(
+        mut objects: DoorTable<'a>,
+        tables: &'d mut Tables,
+        databases: &'d Databases,
+        buffers: &'d mut (Vec<u8>, Vec<u8>),
+        caches: Caches,
+    ) -> Store<'a, 'd> {
+        let now = objects.time().0;
+        let mut blocked = Status::Busy;
+        if tables.catalog().is_none() {
+            match objects.read(CATALOG_KEY, |object| object.value().to_vec()) {
+                Ok(text) => tables.learn(text.as_deref()),
+                Err(DoorError::NotNow(status)) => blocked = status,
+                Err(DoorError::Log(_)) => {}
+            }
+        }
+        Store { objects, tables, databases, buffers, caches, now, blocked }
+    }
+
+    /// Ends the use: returns its cost, the position up to which the log must be durable before
+    /// anything is told, and the reason why an operation could not be done.
+    pub(super) fn end(self) -> (Duration, LogPosition, Status) {
+        (self.objects.cost(), self.objects.until(), self.blocked)
+    }
+
+    fn refusal(&mut self, error: &DoorError) -> Refusal {
+        match error {
+            DoorError::NotNow(status) => {
+                self.blocked = *status;
+                Refusal::NotNow
+            }
+            DoorError::Log(Error::ValueTooLong { .. } | Error::KeyTooLong { .. }) => {
+                Refusal::TooLong
+            }
+            DoorError::Log(_) => Refusal::Full,
+        }
+    }
+
+    fn catalog(&self) -> Result<&Catalog, Refusal> {
+        self.tables.catalog().ok_or(Refusal::NotNow)
+    }
+
+    fn attributes(&self, database: Database, kind: Kind, expires: Option<u64>) -> Attributes {
+        let is_cached = if expires.is_some() { self.caches.expiring } else { self.caches.lasting };
+        let expires = expires.map_or(Timestamp::ZERO, |time| Timestamp(time.max(1)));
+        Attributes {
+            expires: expires.min(Timestamp::LATEST),
+            client_flags: kind as u32,
+            is_cached: database & PAGES == 0 && is_cached,
+            ..Attributes::NONE
+        }
+    }
+
+    /// Does the changes of a catalog, and all others.
+    fn apply_with(
+        &mut self,
+        changes: &[Change<'_>],
+        taken: &mut Vec<TableId>,
+    ) -> Result<(), Refusal> {
+        let before = self.catalog()?;
+        let mut catalog = before.clone();
+        let mut without = Vec::new();
+        let mut keys: Vec<u8> = Vec::new();
+        let mut updates: Vec<Planned<'_>> = Vec::new();
+        let mut add_key = |key: &[u8]| {
+            let from = keys.len();
+            keys.push(KEY);
+            keys.extend_from_slice(key);
+            from..keys.len()
+        };
+        for change in changes {
+            match *change {
+                Change::Clear(database) => {
+                    let database = place(database).0;
+                    let had = catalog.clear(database);
+                    // Objects that were written in this list, and are cleared again.
+                    updates.retain(|planned| !had.contains(&planned.table));
+                    without.extend(had);
+                }
+                Change::Swap(one, other) => catalog.swap(place(one).0, place(other).0),
+                Change::Put { database, key, value, kind, expires } => {
+                    let table = match catalog.table(place(database)) {
+                        Some(table) => table,
+                        None => {
+                            let table = Tables::take_empty(self.databases);
+                            let table = table.ok_or(Refusal::NotNow)?;
+                            taken.push(table);
+                            catalog.set(place(database), table);
+                            table
+                        }
+                    };
+                    let attributes = self.attributes(database, kind, expires);
+                    let new = Some((value, attributes));
+                    updates.push(Planned { table, key: add_key(key), new });
+                }
+                Change::Remove { database, key } => {
+                    if let Some(table) = catalog.table(place(database)) {
+                        updates.push(Planned { table, key: add_key(key), new: None });
+                    }
+                }
+            }
+        }
+        let text = (catalog != *before).then(|| catalog.text());
+        let table = self.databases.catalog().ok_or(Refusal::NotNow)?;
+        let new = text.as_deref().map(|text| (text, Attributes::NONE));
+        let mut all: Vec<Update<'_>> = Vec::with_capacity(updates.len() + 1);
+        if new.is_some() {
+            all.push(Update { table, key: CATALOG_KEY, new });
+        }
+        all.extend(updates.into_iter().map(|Planned { table, key, new }| {
+            let key = keys.get(key).unwrap_or_default();
+            Update { table, key, new }
+        }));
+        match self.objects.update_together(&all) {
+            Ok(done) if done < all.len() => {
+                // Memory ran short in the middle of a very long list. The client gets an error.
+                tracing::error!(done, of = all.len(), "only a part of a transaction was done");
+                if done > 0 && new.is_some() {
+                    self.tables.change(catalog, without, self.objects.until());
+                    taken.clear();
+                }
+                Err(Refusal::Full)
+            }
+            Ok(_) => {
+                if new.is_some() {
+                    self.tables.change(catalog, without, self.objects.until());
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.refusal(&error)),
+        }
+    }
+}
+
+impl contract::Store for Store<'_, '_> {
+    fn find(
+        &mut self,
+        database: Database,
+        key: &[u8],
+        counts: bool,
+    ) -> Result<Option<Found<'_>>, Refusal> {
+        let Some(table) = self.catalog()?.table(place(database)) else { return Ok(None) };
+        self.objects.turn_to(table);
+        let (key_buffer, value) = &mut *self.buffers;
+        let read = self.objects.read(put_key(key_buffer, key), |object| {
+            value.clear();
+            object.value().copy_to(value);
+            if counts {
+                object.count_use();
+            }
+            found(object, &[])
+        });
+        match read {
+            Ok(None) => Ok(None),
+            Ok(Some(it)) => Ok(Some(Found { value: &self.buffers.1, ..it })),
+            Err(error) => match self.refusal(&error) {
+                // There is no such long key.
+                Refusal::TooLong | Refusal::Full => Ok(None),
+                Refusal::NotNow => Err(Refusal::NotNow),
+            },
+        }
+    }
+
+    fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal> {
+        // The usual change: one object in a database that has a table.
+        if let [Change::Put { database, key, value, kind, expires }] = *changes
+            && let Some(table) = self.catalog()?.table(place(database))
+        {
+            let attributes = self.attributes(database, kind, expires);
+            self.objects.turn_to(table);
+            let key = put_key(&mut self.buffers.0, key);
+            let written = self.objects.put(key, value, attributes);
+            return written.map(|_| ()).map_err(|error| self.refusal(&error));
+        }
+        let mut taken = Vec::new();
+        let result = self.apply_with(changes, &mut taken);
+        if result.is_err() {
+            taken.into_iter().for_each(|table| self.databases.add(table));
+        }
+        result
+    }
+
+    fn objects(&mut self, database: Database) -> u64 {
+        match self.tables.catalog().and_then(|it| it.table(place(database))) {
+            Some(table) => {
+                self.objects.turn_to(table);
+                self.objects.objects()
+            }
+            None => 0,
+        }
+    }
+
+    fn walk(
+        &mut self,
+        database: Database,
+        cursor: u64,
+        visit: &mut dyn FnMut(&[u8], &Found<'_>),
+    ) -> Result<u64, Refusal> {
+        let Some(table) = self.catalog()?.table(place(database)) else { return Ok(0) };
+        self.objects.turn_to(table);
+        let (key, value) = &mut *self.buffers;
+        // The last bit of a cursor says nothing as long as there are fewer than 2⁶² objects.
+        let next = self.objects.walk(Cursor::from_bits(cursor << 1), |object| {
+            key.clear();
+            object.key().copy_to(key);
+            value.clear();
+            object.value().copy_to(value);
+            visit(key.get(1..).unwrap_or_default(), &found(object, value));
+        });
+        match next {
+            Ok(next) => Ok(next.map_or(0, |next| next.to_bits() >> 1)),
+            Err(error) => match self.refusal(&error) {
+                Refusal::NotNow => Err(Refusal::NotNow),
+                Refusal::Full | Refusal::TooLong => Ok(0),
+            },
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.now
+    }
+}
+
+/// The store while the shard does not serve.
+pub(super) struct Absent {
+    pub(super) now: u64,
+}
+
+impl contract::Store for Absent {
+    fn find(&mut self, _: Database, _: &[u8], _: bool) -> Result<Option<Found<'_>>, Refusal> {
+        Err(Refusal::NotNow)
+    }
+
+    fn apply(&mut self, _: &[Change<'_>]) -> Result<(), Refusal> {
+        Err(Refusal::NotNow)
+    }
+
+    fn objects(&mut self, _: Database) -> u64 {
+        0
+    }
+
+    fn walk(
+        &mut self,
+        _: Database,
+        _: u64,
+        _: &mut dyn FnMut(&[u8], &Found<'_>),
+    ) -> Result<u64, Refusal> {
+        Err(Refusal::NotNow)
+    }
+
+    fn now(&self) -> u64 {
+        self.now
+    }
+}
