@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PASSWORD")]
     requirepass: Option<String>,
     /// With `no`, accept clients from other machines without a password.
-    #[arg(long, default_value = "yes", value_parser = yes_or_no, value_name = "yes|no")]
+    #[arg(long, default_value = "yes", action = clap::ArgAction::Set, value_parser = yes_or_no, value_name = "yes|no")]
     protected_mode: bool,
     /// The memory for objects: a number of bytes, or of `kb`, `mb` or `gb`.
     #[arg(long, default_value = "1gb", value_parser = size, value_name = "SIZE")]
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
     /// `yes` needs `--data`, which then keeps each acknowledged write.
-    #[arg(long, default_value = "no", value_parser = yes_or_no, value_name = "yes|no")]
+    #[arg(long, default_value = "no", action = clap::ArgAction::Set, value_parser = yes_or_no, value_name = "yes|no")]
     appendonly: bool,
     /// Accepted and ignored: with `--data` each acknowledged write is kept at once.
     #[arg(long, value_name = "RULES", num_args = 1..)]
@@ -81,7 +81,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHEN")]
     appendfsync: Option<String>,
     /// Only `no`: start it with a service manager, which keeps it in the background.
-    #[arg(long, default_value = "no", value_parser = yes_or_no, value_name = "yes|no")]
+    #[arg(long, default_value = "no", action = clap::ArgAction::Set, value_parser = yes_or_no, value_name = "yes|no")]
     daemonize: bool,
     /// Say more in the log; repeat it to say still more.
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
@@ -136,7 +136,7 @@ impl Arguments {
         Ok(places)
     }
 
-    /// Refuses settings that would have no effect, or one that the user does not expect.
+    /// Refuses settings whose effect the user would not expect.
     fn check(&self, places: &[StreamAddress]) -> Result<(), Failure> {
         let is_open = places.iter().any(|place| match place {
             StreamAddress::Tcp(address) => !address.ip().is_loopback(),

@@ -1,0 +1,222 @@
+//! `thunderhead redis` as its users run it: started, killed, started again.
+#![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_thunderhead");
+
+/// The time for an answer that must come, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Redis {
+    process: Child,
+    address: String,
+}
+
+impl Redis {
+    fn start(arguments: &[&str]) -> Redis {
+        let mut command = Command::new(PROGRAM);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("THUNDERHEAD_")) {
+            command.env_remove(name);
+        }
+        command.args(["redis", "-p", "0", "--maxmemory", "64mb"]).args(arguments);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let said = line.strip_prefix("Thunderhead serves Redis's clients at ");
+        let said = said.unwrap_or_else(|| panic!("{line:?}"));
+        let address = said.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
+        Redis { process, address }
+    }
+
+    fn kept(data: &Path) -> Redis {
+        Redis::start(&["--data", data.to_str().unwrap()])
+    }
+
+    fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(&self.address).expect("the door accepts");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection(BufReader::new(stream))
+    }
+}
+
+/// It ends like a crash.
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    fn send(&mut self, commands: &[&str]) {
+        let mut bytes = String::new();
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            bytes += &format!("*{}\r\n", words.len());
+            words.iter().for_each(|word| bytes += &format!("${}\r\n{word}\r\n", word.len()));
+        }
+        self.0.get_mut().write_all(bytes.as_bytes()).expect("the door reads");
+    }
+
+    /// Reads a reply; returns its parts in one line.
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the door answers");
+        let line = line.trim_end();
+        let count = line.get(1..).and_then(|count| count.parse::<i64>().ok());
+        match (line.as_bytes().first(), count) {
+            (Some(b'$'), Some(length @ 0..)) => {
+                let mut bytes = vec![0; length as usize + 2];
+                self.0.read_exact(&mut bytes).expect("the whole reply");
+                bytes.truncate(length as usize);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            (Some(b'*'), Some(count @ 0..)) => {
+                let parts: Vec<String> = (0..count).map(|_| self.reply()).collect();
+                format!("[{}]", parts.join(" "))
+            }
+            (Some(b'$' | b'*'), _) => "nil".to_owned(),
+            _ => line.to_owned(),
+        }
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.send(&[command]);
+        self.reply()
+    }
+}
+
+fn directory(name: &str) -> PathBuf {
+    let name = format!("thunderhead-redis-{}-{name}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    directory
+}
+
+#[test]
+fn everything_acknowledged_is_there_again_after_a_crash() {
+    let data = directory("crash");
+    let server = Redis::kept(&data);
+    let mut client = server.connect();
+    assert_eq!(client.ask("SET name ada"), "+OK");
+    assert_eq!(client.ask("SET soon gone EX 100000"), "+OK");
+    assert_eq!(client.ask("SET counter 41"), "+OK");
+    assert_eq!(client.ask("INCR counter"), ":42");
+    assert_eq!(client.ask("SELECT 3"), "+OK");
+    client.send(&["MULTI", "SET a 1", "SET b 2", "DEL a", "EXEC"]);
+    let replies: Vec<String> = (0..5).map(|_| client.reply()).collect();
+    assert_eq!(replies[4], "[+OK +OK :1]");
+    drop(server);
+    let server = Redis::kept(&data);
+    let mut client = server.connect();
+    assert_eq!(client.ask("MGET name counter soon none"), "[ada 42 gone nil]");
+    let left = client.ask("TTL soon").trim_start_matches(':').parse::<u32>().unwrap();
+    assert!((90_000..=100_000).contains(&left));
+    assert_eq!(client.ask("DBSIZE"), ":3");
+    assert_eq!(client.ask("SELECT 3"), "+OK");
+    assert_eq!((client.ask("GET b"), client.ask("DBSIZE")), ("2".to_owned(), ":1".to_owned()));
+    drop((client, server));
+    std::fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn databases_that_were_cleared_or_exchanged_stay_so_after_a_crash() {
+    let data = directory("databases");
+    for round in 0..3 {
+        let server = Redis::kept(&data);
+        let mut client = server.connect();
+        if round > 0 {
+            assert_eq!(client.ask("MGET a b"), "[nil two]", "{round}");
+            assert_eq!(client.ask("DBSIZE"), ":1");
+            client.ask("SELECT 1");
+            assert_eq!(client.ask("MGET a b"), "[one nil]", "{round}");
+            client.ask("SELECT 2");
+            assert_eq!(client.ask("KEYS *"), "[]");
+            assert_eq!(client.ask("FLUSHALL"), "+OK");
+            client.ask("SELECT 0");
+        }
+        assert_eq!(client.ask("SET a one"), "+OK");
+        client.ask("SELECT 1");
+        client.ask("SET b two");
+        assert_eq!(client.ask("SWAPDB 0 1"), "+OK");
+        client.ask("SELECT 2");
+        // More than the empty tables in stock.
+        for number in 0..10 {
+            assert_eq!(client.ask(&format!("SET key{number} x")), "+OK");
+            client.send(&["MULTI", "FLUSHDB", "SET after x", "EXEC"]);
+            let replies: Vec<String> = (0..4).map(|_| client.reply()).collect();
+            assert_eq!(replies[3], "[+OK +OK]");
+            assert_eq!(client.ask("KEYS *"), "[after]");
+        }
+        assert_eq!(client.ask("FLUSHDB"), "+OK");
+    }
+    std::fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn messages_reach_subscribers_and_a_watched_key_stops_a_transaction() {
+    let server = Redis::start(&[]);
+    let (mut one, mut other) = (server.connect(), server.connect());
+    assert_eq!(one.ask("SUBSCRIBE news"), "[subscribe news :1]");
+    assert_eq!(other.ask("PUBLISH news hello"), ":1");
+    assert_eq!(one.reply(), "[message news hello]");
+    let mut third = server.connect();
+    assert_eq!(third.ask("WATCH k"), "+OK");
+    assert_eq!(other.ask("SET k 1"), "+OK");
+    third.send(&["MULTI", "SET k 2", "EXEC"]);
+    let replies: Vec<String> = (0..3).map(|_| third.reply()).collect();
+    assert_eq!(replies, ["+OK", "+QUEUED", "nil"]);
+    assert_eq!(third.ask("GET k"), "1");
+}
+
+#[test]
+fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
+    let value = "v".repeat(100_000);
+    let server = Redis::start(&[]);
+    let mut client = server.connect();
+    let mut number = 0;
+    let refused = loop {
+        let reply = client.ask(&format!("SET key{number} {value}"));
+        if reply != "+OK" {
+            break reply;
+        }
+        number += 1;
+    };
+    assert!(refused.starts_with("-OOM command not allowed when used memory"), "{refused}");
+    assert!(number > 300, "{number}");
+    assert_eq!(client.ask("STRLEN key0"), ":100000");
+    assert_eq!(client.ask("DEL key0"), ":1");
+    let server = Redis::start(&["--maxmemory-policy", "allkeys-lru"]);
+    let mut client = server.connect();
+    for number in 0..2000 {
+        assert_eq!(client.ask(&format!("SET key{number} {value}")), "+OK");
+    }
+    assert_eq!(client.ask("EXISTS key0 key1999"), ":1");
+}
+
+#[test]
+fn settings_that_harm_are_refused_with_advice() {
+    for (arguments, advice) in [
+        (&["--bind", "0.0.0.0"][..], "--requirepass"),
+        (&["--appendonly", "yes"], "--data"),
+        (&["--maxmemory", "1kb"], "at least 8 MB"),
+    ] {
+        let output = Command::new(PROGRAM).arg("redis").args(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(advice), "{errors}");
+    }
+    let server = Redis::start(&["--requirepass", "secret"]);
+    let mut client = server.connect();
+    assert_eq!(client.ask("GET a"), "-NOAUTH Authentication required.");
+    assert_eq!(client.ask("AUTH secret"), "+OK");
+    assert_eq!(client.ask("GET a"), "nil");
+}
