@@ -61,6 +61,7 @@ const MDBOOK_BUILT: &str = "xtask/mdbook.txt";
 
 /// The pages with generated parts.
 const COMMANDS: &str = "docs/cli.md";
+const REDIS: &str = "docs/redis.md";
 const CONFIGURATION: &str = "docs/configuration.md";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
@@ -340,15 +341,16 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes the generated parts of the documents: the end of one page, and all of another.
+/// Writes the generated parts of the documents: the ends of two pages, and all of another.
 pub(crate) fn write_reference() -> Result<()> {
-    let commands = reference("commands")?;
-    let page = fs::read_to_string(COMMANDS).with_context(|| format!("read {COMMANDS}"))?;
-    let first = commands.lines().next().unwrap_or_default();
-    let (written, _) =
-        page.split_once(first).with_context(|| format!("{COMMANDS} lacks the line {first}"))?;
-    fs::write(COMMANDS, format!("{written}{commands}"))
-        .with_context(|| format!("write {COMMANDS}"))?;
+    for (page, part) in [(COMMANDS, "commands"), (REDIS, "redis-commands")] {
+        let commands = reference(part)?;
+        let text = fs::read_to_string(page).with_context(|| format!("read {page}"))?;
+        let first = commands.lines().next().unwrap_or_default();
+        let (written, _) =
+            text.split_once(first).with_context(|| format!("{page} lacks the line {first}"))?;
+        fs::write(page, format!("{written}{commands}")).with_context(|| format!("write {page}"))?;
+    }
     fs::write(CONFIGURATION, reference("configuration")?)
         .with_context(|| format!("write {CONFIGURATION}"))
 }

@@ -1,13 +1,16 @@
 //! The generated parts of the documents: the end of `docs/cli.md`, which lists statuses and
-//! commands, and all of `docs/configuration.md`. They come from the commands and from the table of
-//! keys, so they agree with the program. A test compares them with the files, and `cargo xtask
-//! reference` writes them.
+//! commands, that of `docs/redis.md`, and all of `docs/configuration.md`. They come from the
+//! commands and from the table of keys, so they agree with the program. A test compares them with
+//! the files, and `cargo xtask reference` writes them.
 
 use crate::arguments::Arguments;
 use crate::exit::EXITS;
 use clap::{Arg, Command, CommandFactory, ValueEnum};
 use std::fmt::Write;
 use thunderhead_config::KEYS;
+
+/// The line with which the generated end of a page begins.
+const GENERATED: &str = "<!-- From here on, `cargo xtask reference` writes this page. -->";
 
 /// A generated part of the documents.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -16,6 +19,8 @@ pub(crate) enum Part {
     Commands,
     /// All of docs/configuration.md.
     Configuration,
+    /// The end of docs/redis.md.
+    RedisCommands,
 }
 
 /// Returns a generated part.
@@ -27,12 +32,13 @@ pub(crate) fn part(part: Part) -> String {
     let _ = match part {
         Part::Commands => statuses(&mut text).and_then(|()| commands(&root, &mut text)),
         Part::Configuration => configuration(&mut text),
+        Part::RedisCommands => redis_commands(&mut text),
     };
     text
 }
 
 fn statuses(text: &mut String) -> std::fmt::Result {
-    writeln!(text, "<!-- From here on, `cargo xtask reference` writes this page. -->\n")?;
+    writeln!(text, "{GENERATED}\n")?;
     writeln!(text, "## Exit statuses\n\n| status | meaning |\n| --- | --- |")?;
     for (exit, meaning) in EXITS {
         writeln!(text, "| {} | {meaning} |", *exit as u8)?;
@@ -119,6 +125,19 @@ fn configuration(text: &mut String) -> std::fmt::Result {
         let meaning = key.meaning;
         writeln!(text, "| `{name}` | `{variable}` | {allowed} | {default} | {meaning} |")?;
     }
+    Ok(())
+}
+
+fn redis_commands(text: &mut String) -> std::fmt::Result {
+    writeln!(text, "{GENERATED}\n\n## Commands\n\n| group | commands |\n| --- | --- |")?;
+    for (group, names) in thunderhead_server::redis_commands() {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(text, "| {group} | {} |", names.join(", "))?;
+    }
+    text.push_str(
+        "\nEach command is complete. Every other command gets the error for an unknown one, or an \
+         error with advice.\n",
+    );
     Ok(())
 }
 

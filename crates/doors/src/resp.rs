@@ -120,6 +120,7 @@ mod waits_tests;
 mod watches;
 mod writer;
 
+pub use commands::commands_by_group;
 pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use parser::{Arguments, Limits, Parsed, Parser};

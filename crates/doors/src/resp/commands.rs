@@ -21,6 +21,7 @@
 use super::context::Context;
 use super::parser::Arguments;
 use super::stop::{Done, Stop, wrong_arity};
+use std::collections::BTreeMap;
 
 /// The lists of commands.
 static FAMILIES: &[&[Command]] = &[
@@ -424,6 +425,23 @@ impl Names {
 /// Returns all commands, without their subcommands.
 pub(super) fn all() -> impl Iterator<Item = &'static Command> {
     FAMILIES.iter().copied().flatten()
+}
+
+/// Returns the names of all commands by their group, for the documents. A command with subcommands
+/// is named with each of them.
+#[must_use]
+pub fn commands_by_group() -> BTreeMap<&'static str, Vec<String>> {
+    let mut groups: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for command in all() {
+        let names = groups.entry(command.group.name()).or_default();
+        let shown = |command: &Command| command.name.replace('|', " ").to_uppercase();
+        match command.subcommands {
+            [] => names.push(shown(command)),
+            several => names.extend(several.iter().map(shown)),
+        }
+    }
+    groups.values_mut().for_each(|names| names.sort_unstable());
+    groups
 }
 
 /// Returns a subcommand.
