@@ -6,9 +6,16 @@
 //! The behaviour is that of memcached 1.6, also for wrong requests. The differences:
 //!
 //! - A line with a zero byte is refused. Memcached ignores the rest of such a line.
-//! - Client flags and lengths that do not fit their type are refused. Memcached takes the low bits.
+//! - Client flags, times and lengths that do not fit their type are refused. Memcached takes the
+//!   low bits.
 //! - A number that becomes shorter is always padded with spaces. Memcached does so unless another
-//!   answer still uses the object.
+//!   answer still uses the object. A stale object stays stale then, too.
+//! - The time of an `ma` always counts. Memcached forgets it if the number becomes longer, or if
+//!   another answer still uses the object.
+//! - A `get` with a key that is too long leaves the earlier answers. Memcached drops the answers
+//!   that it has not sent yet.
+//! - The flag `h`: an `add` of an object that is there counts as an access. A new number has not
+//!   been read yet, and Memcached changes a number in place.
 //! - A `set` that is refused leaves the old object. Memcached removes it.
 //! - The binary protocol is not spoken. A connection that begins with its first byte is closed.
 

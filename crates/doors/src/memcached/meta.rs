@@ -3,14 +3,24 @@
 use super::number::{i32_of, u32_of, u64_of};
 use super::{Exptime, KEY_BYTES_MAX, Words};
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use std::borrow::Cow;
 
 /// The most words of a meta command.
 const WORDS_MAX: usize = 19;
 
+/// All flags. Each command accepts those of the others.
+const FLAGS: &[u8] = b"bNTRvuqIFCMJDOkstcflhPL";
+
 /// The longest opaque word that is sent back.
 const OPAQUE_BYTES_MAX: usize = 32;
+
+/// Bits that padding makes meaningless may be set.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// The way to write an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,13 +133,35 @@ impl<'a> Meta<'a> {
             words,
         };
         let mut seen = [false; 128];
+        let mut failed = None;
         for word in words {
             let (flag, argument) = (word[0], &word[1..]);
             let was_seen = seen.get_mut(usize::from(flag)).map(|it| std::mem::replace(it, true));
             if was_seen != Some(false) {
                 return Err(command.error_of(b"CLIENT_ERROR duplicate flag\r\n"));
             }
-            meta.take_flag(command, flag, argument)?;
+            if !FLAGS.contains(&flag) {
+                return Err(command.error_of(b"CLIENT_ERROR invalid flag\r\n"));
+            }
+            // Memcached reads on, and tells of the last wrong argument.
+            match (meta.take_flag(command, flag, argument), flag) {
+                // It does not tell of this one.
+                (Err(error), b'F') => failed = failed.or(Some(error)),
+                (Err(error), _) => failed = Some(error),
+                (Ok(()), _) => {}
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for word in words {
+            match (word[0], &word[1..]) {
+                (b'M', [letter]) => meta.take_mode(command, *letter)?,
+                (b'O', opaque) if opaque.len() + 1 > OPAQUE_BYTES_MAX => {
+                    return Err(b"CLIENT_ERROR opaque token too long\r\n");
+                }
+                _ => {}
+            }
         }
         Ok(meta)
     }
@@ -139,11 +171,8 @@ impl<'a> Meta<'a> {
         let time = || i32_of(argument).map(Exptime).ok_or(bad_token).map(Some);
         match flag {
             b'b' => {
-                let decoded = STANDARD.decode(&*self.key).unwrap_or_default();
-                if decoded.is_empty() || decoded.len() > KEY_BYTES_MAX {
-                    return Err(command.error_of(b"CLIENT_ERROR error decoding key\r\n"));
-                }
-                (self.key, self.is_binary) = (Cow::Owned(decoded), true);
+                let error = command.error_of(b"CLIENT_ERROR error decoding key\r\n");
+                (self.key, self.is_binary) = (Cow::Owned(decoded(&self.key).ok_or(error)?), true);
             }
             b'N' => self.vivify = time()?,
             b'T' => self.exptime = time()?,
@@ -154,7 +183,9 @@ impl<'a> Meta<'a> {
             b'I' => self.makes_stale = true,
             b'F' => self.flags = u32_of(argument).ok_or(command.error_of(BAD_FORMAT))?,
             b'C' => self.cas = Some(u64_of(argument).ok_or(bad_token)?),
-            b'M' => self.take_mode(command, argument)?,
+            b'M' if argument.len() != 1 => {
+                return Err(command.error_of(b"CLIENT_ERROR incorrect length for M token\r\n"));
+            }
             b'J' => {
                 let error = command.error_of(b"CLIENT_ERROR invalid numeric initial value\r\n");
                 self.initial = u64_of(argument).ok_or(error)?;
@@ -163,19 +194,13 @@ impl<'a> Meta<'a> {
                 let error = command.error_of(b"CLIENT_ERROR invalid numeric delta value\r\n");
                 self.delta = u64_of(argument).ok_or(error)?;
             }
-            b'O' if argument.len() + 1 > OPAQUE_BYTES_MAX => {
-                return Err(b"CLIENT_ERROR opaque token too long\r\n");
-            }
-            b'O' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' | b'P' | b'L' => {}
-            _ => return Err(command.error_of(b"CLIENT_ERROR invalid flag\r\n")),
+            // These ask for something, or their arguments are read later.
+            _ => {}
         }
         Ok(())
     }
 
-    fn take_mode(&mut self, command: Command, argument: &[u8]) -> Result<(), Refused> {
-        let [letter] = argument else {
-            return Err(command.error_of(b"CLIENT_ERROR incorrect length for M token\r\n"));
-        };
+    fn take_mode(&mut self, command: Command, letter: u8) -> Result<(), Refused> {
         match (command, letter) {
             (Command::Set, b'S') => self.mode = Mode::Set,
             (Command::Set, b'E') => self.mode = Mode::Add,
@@ -192,4 +217,19 @@ impl<'a> Meta<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the key that a word in base64 stands for. As in memcached, bytes of no meaning in base64
+/// are skipped, and so is all behind the padding.
+fn decoded(word: &[u8]) -> Option<Vec<u8>> {
+    let has_meaning = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    let mut letters: Vec<u8> = word.iter().copied().filter(has_meaning).collect();
+    if letters.is_empty() || !letters.len().is_multiple_of(4) {
+        return None;
+    }
+    if let Some(padding) = letters.iter().position(|letter| *letter == b'=') {
+        letters.truncate(padding / 4 * 4 + 4);
+    }
+    let decoded = LENIENT.decode(&letters).ok()?;
+    (!decoded.is_empty() && decoded.len() <= KEY_BYTES_MAX).then_some(decoded)
 }

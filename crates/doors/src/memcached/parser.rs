@@ -5,6 +5,7 @@ use super::meta::{Command, Meta, Mode};
 use super::number::{i32_of, u32_of, u64_of};
 use super::{Exptime, KEY_BYTES_MAX, Request, Store};
 
+const END: &[u8] = b"END\r\n";
 const ERROR: &[u8] = b"ERROR\r\n";
 const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 const BAD_DATA: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
@@ -224,6 +225,8 @@ fn get(words: Words<'_>, with_cas: bool, touch: Option<Exptime>) -> Line<'_> {
 fn get_and_touch(mut words: Words<'_>, with_cas: bool) -> Line<'_> {
     let Some(time) = words.next() else { return Line::Refused(ERROR) };
     match i32_of(time) {
+        // Memcached finds none of no keys.
+        Some(_) if words.peek().is_none() => Line::Refused(END),
         Some(time) => get(words, with_cas, Some(Exptime(time))),
         None => Line::Refused(BAD_TIME),
     }
@@ -239,7 +242,7 @@ fn store(words: Words<'_>, mode: Mode, is_cas: bool) -> Line<'_> {
     if has_too_many || is_cas && cas.is_none() {
         return Line::Refused(ERROR);
     }
-    let no_reply = is_no_reply(last);
+    let no_reply = is_no_reply(last.or(cas).or(Some(length)));
     let (Some(flags), Some(time), Some(length)) = (u32_of(flags), i32_of(time), i32_of(length))
     else {
         return refused(BAD_FORMAT, no_reply);
@@ -276,7 +279,8 @@ fn arithmetic(words: Words<'_>, is_decrement: bool) -> Line<'_> {
     let ([Some(key), Some(delta), last], false) = words.take() else {
         return Line::Refused(ERROR);
     };
-    let no_reply = is_no_reply(last);
+    // Memcached looks at the last word, whichever it is.
+    let no_reply = is_no_reply(last.or(Some(delta)));
     if !is_key(key) {
         return refused(BAD_FORMAT, no_reply);
     }
@@ -290,7 +294,7 @@ fn touch(words: Words<'_>) -> Line<'_> {
     let ([Some(key), Some(time), last], false) = words.take() else {
         return Line::Refused(ERROR);
     };
-    let no_reply = is_no_reply(last);
+    let no_reply = is_no_reply(last.or(Some(time)));
     if !is_key(key) {
         return refused(BAD_FORMAT, no_reply);
     }

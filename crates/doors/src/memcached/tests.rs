@@ -112,6 +112,9 @@ fn wrong_requests_get_the_answers_of_memcached() {
         ("get a\0b\r\n", "CLIENT_ERROR bad command line format"),
         (&format!("get {long}\r\n"), "CLIENT_ERROR bad command line format"),
         (&format!("get a {long}\r\n"), "CLIENT_ERROR bad command line format"),
+        ("gat\r\n", "ERROR"),
+        ("gat 0\r\n", "END"),
+        ("gats x\r\n", "CLIENT_ERROR invalid exptime argument"),
         ("gat x a\r\n", "CLIENT_ERROR invalid exptime argument"),
         ("set a\r\n", "ERROR"),
         ("set a 0 0 1 noreply extra\r\n", "ERROR"),
@@ -149,6 +152,21 @@ fn wrong_requests_get_the_answers_of_memcached() {
         ("ma a Dx\r\n", "CLIENT_ERROR invalid or duplicate flag"),
         ("md a v v\r\n", "CLIENT_ERROR invalid or duplicate flag"),
         ("ms a 0 MXX\r\n\r\n", "CLIENT_ERROR incorrect length for M token"),
+        // Memcached stops at an unknown or a second flag, and tells of the last wrong argument.
+        ("mg a Nx !\r\n", "CLIENT_ERROR invalid flag"),
+        ("mg a Nx v v\r\n", "CLIENT_ERROR duplicate flag"),
+        ("ms a 0 MXX MA\r\n\r\n", "CLIENT_ERROR duplicate flag"),
+        ("mg a Nx Fx\r\n", "CLIENT_ERROR bad token in command line format"),
+        (&format!("touch {long} noreply\r\n"), ""),
+        ("touch a noreply\r\n", ""),
+        ("decr a noreply\r\n", ""),
+        ("cas a 0 0 1 noreply\r\n", ""),
+        ("set a 0 0 noreply\r\n", ""),
+        (&format!("incr {long} noreply\r\n"), ""),
+        (&format!("incr {long} 1 2\r\n"), "CLIENT_ERROR bad command line format"),
+        ("ms a 0 MX Fx\r\n\r\n", "CLIENT_ERROR bad command line format"),
+        ("mg !! b Nx\r\n", "CLIENT_ERROR bad token in command line format"),
+        ("ma a Mx Mincr\r\n", "CLIENT_ERROR invalid or duplicate flag"),
     ] {
         assert_eq!(said(request.as_bytes()), [answer], "{request:?}");
     }
@@ -285,5 +303,30 @@ proptest! {
             }
         }
         prop_assert_eq!(said, whole);
+    }
+}
+
+#[test]
+fn a_key_in_base64_is_read_as_memcached_reads_it() {
+    for (word, key) in [
+        ("Zm9v", Some("foo")),
+        ("Zm8=", Some("fo")),
+        ("Zg==", Some("f")),
+        ("Z:m9-v", Some("foo")),
+        ("Zm8=Zm9v", Some("fo")),
+        ("Zm9", None),
+        ("Zg=", None),
+        ("Z===", None),
+        (":::", None),
+        ("====", None),
+    ] {
+        let request = format!("mg {word} b\r\n");
+        match (Parser::new(Limits::default()).next(request.as_bytes()), key) {
+            (Parsed::Request(Request::MetaGet(meta), _), Some(key)) => {
+                assert_eq!(meta.key, key.as_bytes(), "{word}");
+            }
+            (Parsed::Refused(..), None) => {}
+            (other, _) => panic!("{word}: {other:?}"),
+        }
     }
 }
