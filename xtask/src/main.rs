@@ -7,6 +7,7 @@
 mod book;
 mod clients;
 mod commits;
+mod door_compare;
 mod instructions;
 mod mutants;
 mod pages;
@@ -119,6 +120,8 @@ enum Command {
         #[arg(long)]
         write: Option<String>,
     },
+    /// Send the same random commands to a real server and to ours, and compare all answers.
+    DoorCompare(door_compare::Arguments),
     /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put the results into
     /// docs/evaluation/peers.md.
     Compare {
@@ -137,7 +140,7 @@ fn main() -> Result<()> {
     match arguments.command {
         Command::Test { list: true, .. } => {
             for step in Step::ALL {
-                println!("{:10} {}", step.name(), step.title());
+                println!("{:12} {}", step.name(), step.title());
             }
             Ok(())
         }
@@ -179,6 +182,7 @@ fn main() -> Result<()> {
         Command::Evaluate { area, quick, minutes, json, write } => {
             steps::evaluate(&area, quick, minutes, json, write.as_deref())
         }
+        Command::DoorCompare(arguments) => door_compare::door_compare(&arguments),
         Command::Compare { quick, json } => {
             let page = (!quick).then_some("docs/evaluation/peers.md");
             steps::evaluate("peers", quick, None, json, page)

@@ -1,5 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
+use crate::door_compare::{self, Door};
 use crate::{book, clients, instructions, release, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -23,6 +24,15 @@ impl Extent {
         match self {
             Extent::Sample => 6,
             Extent::Whole => 60,
+        }
+    }
+
+    /// Sequences of commands that are sent to a real server and to ours. A sample takes less than
+    /// 30 seconds.
+    fn sequences(self) -> u64 {
+        match self {
+            Extent::Sample => 20_000,
+            Extent::Whole => 200_000,
         }
     }
 
@@ -127,6 +137,7 @@ pub(crate) enum Step {
     Release,
     Hosts,
     Example,
+    DoorCompare,
     Instructions,
     Clients,
     Bindings,
@@ -134,7 +145,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 16] = [
+    pub(crate) const ALL: [Step; 17] = [
         Step::Lint,
         Step::Tidy,
         Step::Book,
@@ -147,6 +158,7 @@ impl Step {
         Step::Release,
         Step::Hosts,
         Step::Example,
+        Step::DoorCompare,
         Step::Instructions,
         Step::Clients,
         Step::Bindings,
@@ -167,6 +179,7 @@ impl Step {
             Step::Release => "release",
             Step::Hosts => "hosts",
             Step::Example => "example",
+            Step::DoorCompare => "door-compare",
             Step::Instructions => "instructions",
             Step::Clients => "clients",
             Step::Bindings => "bindings",
@@ -188,6 +201,7 @@ impl Step {
             Step::Release => "the product is stripped and small, and has no simulator",
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
+            Step::DoorCompare => "the same answers as memcached to random commands",
             Step::Instructions => "no operation takes more instructions than is written down",
             Step::Clients => "the clients in C, C++, Go, Node, Python and Rust",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
@@ -233,6 +247,13 @@ impl Step {
             Step::Example => {
                 build_programs()?;
                 run_example("store", &[])
+            }
+            Step::DoorCompare => {
+                build_programs()?;
+                let doors = [Door::Memcached];
+                doors.into_iter().try_for_each(|door| {
+                    door_compare::check(door, extent.sequences(), &program("thunderhead"))
+                })
             }
             Step::Instructions => instructions::instructions(false),
             Step::Clients => clients::check(),
@@ -281,7 +302,7 @@ pub(crate) fn all(extent: Extent) -> Result<()> {
     }
     println!("\n== all steps passed");
     for (step, took) in &summary {
-        println!("{:10} {:6.1} s", step.name(), took.as_secs_f64());
+        println!("{:12} {:6.1} s", step.name(), took.as_secs_f64());
     }
     println!("{} passed, 0 failed", summary.len());
     Ok(())

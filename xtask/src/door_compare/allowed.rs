@@ -1,0 +1,160 @@
+//! The differences that are allowed, each with its reason. A rule that no run uses should go.
+
+use super::connection::Answer;
+
+/// An allowed difference.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    /// The beginning of the command's name, as in `CLIENT`; all commands if it is empty.
+    pub(super) command: &'static str,
+    /// A part of the request, as it is printed; `""` fits all.
+    pub(super) request: &'static str,
+    /// A part of the real server's answer; `""` fits all.
+    pub(super) theirs: &'static str,
+    /// A part of our answer; `""` fits all.
+    pub(super) ours: &'static str,
+    /// Whether only the answer differs, so that the sequence goes on.
+    pub(super) goes_on: bool,
+    pub(super) reason: &'static str,
+}
+
+/// For Redis.
+pub(super) const REDIS: &[Rule] = &[];
+
+/// For memcached: the list at the top of `crates/doors/src/memcached.rs`.
+pub(super) const MEMCACHED: &[Rule] = &[
+    Rule {
+        command: "",
+        request: "\\000",
+        theirs: "",
+        ours: "",
+        goes_on: false,
+        reason: "A line with a zero byte is refused. Memcached ignores the rest of such a line.",
+    },
+    Rule {
+        command: "",
+        request: "429496729",
+        theirs: "",
+        ours: "",
+        goes_on: false,
+        reason: "Flags, times and lengths that do not fit are refused. Memcached takes the low bits.",
+    },
+    Rule {
+        command: "",
+        request: " t",
+        theirs: "t-1",
+        ours: "t100000",
+        goes_on: false,
+        reason: "The time of an ma always counts. Memcached forgets it if the number becomes longer, or \
+                 if another answer still uses the object.",
+    },
+    Rule {
+        command: "",
+        request: "",
+        theirs: "VA",
+        ours: " \\r\\n",
+        goes_on: false,
+        reason: "A number that becomes shorter is always padded. Memcached does so unless another \
+                 answer still uses the object.",
+    },
+    Rule {
+        command: "",
+        request: "",
+        theirs: "VA",
+        ours: " Z",
+        goes_on: false,
+        reason: "A stale object stays stale when its number changes. Memcached forgets that if another \
+                 answer still uses the object.",
+    },
+    Rule {
+        command: "",
+        request: "h",
+        theirs: "h0",
+        ours: "h1",
+        goes_on: false,
+        reason: "An add of an object that is there counts as an access.",
+    },
+    Rule {
+        command: "",
+        request: "h",
+        theirs: "h1",
+        ours: "h0",
+        goes_on: false,
+        reason: "A new number has not been read yet. Memcached changes the number in place.",
+    },
+    Rule {
+        command: "(bytes)",
+        request: "set a 18446744073709551615",
+        theirs: "STORED",
+        ours: "CLIENT_ERROR",
+        goes_on: false,
+        reason: "Flags that do not fit are refused. Memcached takes the low bits.",
+    },
+    Rule {
+        command: "(bytes)",
+        request: "2000000",
+        theirs: "",
+        ours: "",
+        goes_on: false,
+        reason: "A set that is refused leaves the old object. Memcached removes it.",
+    },
+    Rule {
+        command: "(several)",
+        request: "kkkkkkkkkk",
+        theirs: "CLIENT_ERROR bad command line format",
+        ours: "",
+        goes_on: false,
+        reason: "A get with a key that is too long leaves the earlier answers. Memcached drops the \
+                 answers that it has not sent yet.",
+    },
+];
+
+/// Returns the number of the first rule that allows a difference.
+pub(super) fn allowed(
+    rules: &[Rule],
+    name: &str,
+    request: &str,
+    theirs: &Answer,
+    ours: &Answer,
+) -> Option<usize> {
+    if rules.is_empty() {
+        return None;
+    }
+    let (theirs, ours) = (theirs.text(), ours.text());
+    rules.iter().position(|rule| {
+        name.starts_with(rule.command)
+            && request.contains(rule.request)
+            && theirs.contains(rule.theirs)
+            && ours.contains(rule.ours)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_fits_its_command_and_both_answers() {
+        let rules = [Rule {
+            command: "HELLO",
+            request: "4",
+            theirs: "-ERR a",
+            ours: "-ERR b",
+            goes_on: true,
+            reason: "test",
+        }];
+        let answer = |text: &str| Answer::Reply(text.as_bytes().to_vec());
+        let found = |name, request, theirs, ours| {
+            allowed(&rules, name, request, &answer(theirs), &answer(ours))
+        };
+        assert_eq!(found("HELLO", "HELLO 4", "-ERR a\r\n", "-ERR b\r\n"), Some(0));
+        assert_eq!(found("HELLO", "HELLO 4", "-ERR b\r\n", "-ERR a\r\n"), None);
+        assert_eq!(found("HELLO", "HELLO 3", "-ERR a\r\n", "-ERR b\r\n"), None);
+        assert_eq!(found("PING", "PING 4", "-ERR a\r\n", "-ERR b\r\n"), None);
+    }
+
+    #[test]
+    fn every_rule_has_a_reason() {
+        assert!(REDIS.iter().chain(MEMCACHED).all(|rule| !rule.reason.is_empty()));
+    }
+}
