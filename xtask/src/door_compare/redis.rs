@@ -6,7 +6,7 @@ use super::contest::{Contest, TRIES, Verdict};
 use super::execute::Duel;
 use super::generate::{Generator, Known};
 use super::reply::{Reply, read};
-use super::sequence::{Sequence, write_words};
+use super::sequence::{Manner, Sequence, write_words};
 use super::shrink::shrink;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -26,7 +26,18 @@ impl Contest for Redis {
     }
 
     fn run(&mut self, sequence: &Sequence) -> Result<Verdict> {
-        self.duel.run(sequence)
+        let verdict = self.duel.run(sequence)?;
+        let Manner { is_marked, is_stepwise, .. } = sequence.manner;
+        if !is_marked || is_stepwise || !matches!(verdict, Verdict::Different(_)) {
+            return Ok(verdict);
+        }
+        // Among many answers, one by one shows the command.
+        let manner = Manner { is_stepwise: true, ..sequence.manner };
+        let stepwise = Sequence { blocks: sequence.blocks.clone(), manner };
+        match self.duel.run(&stepwise)? {
+            Verdict::Different(difference) => Ok(Verdict::Different(difference)),
+            _ => Ok(verdict),
+        }
     }
 
     fn shrink(

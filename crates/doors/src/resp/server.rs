@@ -701,8 +701,10 @@ impl Run<'_> {
         self.state.counts.hits += hits;
         self.state.counts.misses += misses;
         self.state.count(command, matches!(done, Err(Stop::Error(_))));
-        if done.is_ok() && !self.signals.is_empty() {
-            self.state.blocked.ready(self.signals.drain(..));
+        if done.is_ok() {
+            if !self.signals.is_empty() {
+                self.state.blocked.ready(self.signals.drain(..));
+            }
             self.state.sweeper.note(self.overlay.dropped.drain(..));
         }
         (done, ends)
