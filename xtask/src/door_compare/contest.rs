@@ -112,6 +112,8 @@ pub(super) struct Results {
     pub(super) took: Duration,
     /// The commands that the real server did not answer.
     pub(super) stalled: BTreeMap<String, Stall>,
+    /// Why the run ended early: a server is gone, for example.
+    pub(super) broken: Option<String>,
     /// The rules, and how often each was used.
     pub(super) allowed: Vec<(&'static Rule, u64)>,
 }
@@ -139,14 +141,21 @@ fn signature(difference: &Difference) -> (String, String, String, bool) {
 pub(super) const TRIES: usize = 400;
 
 /// Runs all sequences.
-pub(super) fn contest<C: Contest>(game: &mut C, bounds: Bounds) -> Result<Results> {
+pub(super) fn contest<C: Contest>(game: &mut C, bounds: Bounds) -> Results {
     let began = Instant::now();
     let mut results = Results::default();
     let mut known: BTreeMap<(String, String, String, bool), usize> = BTreeMap::new();
     let mut said = began;
     for number in bounds.first..bounds.first + bounds.sequences {
         let sequence = game.sequence(number);
-        let verdict = game.run(&sequence)?;
+        let verdict = match game.run(&sequence) {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                let lines = game.lines(&sequence).join("\n     ");
+                results.broken = Some(format!("{error:#}, in sequence {number}:\n     {lines}"));
+                break;
+            }
+        };
         results.sequences += 1;
         match verdict {
             Verdict::Same => {}
@@ -177,7 +186,7 @@ pub(super) fn contest<C: Contest>(game: &mut C, bounds: Bounds) -> Result<Result
     results.took = began.elapsed();
     let (rules, used) = game.rules();
     results.allowed = rules.iter().zip(used.iter().copied()).collect();
-    Ok(results)
+    results
 }
 
 fn tell(results: &Results, commands: u64, bounds: Bounds, took: Duration) {
@@ -238,6 +247,7 @@ mod tests {
 
         fn run(&mut self, sequence: &Vec<u64>) -> Result<Verdict> {
             self.run += sequence.len() as u64;
+            anyhow::ensure!(!sequence.contains(&100), "gone");
             let found = sequence.iter().find(|one| **one > 2 && sequence.contains(&(*one * 2)));
             Ok(found.map_or(Verdict::Same, |one| {
                 Verdict::Different(Box::new(Difference {
@@ -274,7 +284,7 @@ mod tests {
     #[test]
     fn a_difference_is_shrunk_once_and_then_counted() {
         let bounds = Bounds { first: 1, sequences: 5, stop_after: 10, shows_progress: false };
-        let results = contest(&mut Numbers { run: 0 }, bounds).unwrap();
+        let results = contest(&mut Numbers { run: 0 }, bounds);
         assert_eq!(results.sequences, 5);
         let [finding] = &results.findings[..] else { panic!("{:?}", results.findings) };
         assert_eq!((finding.times, finding.repeats), (5, true));
@@ -284,7 +294,15 @@ mod tests {
     #[test]
     fn a_run_ends_after_the_wanted_differences() {
         let bounds = Bounds { first: 1, sequences: 5, stop_after: 1, shows_progress: false };
-        let results = contest(&mut Numbers { run: 0 }, bounds).unwrap();
+        let results = contest(&mut Numbers { run: 0 }, bounds);
         assert_eq!(results.sequences, 1);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_ends_the_run_and_keeps_the_findings() {
+        let bounds = Bounds { first: 89, sequences: 5, stop_after: 9, shows_progress: false };
+        let results = contest(&mut Numbers { run: 0 }, bounds);
+        assert_eq!(results.sequences, 2);
+        assert!(results.broken.is_some_and(|text| text.starts_with("gone, in sequence 91")));
     }
 }

@@ -59,6 +59,9 @@ pub(super) fn text(setting: &Setting, results: &Results) -> String {
         let (count, names) = (without_rows.len(), without_rows.join(", "));
         let _ = writeln!(out, "only with wrong numbers of arguments ({count}): {names}");
     }
+    if let Some(broken) = &results.broken {
+        let _ = writeln!(out, "ended early: {broken}");
+    }
     let seconds = results.took.as_secs_f64();
     let _ = writeln!(
         out,
@@ -101,6 +104,7 @@ pub(super) fn json(setting: &Setting, results: &Results) -> Value {
         "commands": results.commands,
         "seconds": results.took.as_secs_f64(),
         "differences": findings.collect::<Vec<_>>(),
+        "ended_early": results.broken,
         "allowed": allowed.collect::<Vec<_>>(),
         "stalled": stalled.collect::<Vec<_>>(),
         "absent": setting.absent,
