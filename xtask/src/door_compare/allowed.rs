@@ -91,6 +91,22 @@ pub(super) const MEMCACHED: &[Rule] = &[
         reason: "Flags that do not fit are refused. Memcached takes the low bits.",
     },
     Rule {
+        command: "(several)",
+        request: "mg a k s f t c v",
+        theirs: " t2",
+        ours: "t-1",
+        goes_on: false,
+        reason: "The time of an ma always counts, also if it takes the time away.",
+    },
+    Rule {
+        command: "(several)",
+        request: "mg ",
+        theirs: "HD s1",
+        ours: "HD s2",
+        goes_on: false,
+        reason: "A number that becomes shorter is padded, as its length shows.",
+    },
+    Rule {
         command: "(bytes)",
         request: "2000000",
         theirs: "",
@@ -101,7 +117,7 @@ pub(super) const MEMCACHED: &[Rule] = &[
     Rule {
         command: "(several)",
         request: "kkkkkkkkkk",
-        theirs: "CLIENT_ERROR bad command line format",
+        theirs: "",
         ours: "",
         goes_on: false,
         reason: "A get with a key that is too long leaves the earlier answers. Memcached drops the \

@@ -60,6 +60,8 @@ pub struct Parser {
     scanned: usize,
     /// Bytes of a refused value that have not arrived yet.
     discards: usize,
+    /// Whether the first byte has arrived, which tells the protocols apart.
+    has_begun: bool,
 }
 
 /// A line that is understood.
@@ -83,7 +85,7 @@ impl Parser {
     /// Returns a parser for a new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Parser {
-        Parser { limits, scanned: 0, discards: 0 }
+        Parser { limits, scanned: 0, discards: 0, has_begun: false }
     }
 
     /// Reads the first request of some bytes. They begin behind the request, the refusal or the
@@ -95,9 +97,10 @@ impl Parser {
             self.discards -= discarded;
             return Parsed::Discarded(discarded);
         }
-        if bytes.first() == Some(&BINARY) {
+        if !self.has_begun && bytes.first() == Some(&BINARY) {
             return Parsed::Close;
         }
+        self.has_begun |= !bytes.is_empty();
         let scanned = self.scanned.min(bytes.len());
         let Some(found) = memchr::memchr(b'\n', &bytes[scanned..]) else {
             self.scanned = bytes.len();

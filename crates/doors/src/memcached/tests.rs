@@ -171,6 +171,7 @@ fn wrong_requests_get_the_answers_of_memcached() {
         assert_eq!(said(request.as_bytes()), [answer], "{request:?}");
     }
     assert_eq!(said(b"\x80\x00"), ["closed"], "the binary protocol");
+    assert_eq!(said(b"mn\r\n\x80\r\n"), ["MetaNoop", "ERROR"], "no longer the first byte");
     assert_eq!(said(b"GET / HTTP/1.1\r\nHost: x\r\n"), ["closed"]);
 }
 
