@@ -8,6 +8,7 @@ mod book;
 mod clients;
 mod commits;
 mod door_compare;
+mod doors;
 mod instructions;
 mod mutants;
 mod pages;

@@ -1,7 +1,8 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
 use crate::door_compare::{self, Door};
-use crate::{book, clients, instructions, release, tidy, ycsb};
+
+use crate::{book, clients, doors, instructions, release, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::fs;
@@ -141,11 +142,12 @@ pub(crate) enum Step {
     Instructions,
     Clients,
     Bindings,
+    Doors,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 17] = [
+    pub(crate) const ALL: [Step; 18] = [
         Step::Lint,
         Step::Tidy,
         Step::Book,
@@ -162,6 +164,7 @@ impl Step {
         Step::Instructions,
         Step::Clients,
         Step::Bindings,
+        Step::Doors,
         Step::Evaluate,
     ];
 
@@ -183,6 +186,7 @@ impl Step {
             Step::Instructions => "instructions",
             Step::Clients => "clients",
             Step::Bindings => "bindings",
+            Step::Doors => "doors",
             Step::Evaluate => "evaluate",
         }
     }
@@ -205,6 +209,7 @@ impl Step {
             Step::Instructions => "no operation takes more instructions than is written down",
             Step::Clients => "the clients in C, C++, Go, Node, Python and Rust",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
+            Step::Doors => "the tests of memcached and of its clients, on the door for them",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
     }
@@ -258,6 +263,7 @@ impl Step {
             Step::Instructions => instructions::instructions(false),
             Step::Clients => clients::check(),
             Step::Bindings => ycsb::check(),
+            Step::Doors => doors::check(),
             Step::Evaluate => {
                 // The tests of `thunderhead-bench` compare the stores too, in small.
                 let areas = ["log", "rpc", "operations", "recovery"];
