@@ -19,10 +19,12 @@
 //! | [`drivers`] | clients in other languages, judged while servers are killed |
 //! | [`history`] | clients of a running cluster, and a judge of their history |
 //! | [`peers`] | Redis, Valkey, memcached and etcd |
+//! | [`cache`] | `thunderhead memcached` and memcached as caches |
 //! | [`clients`] | clients in other languages, over their core and beside Redis's clients |
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
+pub mod cache;
 pub mod clients;
 pub mod drivers;
 pub mod history;
@@ -72,6 +74,10 @@ enum Command {
     Backup(backup::Arguments),
     /// Thunderhead beside Redis, Valkey, memcached and etcd.
     Peers(peers::Arguments),
+    /// `thunderhead memcached` beside memcached: objects in memory, writes and misses.
+    ///
+    /// Status 1: a goal is missed.
+    Cache(cache::Arguments),
     /// Recovery in a model: clusters larger than this machine can run.
     Recovery(recovery::Arguments),
     /// The longest turns of shards during cleaning, migration and recovery.
@@ -139,6 +145,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Polling(arguments) => polling::run(&arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
+        Command::Cache(arguments) => cache::run(&arguments),
         Command::Peers(arguments) => peers::run(&arguments),
         Command::Turns(arguments) => turns::run(&arguments),
         Command::Evaluate { area, quick, minutes, only, json, write } => match area.as_str() {

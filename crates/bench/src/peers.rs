@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     );
     let scale = if arguments.quick { Scale::quick() } else { Scale::full() };
     machine::ensure_memory(memory_needed(&scale), "the size with --quick")?;
-    let mut report = Report::default();
+    let mut report = Report::named("peers");
     facts(arguments, &kinds, &mut report)?;
     for (kind, package) in PACKAGES.iter().filter(|(kind, _)| !kinds.contains(kind)) {
         let what = format!("{} is installed (Debian's package {package})", kind.name());
@@ -148,7 +148,7 @@ fn facts(arguments: &Arguments, kinds: &[Kind], report: &mut Report) -> Result<(
 }
 
 /// Returns a description of the machine, as far as it is available.
-fn machine_is() -> String {
+pub(crate) fn machine_is() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let text = read("/proc/cpuinfo");
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
@@ -186,7 +186,8 @@ fn date(days: u64) -> String {
     format!("{year}-{month:02}-{:02}", days + 1)
 }
 
-fn today() -> String {
+/// Returns today's date.
+pub(crate) fn today() -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     date(since.map_or(0, |it| it.as_secs() / 86_400))
 }

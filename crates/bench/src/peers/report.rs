@@ -30,8 +30,9 @@ struct Figure {
 }
 
 /// The results so far.
-#[derive(Default)]
 pub struct Report {
+    /// The names of the figures' files begin with it.
+    name: &'static str,
     /// Versions, settings, the machine.
     pub facts: Vec<[String; 2]>,
     pub(crate) rows: Rows,
@@ -47,6 +48,13 @@ struct Facts<'a> {
 }
 
 impl Report {
+    /// Returns an empty report whose figures are in files of this name.
+    #[must_use]
+    pub fn named(name: &'static str) -> Report {
+        let (facts, tables, figures) = (Vec::new(), Vec::new(), Vec::new());
+        Report { name, facts, rows: Rows::default(), tables, figures }
+    }
+
     /// Adds a fact that a reader must know.
     pub fn fact(&mut self, label: &str, is: impl Into<String>) {
         self.facts.push([label.to_owned(), is.into()]);
@@ -107,7 +115,7 @@ impl Report {
         table_of(self.rows.all()).print_markdown(&mut text)?;
         writeln!(text, "\n{}", closing_line(self.rows.all()))?;
         for figure in &self.figures {
-            writeln!(text, "\n![{0}](peers-{0}.svg)", figure.name)?;
+            writeln!(text, "\n![{0}]({1}-{0}.svg)", figure.name, self.name)?;
         }
         for table in &self.tables {
             writeln!(text, "\n### {}\n", table.title)?;
@@ -124,7 +132,7 @@ impl Report {
         let text = std::fs::read_to_string(page).with_context(|| read(page))?;
         let text = within(&text, &self.markdown()?)?;
         for figure in &self.figures {
-            let file = format!("peers-{}.svg", figure.name);
+            let file = format!("{}-{}.svg", self.name, figure.name);
             save(&page.with_file_name(file), &figure.panels)?;
         }
         std::fs::write(page, text).with_context(|| format!("write {}", page.display()))
@@ -169,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_report_is_a_list_a_table_and_figures() {
-        let mut report = Report::default();
+        let mut report = Report::named("peers");
         report.fact("date", "today");
         report.rows.at_least("a | b", 3.0, 4.0, "×");
         report.figure("reads", Vec::new());
