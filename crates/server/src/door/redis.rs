@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Absent, Caches, Store};
-use thunderhead_doors::resp::{ClientId, Facts, Output, Server, ServerOptions, Step};
+use thunderhead_doors::resp::{ClientId, Facts, Output, Server, ServerOptions, Step, Swept};
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
 use thunderhead_runtime::Time;
@@ -22,6 +22,13 @@ const COMMAND: Duration = Duration::from_nanos(300);
 
 /// The age from which on the facts for `INFO` are gathered anew.
 const FACTS_AGE: Duration = Duration::from_millis(500);
+
+/// The pauses between two looks for pages of collections that are gone: usually, and while there
+/// are more of them.
+const SWEEP_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1));
+
+/// The pages that are looked at, at most, in one look.
+const SWEPT_PAGES: usize = 100;
 
 /// The options of a door for Redis's clients.
 #[derive(Clone, Debug)]
@@ -45,6 +52,8 @@ pub(crate) struct Redis {
     /// The time at which the facts are gathered anew.
     facts_until: Time,
     began: Time,
+    /// The time of the next look for useless pages, if there are any pages.
+    sweeps_at: Option<Time>,
     /// A time, and the same time in milliseconds since 1970.
     clock: (Time, u64),
     /// A key as the log has it, and a value.
@@ -126,8 +135,11 @@ impl Protocol for Redis {
     }
 
     fn pause(&self, now: Time) -> Option<Duration> {
-        let deadline = self.server.deadline()?;
-        Some(Duration::from_millis(deadline.saturating_sub(self.milliseconds(now)).max(1)))
+        let of_clients = self.server.deadline().map(|deadline| {
+            Duration::from_millis(deadline.saturating_sub(self.milliseconds(now)).max(1))
+        });
+        let of_pages = self.sweeps_at.map(|at| at.since(now));
+        of_clients.into_iter().chain(of_pages).min()
     }
 
     fn on_time(&mut self, world: &mut World<'_, '_>) {
@@ -136,6 +148,15 @@ impl Protocol for Redis {
             Err(absent) => server.on_time(absent, facts, output),
         });
         self.affect(world);
+        if self.sweeps_at.is_some_and(|at| at <= world.context.now()) {
+            let (swept, _) = self.with_store(world, |server, store, _, _| match store {
+                Ok(store) => server.sweep(store, SWEPT_PAGES),
+                Err(_) => Swept::default(),
+            });
+            let (usual, hurried) = SWEEP_PAUSES;
+            let pause = if swept.has_more { hurried } else { usual };
+            self.sweeps_at = Some(world.context.now() + pause);
+        }
     }
 }
 
@@ -152,6 +173,7 @@ impl Redis {
             facts,
             facts_until: Time::default(),
             began: Time::default(),
+            sweeps_at: None,
             clock: (Time::default(), 0),
             buffers: (Vec::new(), Vec::new()),
         }
@@ -191,6 +213,9 @@ impl Redis {
         let (cost, until, blocked) = store.end();
         world.context.charge(cost);
         world.until = world.until.max(until);
+        if self.sweeps_at.is_none() && self.tables.have_pages() {
+            self.sweeps_at = Some(now + SWEEP_PAUSES.0);
+        }
         (result, blocked)
     }
 

@@ -174,6 +174,11 @@ impl Tables {
         self.catalog.as_ref()
     }
 
+    /// Whether any database may have pages.
+    pub(super) fn have_pages(&self) -> bool {
+        self.catalog.as_ref().is_some_and(|it| it.0.iter().any(|[_, pages]| pages.0 != 0))
+    }
+
     /// Takes the catalog that the log has.
     pub(super) fn learn(&mut self, text: Option<&[u8]>) {
         self.catalog = Some(text.map(Catalog::read).unwrap_or_default());
