@@ -5,10 +5,12 @@ mod digest;
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{
     Attributes, Cursor, Error, Log, LogId, Memory, NoReplication, Recorder, Replay, Replicator,
-    SegmentId, TableId, TabletRange, Tombstones, Update,
+    SegmentId, TableId, TabletRange, Timestamp, Tombstones, Update,
 };
 
 const TABLES: [TableId; 2] = [TableId(1), TableId(2)];
@@ -174,6 +176,91 @@ fn a_list_of_several_chains_is_cut_between_updates() {
     let bytes = recorder.replicas(usize::MAX);
     let segments: Vec<Vec<u8>> = bytes.into_values().map(|replica| replica.bytes).collect();
     assert_eq!(replayed(&segments, SEGMENT, Tombstones::Folded), (objects(&log), 0));
+}
+
+#[test]
+fn lists_longer_than_a_chain_are_done_whole_or_refused_whole() {
+    for (bytes, count, length) in [(64, 12, 900), (64, 20, 500), (96, 30, 400), (80, 9, 900)] {
+        let nothing = Box::new(Recorder::new());
+        let mut log = log_of(bytes << 10, 8 << 10, Tombstones::Folded, nothing);
+        let mut cleaner = log.cleaner().unwrap();
+        let value = vec![3; length];
+        let mut whole = 0;
+        for round in 0..300u16 {
+            let keys: Vec<[u8; 1]> = (0..count).map(|k| [k + (round % 2) as u8 * 7]).collect();
+            let updates: Vec<Update<'_>> = keys.iter().map(|key| put(0, key, &value)).collect();
+            if let Ok(done) = log.update_together(&updates) {
+                assert_eq!(done, updates.len(), "{bytes} KiB in round {round}");
+                whole += 1;
+            }
+            drop(cleaner.step());
+            log.turn();
+        }
+        assert!(whole > 0, "{bytes} KiB");
+    }
+}
+
+#[test]
+fn absence_of_an_expired_object_is_durable_when_the_chain_with_its_mark_is() {
+    let recorder = Recorder::new();
+    let mut log = log_of(1 << 20, 16 << 10, Tombstones::Folded, Box::new(recorder.clone()));
+    let time = Arc::new(AtomicU64::new(10));
+    let source = Arc::clone(&time);
+    log.keep_time_by(Box::new(move || Timestamp(source.load(Ordering::Relaxed))));
+    let expiring = Attributes { expires: Timestamp(100), ..Attributes::NONE };
+    let soon = Update { table: TABLES[0], key: b"soon", new: Some((b"v", expiring)) };
+    log.update_together(&[soon]).unwrap();
+    log.turn();
+    recorder.hold(true);
+    time.store(150, Ordering::Relaxed);
+    assert_eq!(log.update_together(&[put(0, b"a", b"1"), delete(0, b"soon")]), Ok(2));
+    let end = log.appended();
+    assert!(log.read(TABLES[0], b"soon").unwrap().is_none());
+    log.settle_clock().unwrap();
+    assert_eq!(log.deletes_durable_at(), Some(end));
+}
+
+#[test]
+fn a_list_evicts_as_many_objects_as_it_needs_and_a_list_of_deletes_is_never_full() {
+    const SEGMENT: usize = 16 << 10;
+    let nothing = Box::<NoReplication>::default();
+    let mut log = log_of(512 << 10, SEGMENT, Tombstones::Folded, nothing);
+    let mut cleaner = log.cleaner().unwrap();
+    let cached = Attributes { is_cached: true, ..Attributes::NONE };
+    let value = [7; 700];
+    let mut update = |log: &mut Log, keys: &[[u8; 2]], new| {
+        let updates: Vec<Update<'_>> =
+            keys.iter().map(|key| Update { table: TABLES[0], key, new }).collect();
+        for _ in 0..200 {
+            match log.update_together(&updates) {
+                Err(Error::CleanerBehind) => {}
+                other => return other,
+            }
+            drop(cleaner.step());
+            log.turn();
+        }
+        Err(Error::CleanerBehind)
+    };
+    let key = |number: u16| number.to_be_bytes();
+    let (cached, stays) = (Some((&value[..], cached)), Some((&value[..], Attributes::NONE)));
+    for number in 0..1500 {
+        assert_eq!(update(&mut log, &[key(number)], cached), Ok(1), "{number}");
+    }
+    // Far more than lies between the high-water mark and the limit.
+    let many: Vec<[u8; 2]> = (2000..2150).map(key).collect();
+    assert_eq!(update(&mut log, &many, cached), Ok(many.len()));
+    // Objects that stay also make objects of the cache go, until nothing else is left.
+    let mut stay = 3000;
+    let full = loop {
+        match update(&mut log, &[key(stay)], stays) {
+            Ok(_) => stay += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(stay > 3300, "{stay}");
+    assert!(matches!(full, Error::CleanerBehind | Error::MemoryFull { .. }));
+    let deleted: Vec<[u8; 2]> = (3000..3100).map(key).collect();
+    assert_eq!(update(&mut log, &deleted, None), Ok(100));
 }
 
 #[derive(Clone, Debug)]

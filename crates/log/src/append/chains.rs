@@ -13,6 +13,7 @@ use crate::format::outcomes::CHAIN_MAX;
 use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::segment;
 use crate::options::Tombstones;
+use std::sync::atomic::Ordering;
 use thunderhead_wire::{Attributes, KeyHash, TableId, ValueKind};
 
 /// The most updates of a chain. Each appends two entries at most, and the mark is the last one.
@@ -20,10 +21,6 @@ const UPDATES_MAX: usize = (CHAIN_MAX - 1) / 2;
 
 /// The most that an update appends beside its value and, twice, its key.
 const UPDATE_BYTES: usize = 2 * HEADER_BYTES_MAX;
-
-/// The inserts for which the index makes room before a chain. Longer chains need fewer than one
-/// overflow bucket for each of theirs.
-const INSERTS_ENSURED: usize = 256;
 
 /// An update of a chain.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +44,8 @@ impl Log {
     /// crash, as long as they fit into half a segment. Longer lists become several chains, each of
     /// which is done or not.
     ///
-    /// Returns the number of updates that were done. It is less than that of the list only if
-    /// memory ran short after the first chain.
+    /// Room for all chains is made before the first. Returns the number of updates that were done.
+    /// It is less than that of the list only if the cleaners took that room meanwhile.
     ///
     /// # Errors
     /// As [`Log::write_if`]; then none of them is done.
@@ -59,19 +56,23 @@ impl Log {
             self.tablet_of(update)?;
         }
         self.admit_together(updates)?;
+        let reserves = &self.shared.reserves;
+        let deletes_only = updates.iter().all(|update| update.new.is_none());
+        let mut keep = if deletes_only { reserves.for_deletes() } else { reserves.for_writes() };
         let mut done = 0;
         while done < updates.len() {
             let next = &updates[done..];
             let count = self.fitting(next);
-            match self.update_chain(&next[..count]) {
-                Ok(some) if some < count => {
-                    done += some;
-                    break;
-                }
-                Ok(_) => done += count,
+            if done == 0 && count < next.len() {
+                self.find_room(next, keep)?;
+            }
+            match self.update_chain(&next[..count], keep) {
+                Ok(()) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
+            // The list must not be left half done.
+            keep = self.shared.reserves.for_survivors();
         }
         self.mutations += done as u32;
         self.turn_if_due();
@@ -89,64 +90,82 @@ impl Log {
         updates.iter().take(UPDATES_MAX).take_while(fits).count().max(1)
     }
 
+    /// Refuses updates for which there is not enough free memory in all.
+    fn find_room(&mut self, updates: &[Update<'_>], keep: usize) -> Result<(), Error> {
+        let bytes: usize = updates.iter().map(Update::bytes).sum();
+        let seglet_bytes = self.memory.seglet_bytes();
+        // Each seglet may end with a filling. Each chain may begin a segment, with its records.
+        let fillings = bytes / seglet_bytes * segment::straddle_bytes(seglet_bytes);
+        let chains = bytes / (self.options().segment_bytes / 2) + 2;
+        let seglets = (bytes + fillings).div_ceil(seglet_bytes) + 2 * chains;
+        for is_last in [false, true] {
+            if self.memory.free_seglets() >= seglets + keep {
+                self.want_nothing();
+                return Ok(());
+            }
+            if !is_last {
+                self.make_haste();
+            }
+        }
+        // The cleaners free so much, and the caller tries again.
+        self.shared.sums.wanted_seglets.store(seglets, Ordering::Relaxed);
+        Err(Error::CleanerBehind)
+    }
+
+    /// Forgets the room that a refused list needs. If the caller tries again, it is noted again.
+    pub(super) fn want_nothing(&self) {
+        self.shared.sums.wanted_seglets.store(0, Ordering::Relaxed);
+        self.shared.sums.wanted_bytes.store(0, Ordering::Relaxed);
+    }
+
     /// Refuses updates that would fill the memory beyond the limit for writes.
     fn admit_together(&mut self, updates: &[Update<'_>]) -> Result<(), Error> {
-        let (mut new_bytes, mut old_bytes, mut is_cached) = (0, 0, true);
+        let (mut new_bytes, mut old_bytes) = (0, 0);
         for update in updates {
-            let Some((value, attributes)) = update.new else { continue };
-            if attributes.is_cached {
-                self.make_room_in_cache();
-            }
-            is_cached &= attributes.is_cached;
+            let Some((value, _)) = update.new else { continue };
             let (tablet, hash) = (self.tablet_of(update)?, KeyHash::of(update.key));
             let current = self.current(tablet, hash, update.key);
             new_bytes += (update.key.len() + value.len() + 64) as u64;
             old_bytes += current.map_or(0, |current| current.old.bytes() as u64);
         }
-        let attributes = Attributes { is_cached, ..Attributes::NONE };
-        self.of_form(ValueKind::Bytes, attributes, |log| log.admit(new_bytes, old_bytes))
+        if new_bytes == 0 {
+            return Ok(());
+        }
+        self.evict_for(new_bytes.saturating_sub(old_bytes));
+        match self.admit(new_bytes, old_bytes) {
+            Err(Error::MemoryFull { .. }) if self.may_evict() => Err(Error::CleanerBehind),
+            admitted => admitted,
+        }
     }
 
-    /// Does the updates of one chain. Returns how many were done: all, unless the index ran short
-    /// of memory.
-    fn update_chain(&mut self, updates: &[Update<'_>]) -> Result<usize, Error> {
+    /// Does the updates of one chain, and leaves `keep` seglets free.
+    fn update_chain(&mut self, updates: &[Update<'_>], keep: usize) -> Result<(), Error> {
         let is_alone = updates.len() == 1;
         let bytes: usize = updates.iter().map(Update::bytes).sum();
         let seglet_bytes = self.memory.seglet_bytes();
         let fillings = (bytes / seglet_bytes + 2) * segment::straddle_bytes(seglet_bytes);
-        let deletes_only = updates.iter().all(|update| update.new.is_none());
-        let reserves = &self.shared.reserves;
-        let keep = if deletes_only { reserves.for_deletes() } else { reserves.for_writes() };
         self.make_room(if is_alone { bytes } else { bytes + MARK_BYTES + fillings }, keep)?;
         for update in updates.iter().filter(|update| update.new.is_some()) {
             let tablet = self.tablet_of(update)?;
-            let index = &mut self.tablets.list[tablet].index;
-            if !index.prepare_inserts(updates.len().min(INSERTS_ENSURED)) {
+            if !self.tablets.list[tablet].index.prepare_inserts(updates.len()) {
                 return Err(Error::CleanerBehind);
             }
         }
         let from = self.head.position();
         self.groups.link(!is_alone);
         let before = self.removed;
-        let (mut done, mut entries) = (0, 0);
-        let result = updates.iter().try_for_each(|update| {
-            entries += self.update_placed(update)?;
-            done += 1;
-            Ok(())
-        });
+        let entries = updates.iter().map(|update| self.update_placed(update)).sum();
         self.groups.link(false);
-        if done == 0 {
-            return result.map(|()| 0);
-        }
         if !is_alone && entries > 0 {
+            // The mark of an object that has expired may be in the chain.
+            let tells_absence = self.clock.is_due() || self.removed != before;
             self.append_clock_mark(entries);
             self.groups.add_unsettled(from, self.head.position());
+            if tells_absence {
+                self.removed = self.head.position();
+            }
         }
-        if self.removed != before {
-            // The absence of an object is durable when the chain is.
-            self.removed = self.head.position();
-        }
-        Ok(done)
+        Ok(())
     }
 
     fn tablet_of(&self, update: &Update<'_>) -> Result<usize, Error> {
@@ -155,22 +174,27 @@ impl Log {
     }
 
     /// Does an update for which room was made; returns the number of entries that it appends.
-    fn update_placed(&mut self, update: &Update<'_>) -> Result<u64, Error> {
+    fn update_placed(&mut self, update: &Update<'_>) -> u64 {
         let Update { table, key, new } = *update;
-        let (tablet, hash) = (self.tablet_of(update)?, KeyHash::of(key));
+        let Ok(tablet) = self.tablet_of(update) else { return 0 };
+        let hash = KeyHash::of(key);
         let Some((value, attributes)) = new else {
             let current = self.current_for(Purpose::Replay, tablet, hash, key);
             let Some(current) = current.filter(|it| !self.has_expired(it.old.at)) else {
-                return Ok(0);
+                return 0;
             };
             self.delete_placed(tablet, table, key, &current);
-            return Ok(1);
+            return 1;
         };
         let current = self.current(tablet, hash, key);
-        let version = self.version_after(current.as_ref().map(|current| current.old.version))?;
         let buries = current.is_some() && self.options().tombstones == Tombstones::Classic;
+        // The highest version has no successor, and no key reaches it in any time.
+        let Ok(version) = self.version_after(current.as_ref().map(|it| it.old.version)) else {
+            return 0;
+        };
         let new = NewVersion { tablet, table, hash, key, value, version };
-        self.of_form(ValueKind::Bytes, attributes, |log| log.put_placed(new, current))?;
-        Ok(1 + u64::from(buries))
+        let put = self.of_form(ValueKind::Bytes, attributes, |log| log.put_placed(new, current));
+        assert!(put.is_ok(), "room was made in the log and in the index");
+        1 + u64::from(buries)
     }
 }

@@ -25,6 +25,9 @@ use std::sync::atomic::Ordering;
 /// How many queued objects are looked at, at most, when an object is written to a cache.
 const LOOKS: usize = 64;
 
+/// How many are looked at for a list of objects that are written together.
+const LOOKS_FOR_MANY: usize = 4096;
+
 /// How many of them are evicted. The new object may be larger than each of them.
 const EVICTIONS: u64 = 4;
 
@@ -48,7 +51,8 @@ impl Shared {
     /// a little below the limit for writes, so that no write has to wait.
     fn is_above_high_water(&self, live_bytes: u64, writes: u64) -> bool {
         let tombstones = self.sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64;
-        live_bytes + tombstones > writes - writes / 32
+        let wanted = self.sums.wanted_bytes.load(Ordering::Relaxed);
+        live_bytes + tombstones + wanted > writes - writes / 32
     }
 
     /// Whether cleaners are to look for objects to evict.
@@ -83,9 +87,34 @@ impl Log {
         !self.eviction.is_off
     }
 
+    /// Whether objects of caches make room, and there may be such objects.
+    pub(super) fn may_evict(&self) -> bool {
+        self.evicts() && self.shared.sums.has_cache.load(Ordering::Relaxed)
+    }
+
     /// Sets whether objects of caches make room for newer ones: they do by default.
     pub fn set_evicts(&mut self, evicts: bool) {
         self.eviction.is_off = !evicts;
+    }
+
+    /// Evicts objects until so many bytes more can be written, if that is possible now. Otherwise
+    /// cleaners look for more objects, and the caller tries again later.
+    pub(super) fn evict_for(&mut self, bytes: u64) {
+        if !self.may_evict() || self.shared.frames.is_rebuilding() {
+            return;
+        }
+        let limit = self.limits.writes - self.limits.writes / 64;
+        let mut wanted = bytes;
+        for _ in 0..LOOKS_FOR_MANY {
+            if self.live_bytes + bytes <= limit {
+                wanted = 0;
+                break;
+            }
+            if !self.evict_next(false) {
+                break;
+            }
+        }
+        self.shared.sums.wanted_bytes.store(wanted, Ordering::Relaxed);
     }
 
     fn is_above_high_water(&self) -> bool {

@@ -67,6 +67,7 @@ impl Log {
     /// the cleaners afterwards.
     pub fn tick(&mut self) -> bool {
         self.end_group();
+        self.want_nothing();
         self.shared.time.store(self.clock.now().0, Ordering::Relaxed);
         // A rebuild must meet the newest version of each key, or it would take in an older one.
         if self.shared.frames.is_rebuilding() {

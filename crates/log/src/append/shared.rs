@@ -78,6 +78,10 @@ pub(crate) struct Sums {
     pub(crate) expiring: AtomicUsize,
     /// The length of the queue of objects that may be evicted.
     pub(crate) victims: AtomicUsize,
+    /// The room for objects that are to be written together, for which objects must be evicted.
+    pub(crate) wanted_bytes: AtomicU64,
+    /// The free seglets that such objects need.
+    pub(crate) wanted_seglets: AtomicUsize,
     /// How often a segment was looked through for objects to evict.
     pub(crate) looks: AtomicU64,
     /// The log has or had objects of caches.

@@ -29,7 +29,8 @@ pub(super) fn verdict(shared: &Shared) -> Verdict {
     let is_short = sums.is_short.load(Ordering::Relaxed);
     let coming = if is_short { 0 } else { sums.coming_seglets.load(Ordering::Relaxed) };
     // Pending seglets fill the reserves first.
-    let free_seglets = (shared.memory.free_seglets() + coming).saturating_sub(keep);
+    let wanted = sums.wanted_seglets.load(Ordering::Relaxed);
+    let free_seglets = (shared.memory.free_seglets() + coming).saturating_sub(keep + wanted);
     Balance {
         log_bytes: shared.log_bytes() as f64,
         free_bytes: (free_seglets * shared.memory.seglet_bytes()) as f64,

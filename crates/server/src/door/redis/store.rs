@@ -233,11 +233,13 @@ impl contract::Store for Store<'_, '_> {
     }
 
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal> {
-        // The usual change: one object in a database that has a table.
+        // The usual change: one object in a database that has a table. Another way is needed if
+        // objects of the cache make room for one that stays.
         if let [Change::Put { database, key, value, kind, expires }] = *changes
+            && let attributes = self.attributes(database, kind, expires)
+            && (attributes.is_cached || !self.caches.expiring)
             && let Some(table) = self.catalog()?.table(place(database))
         {
-            let attributes = self.attributes(database, kind, expires);
             self.objects.turn_to(table);
             let key = put_key(&mut self.buffers.0, key);
             let written = self.objects.put(key, value, attributes);
