@@ -134,8 +134,9 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn objects(&mut self, database: Database) -> u64 {
-        self.databases.get(&database).map_or(0, |objects| objects.len() as u64)
+    fn objects(&mut self, database: Database) -> Result<u64, Refusal> {
+        self.may_refuse()?;
+        Ok(self.databases.get(&database).map_or(0, |objects| objects.len() as u64))
     }
 
     fn walk(

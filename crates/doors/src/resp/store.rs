@@ -130,7 +130,10 @@ pub trait Store {
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal>;
 
     /// Returns the number of objects of a database. It may count objects that have just expired.
-    fn objects(&mut self, database: Database) -> u64;
+    ///
+    /// # Errors
+    /// Only [`Refusal::NotNow`].
+    fn objects(&mut self, database: Database) -> Result<u64, Refusal>;
 
     /// Visits some objects of a database, in no order. Returns the next cursor, or 0 at the end.
     /// Begin with 0. Any number below 2⁶³ is a cursor: one by chance leads to objects by chance.

@@ -423,7 +423,7 @@ impl<'a> Transaction<'a> {
         let base = self.overlay.base(database);
         let mut count = match self.overlay.is_cleared(base) {
             true => 0,
-            false => self.store.objects(base),
+            false => self.store.objects(base)?,
         };
         for place in 0..self.overlay.count {
             if self.overlay.entries[place].base == base {

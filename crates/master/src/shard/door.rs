@@ -39,6 +39,17 @@ pub enum DoorError {
     Log(Error),
 }
 
+impl DoorError {
+    /// The status that tells the reason.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self {
+            DoorError::NotNow(status) => *status,
+            DoorError::Log(_) => Status::Busy,
+        }
+    }
+}
+
 impl From<Error> for DoorError {
     fn from(error: Error) -> DoorError {
         match error {
@@ -119,9 +130,15 @@ impl DoorTable<'_> {
     }
 
     /// The number of objects of the table. It includes expired objects until they are removed.
-    #[must_use]
-    pub fn objects(&self) -> u64 {
-        self.shard.objects_of(self.table)
+    ///
+    /// # Errors
+    /// If the shard does not serve the table now.
+    pub fn objects(&mut self) -> Result<u64, DoorError> {
+        // Any key tells whether the table is served: it has one tablet.
+        self.check(b"")?;
+        // The number tells of updates that may not be durable.
+        self.until = self.until.max(self.shard.log.appended());
+        Ok(self.shard.objects_of(self.table))
     }
 
     /// The cost of the operations so far, for [`Context::charge`].

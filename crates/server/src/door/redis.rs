@@ -196,17 +196,19 @@ impl Redis {
         let expiring = self.server.caches(Some(0));
         let caches = Caches { expiring, lasting: self.server.caches(None) };
         let catalog = self.options.databases.catalog();
+        let mut why = Status::Busy;
         let door = match (world.shard.as_deref_mut(), catalog) {
             (Some(shard), Some(catalog)) => {
                 self.clock = (now, shard.time().0);
-                shard.door(world.context, catalog, expiring).ok()
+                let door = shard.door(world.context, catalog, expiring);
+                door.inspect_err(|error| why = error.status()).ok()
             }
             _ => None,
         };
         let mut absent = Absent { now: self.milliseconds(now) };
         let Redis { server, options, tables, output, facts, buffers, .. } = self;
         let Some(door) = door else {
-            return (act(server, Err(&mut absent), facts, output), Status::Busy);
+            return (act(server, Err(&mut absent), facts, output), why);
         };
         let mut store = Store::new(door, tables, &options.databases, buffers, caches);
         let result = act(server, Ok(&mut store), facts, output);

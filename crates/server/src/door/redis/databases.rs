@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use thunderhead_doors::resp::store::{Change, Database, PAGES};
 use thunderhead_wire::{LogPosition, TableId};
 
 /// The key of the catalog, in a table of its own.
@@ -29,7 +30,11 @@ pub struct Databases {
 #[derive(Debug, Default)]
 struct Stock {
     empty: Vec<TableId>,
+    /// The empty tables that one list of changes needs, if it needs more than are there.
+    wanted: usize,
     useless: Vec<TableId>,
+    /// A table is being dropped: its memory is not free yet.
+    is_dropping: bool,
     is_over: bool,
 }
 
@@ -63,11 +68,21 @@ impl Databases {
         self.stock().empty.push(table);
     }
 
-    /// Takes an empty table.
-    fn take(&self) -> Option<TableId> {
-        let taken = self.stock().empty.pop();
+    /// Takes so many empty tables, or none if there are not enough. Then more are made.
+    pub(super) fn take(&self, count: usize) -> Option<Vec<TableId>> {
+        let mut stock = self.stock();
+        let has_enough = stock.empty.len() >= count;
+        let kept = stock.empty.len().saturating_sub(count);
+        let taken = has_enough.then(|| stock.empty.split_off(kept));
+        stock.wanted = if has_enough { 0 } else { count };
         self.changed.notify_all();
         taken
+    }
+
+    /// Whether the memory of dropped tables is about to become free.
+    pub(super) fn is_dropping(&self) -> bool {
+        let stock = self.stock();
+        stock.is_dropping || !stock.useless.is_empty()
     }
 
     /// Lets a table be dropped.
@@ -76,15 +91,18 @@ impl Databases {
         self.changed.notify_all();
     }
 
-    /// Waits for work, and returns it, or `None` at the end.
+    /// Waits for work, and returns it, or `None` at the end. The former work is done, or given up.
     pub fn next_work(&self) -> Option<TableWork> {
         let mut stock = self.stock();
+        stock.is_dropping = false;
         while !stock.is_over {
-            if stock.empty.len() < STOCK {
-                return Some(TableWork::Make);
-            }
+            // In a full server there may be room for a new table only after that.
             if let Some(table) = stock.useless.pop() {
+                stock.is_dropping = true;
                 return Some(TableWork::Drop(table));
+            }
+            if stock.empty.len() < STOCK.max(stock.wanted) {
+                return Some(TableWork::Make);
             }
             stock = self.changed.wait(stock).unwrap_or_else(PoisonError::into_inner);
         }
@@ -140,6 +158,24 @@ impl Catalog {
         }
     }
 
+    /// The number of tables that changes need, and the catalog does not have.
+    pub(super) fn missing(&self, changes: &[Change<'_>]) -> usize {
+        let mut after = self.clone();
+        let mut missing = 0;
+        for change in changes {
+            match *change {
+                Change::Clear(database) => drop(after.clear(place(database).0)),
+                Change::Swap(one, other) => after.swap(place(one).0, place(other).0),
+                Change::Put { database, .. } if after.table(place(database)).is_none() => {
+                    missing += 1;
+                    after.set(place(database), TableId(u64::MAX));
+                }
+                Change::Put { .. } | Change::Remove { .. } => {}
+            }
+        }
+        missing
+    }
+
     /// Makes a database empty; returns the tables that it had.
     pub(super) fn clear(&mut self, database: usize) -> Vec<TableId> {
         let Some(tables) = self.0.get_mut(database) else { return Vec::new() };
@@ -159,11 +195,18 @@ impl Catalog {
     }
 }
 
+/// The place of a database in the catalog: its number, and whether its pages are meant.
+pub(super) fn place(database: Database) -> (usize, bool) {
+    ((database & !PAGES) as usize, database & PAGES != 0)
+}
+
 /// The door's own view of the tables.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     /// `None` until it was read from the log.
     catalog: Option<Catalog>,
+    /// The position in the log behind which the catalog is.
+    until: LogPosition,
     /// Tables that no database has any more, once the log is durable up to a position.
     leaving: Vec<(LogPosition, TableId)>,
 }
@@ -187,11 +230,14 @@ impl Tables {
     /// Takes a new catalog, which is in the log up to a position, without some tables.
     pub(super) fn change(&mut self, catalog: Catalog, without: Vec<TableId>, until: LogPosition) {
         self.catalog = Some(catalog);
+        self.until = until;
         self.leaving.extend(without.into_iter().map(|table| (until, table)));
     }
 
-    pub(super) fn take_empty(databases: &Databases) -> Option<TableId> {
-        databases.take()
+    /// The position up to which the log must be durable before anything is told: the catalog tells
+    /// which objects there are.
+    pub(super) fn until(&self) -> LogPosition {
+        self.until
     }
 
     pub(super) fn waits_for_log(&self) -> bool {
@@ -245,12 +291,24 @@ mod tests {
         tables.change(Catalog::default(), vec![TableId(4)], at(100));
         tables.on_durable(at(99), &databases);
         assert!(tables.waits_for_log());
-        (0..STOCK).for_each(|_| assert_eq!(databases.next_work(), Some(TableWork::Make)));
-        (1..=STOCK as u64).for_each(|table| databases.add(TableId(table)));
+        assert_eq!(databases.next_work(), Some(TableWork::Make));
         tables.on_durable(at(100), &databases);
-        assert!(!tables.waits_for_log());
+        assert!(!tables.waits_for_log() && databases.is_dropping());
+        // That comes first: a full server has no room for a new table before.
         assert_eq!(databases.next_work(), Some(TableWork::Drop(TableId(4))));
-        assert!(Tables::take_empty(&databases).is_some());
+        assert!(databases.is_dropping());
+        assert_eq!(databases.next_work(), Some(TableWork::Make));
+        assert!(!databases.is_dropping());
+        (1..=STOCK as u64).for_each(|table| databases.add(TableId(table)));
+        assert_eq!(databases.take(1), Some(vec![TableId(STOCK as u64)]));
+        assert_eq!(databases.next_work(), Some(TableWork::Make));
+        // A list that needs more than the stock gets all of them at once.
+        assert_eq!(databases.take(STOCK + 3), None);
+        for table in 10..14 {
+            assert_eq!(databases.next_work(), Some(TableWork::Make));
+            databases.add(TableId(table));
+        }
+        assert_eq!(databases.take(STOCK + 3).map(|taken| taken.len()), Some(STOCK + 3));
         assert_eq!(databases.next_work(), Some(TableWork::Make));
         databases.end();
         assert_eq!(databases.next_work(), None);

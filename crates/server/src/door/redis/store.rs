@@ -1,6 +1,6 @@
 //! The store on which Redis's commands are executed: the tables of the databases in the shard.
 
-use super::databases::{CATALOG_KEY, Catalog, Databases, Tables};
+use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, place};
 use std::ops::Range;
 use std::time::Duration;
 use thunderhead_doors::resp::store as contract;
@@ -41,11 +41,6 @@ pub(super) struct Caches {
     pub(super) lasting: bool,
 }
 
-/// The place of a database in the catalog: its number, and whether its pages are meant.
-fn place(database: Database) -> (usize, bool) {
-    ((database & !PAGES) as usize, database & PAGES != 0)
-}
-
 fn put_key<'k>(buffer: &'k mut Vec<u8>, key: &[u8]) -> &'k [u8] {
     buffer.clear();
     buffer.push(KEY);
@@ -65,6 +60,12 @@ fn found<'v>(object: &Object<'_>, value: &'v [u8]) -> Found<'v> {
     let attributes = object.attributes();
     let (kind, expires) = (kind_of(&attributes), expires_of(&attributes));
     Found { value, kind, expires, version: object.version().0 }
+}
+
+/// The version of an object of a table. Versions of two tables may be equal, and a database may
+/// change its table.
+fn version_in(table: TableId, version: u64) -> u64 {
+    version ^ table.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl<'a, 'd> Store<'a, 'd> {
@@ -91,7 +92,8 @@ impl<'a, 'd> Store<'a, 'd> {
     /// Ends the use: returns its cost, the position up to which the log must be durable before
     /// anything is told, and the reason why an operation could not be done.
     pub(super) fn end(self) -> (Duration, LogPosition, Status) {
-        (self.objects.cost(), self.objects.until(), self.blocked)
+        let until = self.objects.until().max(self.tables.until());
+        (self.objects.cost(), until, self.blocked)
     }
 
     fn refusal(&mut self, error: &DoorError) -> Refusal {
@@ -102,6 +104,11 @@ impl<'a, 'd> Store<'a, 'd> {
             }
             DoorError::Log(Error::ValueTooLong { .. } | Error::KeyTooLong { .. }) => {
                 Refusal::TooLong
+            }
+            // The memory of a database that was just cleared becomes free soon.
+            DoorError::Log(_) if self.tables.waits_for_log() || self.databases.is_dropping() => {
+                self.blocked = Status::AwaitingMemory;
+                Refusal::NotNow
             }
             DoorError::Log(_) => Refusal::Full,
         }
@@ -128,7 +135,24 @@ impl<'a, 'd> Store<'a, 'd> {
         changes: &[Change<'_>],
         taken: &mut Vec<TableId>,
     ) -> Result<(), Refusal> {
+        // An empty database keeps its tables.
+        let mut empty = Vec::new();
+        let swaps = changes.iter().any(|change| matches!(change, Change::Swap(..)));
+        for change in changes {
+            if let Change::Clear(database) = *change
+                && !swaps
+                && contract::Store::objects(self, database)? == 0
+                && contract::Store::objects(self, database | PAGES)? == 0
+            {
+                empty.push(database);
+            }
+        }
         let before = self.catalog()?;
+        let missing = before.missing(changes);
+        if missing > 0 {
+            *taken = self.databases.take(missing).ok_or(Refusal::NotNow)?;
+        }
+        let mut unused = taken.iter().copied();
         let mut catalog = before.clone();
         let mut without = Vec::new();
         let mut keys: Vec<u8> = Vec::new();
@@ -141,6 +165,8 @@ impl<'a, 'd> Store<'a, 'd> {
         };
         for change in changes {
             match *change {
+                // The store's changes of whole databases come before those of objects.
+                Change::Clear(database) if empty.contains(&database) => {}
                 Change::Clear(database) => {
                     let database = place(database).0;
                     let had = catalog.clear(database);
@@ -153,9 +179,7 @@ impl<'a, 'd> Store<'a, 'd> {
                     let table = match catalog.table(place(database)) {
                         Some(table) => table,
                         None => {
-                            let table = Tables::take_empty(self.databases);
-                            let table = table.ok_or(Refusal::NotNow)?;
-                            taken.push(table);
+                            let table = unused.next().ok_or(Refusal::NotNow)?;
                             catalog.set(place(database), table);
                             table
                         }
@@ -223,7 +247,10 @@ impl contract::Store for Store<'_, '_> {
         });
         match read {
             Ok(None) => Ok(None),
-            Ok(Some(it)) => Ok(Some(Found { value: &self.buffers.1, ..it })),
+            Ok(Some(it)) => {
+                let version = version_in(table, it.version);
+                Ok(Some(Found { value: &self.buffers.1, version, ..it }))
+            }
             Err(error) => match self.refusal(&error) {
                 // There is no such long key.
                 Refusal::TooLong | Refusal::Full => Ok(None),
@@ -253,14 +280,10 @@ impl contract::Store for Store<'_, '_> {
         result
     }
 
-    fn objects(&mut self, database: Database) -> u64 {
-        match self.tables.catalog().and_then(|it| it.table(place(database))) {
-            Some(table) => {
-                self.objects.turn_to(table);
-                self.objects.objects()
-            }
-            None => 0,
-        }
+    fn objects(&mut self, database: Database) -> Result<u64, Refusal> {
+        let Some(table) = self.catalog()?.table(place(database)) else { return Ok(0) };
+        self.objects.turn_to(table);
+        self.objects.objects().map_err(|error| self.refusal(&error))
     }
 
     fn walk(
@@ -308,8 +331,8 @@ impl contract::Store for Absent {
         Err(Refusal::NotNow)
     }
 
-    fn objects(&mut self, _: Database) -> u64 {
-        0
+    fn objects(&mut self, _: Database) -> Result<u64, Refusal> {
+        Err(Refusal::NotNow)
     }
 
     fn walk(
