@@ -94,7 +94,9 @@ pub(crate) struct Arguments {
 
 fn password(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err("an empty password protects nothing: leave it out, or write a longer one".into());
+        return Err(
+            "an empty password protects nothing: leave it out, or write a longer one".into()
+        );
     }
     Ok(text.to_owned())
 }
@@ -222,27 +224,30 @@ struct Names {
 }
 
 impl Names {
-    /// Makes the table with the catalog, if it is the first start, and drops tables that it does
-    /// not name. Then the door serves.
+    /// Makes the table with the catalog, if it is the first start. Of the tables that it does not
+    /// name, empty ones are the stock of the former start, and others were cleared. Then the door
+    /// serves.
     fn begin(client: &mut Client, databases: &Databases) -> Result<Names, Error> {
         let catalog = client.ensure_table(CATALOG, 1)?;
         let text = client.get(catalog, CATALOG_KEY)?;
         let named = Databases::tables_of(text.as_ref().map_or(&[], |(_, text)| text));
         let mut names = Names { last: 0 };
-        let mut empty = Vec::new();
+        let mut unnamed = Vec::new();
         for it in client.tables()? {
             let (id, name) = (it.id, it.name);
             let Some(number) = name.strip_prefix(PREFIX) else { continue };
             names.last = names.last.max(number.parse().unwrap_or_default());
             if !named.contains(&id) {
-                empty.push(name);
+                unnamed.push((id, name));
             }
         }
-        // A crash may have come before a cleared table was dropped, or before a new one was used.
-        for name in empty {
-            door::drop_table(client, &name)?;
+        for (id, name) in unnamed {
+            match client.scan(id).next().transpose()? {
+                None => databases.add(id),
+                Some(_) => door::drop_table(client, &name)?,
+            }
         }
-        // Empty tables are made later: a full server has no room for them, and serves nevertheless.
+        // More are made later: a full server has no room for them, and serves nevertheless.
         databases.set_catalog(catalog);
         Ok(names)
     }

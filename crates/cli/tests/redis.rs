@@ -162,6 +162,57 @@ fn databases_that_were_cleared_or_exchanged_stay_so_after_a_crash() {
     std::fs::remove_dir_all(&data).unwrap();
 }
 
+/// Writes long values until the server is full; returns their number.
+fn fill(client: &mut Connection) -> usize {
+    let value = "v".repeat(100_000);
+    let mut number = 0;
+    while client.ask(&format!("SET key{number} {value}")) == "+OK" {
+        number += 1;
+    }
+    number
+}
+
+#[test]
+fn a_full_server_starts_again_and_a_cleared_one_takes_writes_at_once() {
+    let data = directory("full");
+    let server = Redis::kept(&data);
+    let number = fill(&mut server.connect());
+    drop(server);
+    let server = Redis::kept(&data);
+    let mut client = server.connect();
+    assert_eq!(client.ask("DBSIZE"), format!(":{number}"));
+    assert_eq!(client.ask("STRLEN key0"), ":100000");
+    client.send(&["MULTI", "FLUSHALL", "SET a 1", "EXEC"]);
+    let replies: Vec<String> = (0..4).map(|_| client.reply()).collect();
+    assert_eq!(replies[3], "[+OK +OK]");
+    assert_eq!(client.ask("DBSIZE"), ":1");
+    for number in 0..100 {
+        assert_eq!(client.ask(&format!("SET key{number} {}", "w".repeat(100_000))), "+OK");
+    }
+    drop((client, server));
+    std::fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn a_transaction_may_begin_all_databases_at_once() {
+    let server = Redis::start(&[]);
+    let mut client = server.connect();
+    for _ in 0..3 {
+        let mut commands = vec!["MULTI".to_owned()];
+        for database in 0..16 {
+            commands.push(format!("SELECT {database}"));
+            commands.push("SET a 1".to_owned());
+        }
+        commands.push("EXEC".to_owned());
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        client.send(&commands);
+        let replies: Vec<String> = commands.iter().map(|_| client.reply()).collect();
+        assert_eq!(replies.last(), Some(&format!("[{}]", ["+OK"; 32].join(" "))));
+        assert_eq!(client.ask("FLUSHALL"), "+OK");
+        assert_eq!(client.ask("DBSIZE"), ":0");
+    }
+}
+
 #[test]
 fn messages_reach_subscribers_and_a_watched_key_stops_a_transaction() {
     let server = Redis::start(&[]);
@@ -176,6 +227,15 @@ fn messages_reach_subscribers_and_a_watched_key_stops_a_transaction() {
     let replies: Vec<String> = (0..3).map(|_| third.reply()).collect();
     assert_eq!(replies, ["+OK", "+QUEUED", "nil"]);
     assert_eq!(third.ask("GET k"), "1");
+    // A cleared or exchanged database changes its keys, too.
+    for change in [&["FLUSHDB", "SET k 2"][..], &["SELECT 1", "SET k 2", "SWAPDB 0 1", "SELECT 0"]]
+    {
+        assert_eq!(third.ask("WATCH k"), "+OK");
+        change.iter().for_each(|command| assert_eq!(other.ask(command), "+OK"));
+        third.send(&["MULTI", "SET k 3", "EXEC"]);
+        let replies: Vec<String> = (0..3).map(|_| third.reply()).collect();
+        assert_eq!(replies, ["+OK", "+QUEUED", "nil"], "{change:?}");
+    }
 }
 
 #[test]
@@ -183,14 +243,8 @@ fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
     let value = "v".repeat(100_000);
     let server = Redis::start(&[]);
     let mut client = server.connect();
-    let mut number = 0;
-    let refused = loop {
-        let reply = client.ask(&format!("SET key{number} {value}"));
-        if reply != "+OK" {
-            break reply;
-        }
-        number += 1;
-    };
+    let number = fill(&mut client);
+    let refused = client.ask(&format!("SET key{number} {value}"));
     assert!(refused.starts_with("-OOM command not allowed when used memory"), "{refused}");
     assert!(number > 300, "{number}");
     assert_eq!(client.ask("STRLEN key0"), ":100000");
@@ -201,6 +255,9 @@ fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
         assert_eq!(client.ask(&format!("SET key{number} {value}")), "+OK");
     }
     assert_eq!(client.ask("EXISTS key0 key1999"), ":1");
+    // A list of more than lies between the high-water mark and the limit.
+    let many: Vec<String> = (0..20).map(|number| format!("many{number} {value}")).collect();
+    assert_eq!(client.ask(&format!("MSET {}", many.join(" "))), "+OK");
 }
 
 #[test]
