@@ -55,8 +55,8 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "1gb", value_parser = size, value_name = "SIZE")]
     maxmemory: u64,
     /// The objects that make room when memory is full: `noeviction`, `allkeys-lru` and so on.
-    #[arg(long, default_value = "noeviction", value_name = "POLICY")]
-    maxmemory_policy: String,
+    #[arg(long, default_value = "noeviction", value_parser = policy, value_name = "POLICY")]
+    maxmemory_policy: &'static str,
     /// The most connections.
     #[arg(long, default_value_t = 10_000, value_parser = positive, value_name = "COUNT")]
     maxclients: usize,
@@ -90,6 +90,13 @@ pub(crate) struct Arguments {
     /// all objects.
     #[arg(long, value_name = "DIRECTORY", help_heading = "Not in Redis")]
     data: Option<PathBuf>,
+}
+
+fn policy(text: &str) -> Result<&'static str, String> {
+    let mut policies = RedisServerOptions::POLICIES.into_iter();
+    policies
+        .find(|policy| *policy == text)
+        .ok_or_else(|| format!("write one of {}", RedisServerOptions::POLICIES.join(", ")))
 }
 
 fn password(text: &str) -> Result<String, String> {
@@ -189,11 +196,14 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
         replicas: 0,
         port: arguments.port,
         run_id: run_id(),
-        evicts: arguments.maxmemory_policy != "noeviction",
-        may_flush: true,
+        policy: arguments.maxmemory_policy,
+        ..RedisServerOptions::default()
     };
-    let protocol =
-        DoorProtocol::Redis(RedisOptions { server: options, databases: Arc::clone(&databases) });
+    let protocol = DoorProtocol::Redis(RedisOptions {
+        server: options,
+        databases: Arc::clone(&databases),
+        settings: Arc::default(),
+    });
     let server = DoorServer {
         clients: "Redis's",
         listen: places,

@@ -263,6 +263,8 @@ fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
 #[test]
 fn settings_that_harm_are_refused_with_advice() {
     for (arguments, advice) in [
+        (&["--maxmemory-policy", "allkeyslru"][..], "allkeys-lru"),
+        (&["--bind", "*", "--requirepass", ""], "empty password"),
         (&["--bind", "0.0.0.0"][..], "--requirepass"),
         (&["--appendonly", "yes"], "--data"),
         (&["--maxmemory", "1kb"], "at least 8 MB"),

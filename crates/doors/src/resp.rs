@@ -125,5 +125,6 @@ pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use parser::{Arguments, Limits, Parsed, Parser};
 pub use server::{ClientId, Facts, Output, Server, ServerOptions, Step};
+pub use settings::Settings;
 pub use sweep::Swept;
 pub use writer::{Version, Writer};

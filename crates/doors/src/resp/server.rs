@@ -26,7 +26,7 @@ use super::commands::{
 use super::context::{Context, is};
 use super::parser::{Arguments, Limits, Parsed, Parser};
 use super::paused::Paused;
-use super::settings::Settings;
+use super::settings::{Policy, Settings};
 use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
 use super::store::{Database, Refusal, Store};
@@ -64,13 +64,16 @@ pub struct ServerOptions {
     pub port: u16,
     /// Forty hexadecimal digits that name this start of the server.
     pub run_id: String,
-    /// Whether objects are evicted at the start: the policy `allkeys-lru`, and not `noeviction`.
-    pub evicts: bool,
+    /// The objects that are evicted when memory is full: one of [`ServerOptions::POLICIES`].
+    pub policy: &'static str,
     /// Whether `FLUSHDB` and `FLUSHALL` are allowed.
     pub may_flush: bool,
 }
 
 impl ServerOptions {
+    /// The names of the policies.
+    pub const POLICIES: [&'static str; 8] = Policy::NAMES;
+
     /// Returns the longest argument. Values that are a little too long get an error, and not the
     /// end of the connection.
     fn argument_bytes_max(&self) -> usize {
@@ -91,7 +94,7 @@ impl Default for ServerOptions {
             replicas: 0,
             port: 6379,
             run_id: "0".repeat(40),
-            evicts: false,
+            policy: "noeviction",
             may_flush: true,
         }
     }
@@ -350,8 +353,27 @@ impl Server {
         }
     }
 
-    /// Skips a command that could not be done for too long: the client gets an error.
-    pub fn give_up(&mut self, client: ClientId, bytes: &[u8], output: &mut Output) -> Step {
+    /// Returns the settings, which clients may have changed.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.state.settings.clone()
+    }
+
+    /// Takes the settings of a former server.
+    pub fn take_settings(&mut self, settings: Settings) {
+        self.state.settings = settings;
+    }
+
+    /// Skips a command that could not be done for too long: the client gets an error. `is_full`
+    /// tells whether there was no memory for it.
+    pub fn give_up(
+        &mut self,
+        client: ClientId,
+        bytes: &[u8],
+        is_full: bool,
+        output: &mut Output,
+    ) -> Step {
+        let mark = Mark::of(output);
         let Some(parser) = self.parsers.get_mut(&client) else { return Step::End(0) };
         let used = match parser.next(bytes) {
             Parsed::More => return Step::More,
@@ -361,14 +383,16 @@ impl Server {
         };
         let arguments = parser.arguments(bytes);
         let is_exec = self.state.names.called(&arguments).is_ok_and(|it| it.name == "exec");
+        let text = if is_full { stop::FULL } else { stop::LOADING };
         let error = match is_exec {
-            true => transactions::aborted(stop::LOADING),
-            false => Stop::error(stop::LOADING),
+            true => transactions::aborted(text),
+            false => Stop::error(text),
         };
         if is_exec {
             self.state.end_transaction(client);
         }
         self.state.refuse(client, &error, output);
+        self.state.answered(client, mark, output);
         Step::Done(used)
     }
 
@@ -420,6 +444,16 @@ impl State {
         let client = Client::new(id, self.last_number, peer, local, now_ms);
         let client = Client { is_authenticated: self.settings.password.is_none(), ..client };
         self.clients.insert(id, client);
+    }
+
+    /// Drops a reply that the client does not want.
+    fn answered(&mut self, id: ClientId, mark: Mark, output: &mut Output) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.commands += 1;
+            if client.drops_reply() {
+                output.replies.truncate(mark.0[0]);
+            }
+        }
     }
 
     fn closed(&mut self, id: ClientId) {
@@ -715,14 +749,8 @@ impl Run<'_> {
         client.waits = Some(self.state.blocked.begin(id, client.database, queued, wait));
     }
 
-    /// Drops a reply that the client does not want.
     fn answered(&mut self, id: ClientId, mark: Mark, output: &mut Output) -> Outcome {
-        if let Some(client) = self.state.clients.get_mut(&id) {
-            client.commands += 1;
-            if client.drops_reply() {
-                output.replies.truncate(mark.0[0]);
-            }
-        }
+        self.state.answered(id, mark, output);
         Outcome::Done
     }
 

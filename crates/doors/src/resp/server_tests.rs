@@ -182,14 +182,14 @@ fn a_command_is_given_up() {
         |door: &mut Door| door.server.step(&mut door.store, &facts, 1, b"exec\r\n", &mut output);
     assert_eq!(exec(&mut door), Step::NotNow);
     let mut output = Output::default();
-    assert_eq!(door.server.give_up(1, b"exec\r\n", &mut output), Step::Done(6));
+    assert_eq!(door.server.give_up(1, b"exec\r\n", false, &mut output), Step::Done(6));
     assert_eq!(
         String::from_utf8_lossy(&output.replies),
         "-EXECABORT Transaction discarded because of: LOADING Redis is loading the dataset in \
          memory\r\n"
     );
     let mut output = Output::default();
-    assert_eq!(door.server.give_up(1, b"get a\r\n", &mut output), Step::Done(7));
+    assert_eq!(door.server.give_up(1, b"get a\r\n", false, &mut output), Step::Done(7));
     assert_eq!(output.replies, b"-LOADING Redis is loading the dataset in memory\r\n");
     assert_eq!(door.said("get a\nexec"), "$-1|-ERR EXEC without MULTI|");
 }

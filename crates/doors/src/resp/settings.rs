@@ -31,6 +31,16 @@ const POLICIES: [Policy; 8] = [
 ];
 
 impl Policy {
+    pub(super) const NAMES: [&'static str; 8] = {
+        let mut names = [""; 8];
+        let mut at = 0;
+        while at < POLICIES.len() {
+            names[at] = POLICIES[at].name();
+            at += 1;
+        }
+        names
+    };
+
     /// Whether an object that expires then may be evicted.
     pub(super) fn caches(self, expires: Option<u64>) -> bool {
         match self {
@@ -41,7 +51,7 @@ impl Policy {
     }
 
     /// Returns its name.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Policy::NoEviction => "noeviction",
             Policy::AllKeys(name) | Policy::Volatile(name) => name,
@@ -152,7 +162,7 @@ const SETTINGS: &[(&str, Values, &str)] = &[
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub struct Settings {
     pub(super) policy: Policy,
     pub(super) password: Option<Vec<u8>>,
     values: BTreeMap<&'static str, Vec<u8>>,
@@ -160,8 +170,8 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn new(options: &ServerOptions) -> Settings {
-        let policy =
-            if options.evicts { Policy::AllKeys("allkeys-lru") } else { Policy::NoEviction };
+        let policy = POLICIES.into_iter().find(|policy| policy.name() == options.policy);
+        let policy = policy.unwrap_or(Policy::NoEviction);
         let values = SETTINGS.iter().map(|(name, _, value)| (*name, value.as_bytes().to_vec()));
         let mut values: BTreeMap<_, _> = values.collect();
         for (name, value) in [

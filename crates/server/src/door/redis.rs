@@ -8,10 +8,12 @@ pub use databases::{CATALOG_KEY, Databases, TableWork};
 use super::{Next, Protocol, World};
 use databases::Tables;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Absent, Caches, Store};
-use thunderhead_doors::resp::{ClientId, Facts, Output, Server, ServerOptions, Step, Swept};
+use thunderhead_doors::resp::{
+    ClientId, Facts, Output, Server, ServerOptions, Settings, Step, Swept,
+};
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
 use thunderhead_runtime::Time;
@@ -37,6 +39,8 @@ pub struct Options {
     pub server: ServerOptions,
     /// The tables behind its databases.
     pub databases: Arc<Databases>,
+    /// The settings that clients have changed, for the next generation of the server.
+    pub settings: Arc<Mutex<Option<Settings>>>,
 }
 
 /// See the module's documentation.
@@ -117,7 +121,8 @@ impl Protocol for Redis {
         status: Status,
     ) -> Next {
         tracing::warn!(%status, "a command could not be done for too long");
-        let step = self.server.give_up(*client, bytes, &mut self.output);
+        let is_full = status == Status::AwaitingMemory;
+        let step = self.server.give_up(*client, bytes, is_full, &mut self.output);
         self.next(world, step, Status::Busy)
     }
 
@@ -160,11 +165,24 @@ impl Protocol for Redis {
     }
 }
 
+/// The next generation goes on with the settings of its clients.
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let mut kept = self.options.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = Some(self.server.settings());
+    }
+}
+
 impl Redis {
     pub(crate) fn new(options: &Options) -> Redis {
         let facts = Facts { process: std::process::id(), ..Facts::default() };
+        let mut server = Server::new(options.server.clone());
+        let kept = options.settings.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(settings) = kept {
+            server.take_settings(settings);
+        }
         Redis {
-            server: Server::new(options.server.clone()),
+            server,
             options: options.clone(),
             tables: Tables::default(),
             connections: BTreeMap::new(),
