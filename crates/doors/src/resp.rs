@@ -34,7 +34,6 @@ mod bits;
 #[cfg(test)]
 mod bits_tests;
 mod blocked;
-#[allow(dead_code, reason = "lists and sorted sets follow")]
 mod bounds;
 mod channels;
 #[cfg(test)]

@@ -19,7 +19,64 @@ pub(super) struct Rule {
 }
 
 /// For Redis.
-pub(super) const REDIS: &[Rule] = &[];
+pub(super) const REDIS: &[Rule] = &[
+    Rule {
+        command: "CONFIG",
+        request: "maxmemory",
+        theirs: "maxmemory",
+        ours: "maxmemory",
+        goes_on: true,
+        reason: "There is always a limit for memory.",
+    },
+    Rule {
+        command: "CLUSTER",
+        request: "",
+        theirs: "-ERR",
+        ours: "cluster support disabled",
+        goes_on: true,
+        reason: "Every form of CLUSTER is refused, also one with a wrong number of arguments.",
+    },
+    Rule {
+        command: "ACL",
+        request: "",
+        theirs: "-ERR wrong number",
+        ours: "-ERR",
+        goes_on: true,
+        reason: "There are no users besides default, so most subcommands are unknown.",
+    },
+    Rule {
+        command: "MODULE",
+        request: "",
+        theirs: "-ERR",
+        ours: "-ERR",
+        goes_on: true,
+        reason: "Every form of MODULE is refused.",
+    },
+    Rule {
+        command: "Z",
+        request: "LEX",
+        theirs: "",
+        ours: "",
+        goes_on: false,
+        reason: "A range of strings over members with different scores. Redis promises nothing there.",
+    },
+    Rule {
+        command: "EXEC",
+        request: "LEX",
+        theirs: "",
+        ours: "",
+        goes_on: false,
+        reason: "The same in a transaction.",
+    },
+    Rule {
+        command: "P",
+        request: "922337203685477",
+        theirs: "",
+        ours: "",
+        goes_on: false,
+        reason: "No object expires later than in the year 10889.",
+    },
+];
 
 /// For memcached: the list at the top of `crates/doors/src/memcached.rs`.
 pub(super) const MEMCACHED: &[Rule] = &[

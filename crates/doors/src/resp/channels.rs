@@ -8,7 +8,7 @@ use super::context::{Context, from};
 use super::glob;
 use super::parser::Arguments;
 use super::server::{ClientId, State};
-use super::stop::Done;
+use super::stop::{Done, Stop};
 use super::writer::{Version, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -330,12 +330,23 @@ fn reply_counts(context: &mut Context<'_>, way: Way, arguments: Arguments<'_>) {
     }
 }
 
+/// Refuses more than one pattern, with the sentence that Redis has for it.
+fn check_pattern(arguments: Arguments<'_>) -> Done {
+    if arguments.len() <= 3 {
+        return Ok(());
+    }
+    let begin = b"ERR unknown subcommand or wrong number of arguments for '";
+    Err(Stop::error_of([&begin[..], &arguments[1], b"'. Try PUBSUB HELP."].concat()))
+}
+
 fn pubsub_channels(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    check_pattern(arguments)?;
     reply_names(context, Way::Named, arguments.get(2));
     Ok(())
 }
 
 fn pubsub_shardchannels(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    check_pattern(arguments)?;
     reply_names(context, Way::OfShard, arguments.get(2));
     Ok(())
 }

@@ -215,7 +215,6 @@ impl<'k> Collection<'k> {
     }
 }
 
-#[allow(dead_code, reason = "lists and sorted sets follow")]
 impl<'k> Items<'_, 'k> {
     /// Returns the number of items.
     pub(super) fn len(&self) -> Result<u64, Stop> {

@@ -109,7 +109,6 @@ pub(super) const FLAG_NAMES: &[(Flags, &str)] = &[
 
 /// The group of a command: its name in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "some families follow")]
 pub(super) enum Group {
     Bitmap,
     Connection,
@@ -195,7 +194,6 @@ pub(super) struct Keys {
     pub(super) notes: &'static str,
 }
 
-#[allow(dead_code, reason = "some families follow")]
 impl Keys {
     /// Returns a description of one key.
     pub(super) const fn one(flags: &'static str, index: usize) -> Keys {

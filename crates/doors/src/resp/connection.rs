@@ -103,7 +103,17 @@ pub(super) fn database_of(
     text: &[u8],
     not_an_integer: Stop,
 ) -> Result<Database, Stop> {
-    let number = integer_of(text).ok_or(not_an_integer)?;
+    database_at(context, integer_of(text).ok_or(not_an_integer)?)
+}
+
+/// Reads a number that may be that of a database.
+pub(super) fn database_number(text: &[u8], wrong: Stop) -> Result<i64, Stop> {
+    let number = integer_of(text).filter(|number| i32::try_from(*number).is_ok());
+    number.ok_or(wrong)
+}
+
+/// Returns the database with a number.
+pub(super) fn database_at(context: &Context<'_>, number: i64) -> Result<Database, Stop> {
     let database = Database::try_from(number).map_err(|_| stop::DATABASE_OUT_OF_RANGE)?;
     match database < context.state.options.databases {
         true => Ok(database),

@@ -38,7 +38,6 @@ pub(super) struct Context<'a> {
 impl Context<'_> {
     /// Tells that a key of the command's database got new elements. Clients that wait for it are
     /// served after the command.
-    #[allow(dead_code, reason = "lists and sorted sets follow")]
     pub(super) fn signal(&mut self, key: &[u8]) {
         self.signal_in(self.objects.database, key);
     }

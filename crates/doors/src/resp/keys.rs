@@ -5,7 +5,7 @@ use super::commands::{
     BLOCKING, Command, DANGEROUS, DENYOOM, FAST, Group, Keys, LOADING, READONLY, STALE, WRITE,
     by_subcommand,
 };
-use super::connection::database_of;
+use super::connection::{database_at, database_number, database_of};
 use super::context::{Context, from, is};
 use super::expiry::{UnitOfTime, invalid};
 use super::glob;
@@ -337,7 +337,14 @@ fn keys(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 /// Reads a cursor of `SCAN`.
 pub(super) fn cursor_of(text: &[u8]) -> Result<u64, Stop> {
-    let digits = if text.iter().all(u8::is_ascii_digit) { text } else { b"" };
+    let trimmed = text.trim_ascii_start();
+    let digits = match trimmed {
+        [b'+', digits @ ..] => digits,
+        // Of the numbers with this sign, Redis takes only zero.
+        [b'-', digits @ ..] if digits.iter().all(|digit| *digit == b'0') => digits,
+        digits => digits,
+    };
+    let digits = if digits.iter().all(u8::is_ascii_digit) { digits } else { b"" };
     let cursor = std::str::from_utf8(digits).ok().and_then(|text| text.parse::<u64>().ok());
     cursor.ok_or(Stop::error("ERR invalid cursor"))
 }
@@ -639,10 +646,12 @@ fn flushall(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn swapdb(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let one = Stop::error("ERR invalid first DB index");
-    let one = database_of(context, &arguments[1], one)?;
-    let other = Stop::error("ERR invalid second DB index");
-    let other = database_of(context, &arguments[2], other)?;
+    // Both are read before either is compared with the number of databases.
+    let first = Stop::error("ERR invalid first DB index");
+    let first = database_number(&arguments[1], first)?;
+    let second = Stop::error("ERR invalid second DB index");
+    let second = database_number(&arguments[2], second)?;
+    let (one, other) = (database_at(context, first)?, database_at(context, second)?);
     context.objects.swap(one, other);
     for database in [one, other] {
         for key in context.state.blocked.awaited(database) {

@@ -86,7 +86,6 @@ impl<'k> Pages<'k> {
     }
 
     /// Returns the number of pages.
-    #[allow(dead_code, reason = "lists follow")]
     pub(super) fn live(&self) -> u64 {
         self.live
     }

@@ -220,6 +220,14 @@ enum Outcome {
     End,
 }
 
+/// Whether a line is one that a browser sends. A page must not make a browser send commands to a
+/// server on the user's own machine. So the connection ends, as in Redis.
+#[inline]
+fn is_of_browser(name: &[u8]) -> bool {
+    let words: [&[u8]; 2] = [b"post", b"host:"];
+    words.iter().any(|word| name.eq_ignore_ascii_case(word))
+}
+
 /// The lengths of an output, to which it is cut back if a command cannot be done.
 #[derive(Clone, Copy)]
 struct Mark([usize; 4]);
@@ -331,6 +339,9 @@ impl Server {
             Parsed::Command(used) => used,
         };
         let arguments = parser.arguments(bytes);
+        if is_of_browser(&arguments[0]) {
+            return Step::End(bytes.len());
+        }
         let mut run = Run {
             store,
             facts,

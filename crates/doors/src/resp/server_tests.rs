@@ -52,7 +52,10 @@ fn pop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (first, rest) = (first.to_vec(), rest.to_vec());
     context.reply.string(&first);
     let rest = (!rest.is_empty()).then_some(rest);
-    context.objects.put_or_remove(key, rest, Kind::List, None)
+    match rest {
+        Some(rest) => context.objects.put(key, rest, Kind::List, None),
+        None => context.objects.remove(key).map(|_| ()),
+    }
 }
 
 #[test]

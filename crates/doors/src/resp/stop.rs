@@ -10,7 +10,6 @@ pub(super) enum Stop {
     Error(Cow<'static, [u8]>),
     /// The store refuses.
     Refused(Refusal),
-    #[allow(dead_code, reason = "the commands that wait follow")]
     /// The command waits until one of its keys has elements.
     Wait(Box<Wait>),
 }
@@ -56,7 +55,6 @@ pub(super) const SYNTAX: Stop = Stop::error("ERR syntax error");
 pub(super) const NOT_AN_INTEGER: Stop = Stop::error("ERR value is not an integer or out of range");
 pub(super) const NOT_A_FLOAT: Stop = Stop::error("ERR value is not a valid float");
 pub(super) const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
-#[allow(dead_code, reason = "lists follow")]
 pub(super) const OUT_OF_RANGE: Stop = Stop::error("ERR index out of range");
 pub(super) const OVERFLOW: Stop = Stop::error("ERR increment or decrement would overflow");
 pub(super) const DATABASE_OUT_OF_RANGE: Stop = Stop::error("ERR DB index is out of range");

@@ -344,22 +344,6 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Writes a collection, or deletes the key if the collection is empty. The time of expiry stays
-    /// as it is.
-    #[allow(dead_code, reason = "the collections follow")]
-    pub(super) fn put_or_remove(
-        &mut self,
-        key: &[u8],
-        value: Option<Vec<u8>>,
-        kind: Kind,
-        expires: Option<u64>,
-    ) -> Result<(), Stop> {
-        match value {
-            Some(value) => self.put(key, value, kind, expires),
-            None => self.remove(key).map(|_| ()),
-        }
-    }
-
     /// Notes that the value of a key is about to be replaced. If it is a large collection, its
     /// pages are deleted soon, and not only when they are found.
     pub(super) fn forget_pages(&mut self, key: &[u8]) -> Result<(), Stop> {

@@ -81,7 +81,6 @@ impl Form {
     /// Fields with values, by the hashes of the fields.
     pub(super) const HASH: Form = Form::new(Order::Hashed, true);
     /// Keys by their bytes, such as scores with members.
-    #[allow(dead_code, reason = "sorted sets follow")]
     pub(super) const BYTES: Form = Form::new(Order::Bytes, false);
 
     pub(super) fn has_keys(self) -> bool {

@@ -91,7 +91,7 @@ impl Databases {
         self.changed.notify_all();
     }
 
-    /// Waits for work, and returns it, or `None` at the end. The former work is done, or given up.
+    /// Waits for work, and returns it, or `None` at the end. The former work counts as done.
     pub fn next_work(&self) -> Option<TableWork> {
         let mut stock = self.stock();
         stock.is_dropping = false;

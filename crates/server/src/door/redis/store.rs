@@ -260,8 +260,8 @@ impl contract::Store for Store<'_, '_> {
     }
 
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal> {
-        // The usual change: one object in a database that has a table. Another way is needed if
-        // objects of the cache make room for one that stays.
+        // The usual change: one object in a database that has a table. An object that stays, and
+        // for which objects of the cache make room, takes the other way.
         if let [Change::Put { database, key, value, kind, expires }] = *changes
             && let attributes = self.attributes(database, kind, expires)
             && (attributes.is_cached || !self.caches.expiring)
