@@ -27,7 +27,7 @@ const MEMORY_MIN: u64 = 8 * MEGABYTE;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "As in Redis")]
 pub(crate) struct Arguments {
-    /// The port; 0 for any free one.
+    /// The port. 0 chooses a free one, or none with `--unixsocket`.
     #[arg(short = 'p', long, default_value_t = 6379, value_name = "PORT")]
     port: u16,
     /// The addresses on which it listens.
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// The memory for objects: a number of bytes, or of `kb`, `mb` or `gb`.
     #[arg(long, default_value = "1gb", value_parser = size, value_name = "SIZE")]
     maxmemory: u64,
-    /// The objects that make room when memory is full: `noeviction`, `allkeys-lru` and so on.
+    /// Which objects are evicted when memory is full: `noeviction`, `allkeys-lru` and so on.
     #[arg(long, default_value = "noeviction", value_parser = policy, value_name = "POLICY")]
     maxmemory_policy: &'static str,
     /// The most connections.
@@ -71,13 +71,13 @@ pub(crate) struct Arguments {
     /// Write the id of the process into a file.
     #[arg(long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
-    /// `yes` needs `--data`, which then keeps each acknowledged write.
+    /// `yes` requires `--data`. With `--data` each acknowledged write is kept in any case.
     #[arg(long, default_value = "no", action = clap::ArgAction::Set, value_parser = yes_or_no, value_name = "yes|no")]
     appendonly: bool,
     /// Accepted and ignored: with `--data` each acknowledged write is kept at once.
     #[arg(long, value_name = "RULES", num_args = 1..)]
     save: Vec<String>,
-    /// Accepted and ignored: each acknowledged write is in the log, see `--data`.
+    /// Accepted and ignored: with `--data` an answer to a write waits until the write is safe.
     #[arg(long, value_name = "WHEN")]
     appendfsync: Option<String>,
     /// Only `no`: start it with a service manager, which keeps it in the background.

@@ -135,8 +135,9 @@ fn redis_commands(text: &mut String) -> std::fmt::Result {
         writeln!(text, "| {group} | {} |", names.join(", "))?;
     }
     text.push_str(
-        "\nEach command is complete. Every other command gets the error for an unknown one, or an \
-         error with advice.\n",
+        "\nCommands of clusters and of replication, and `SHUTDOWN`, are refused with advice, and so \
+         are `MIGRATE`, `MODULE`,\n`CLIENT TRACKING ON`, `CONFIG REWRITE` and `DEBUG SLEEP`. Every \
+         command that is not in the table gets the error for\nan unknown one.\n",
     );
     Ok(())
 }

@@ -366,8 +366,8 @@ impl<P: Protocol> DoorOf<P> {
         Taken { bytes: used, then }
     }
 
-    /// Does to connections all that a request of one of them has caused, or a time that has come.
-    /// The log must be durable up to `until` before the messages leave.
+    /// Applies the effects of a request, or of a timer, on other connections: sends messages, ends
+    /// connections and waits. The log must be durable up to `until` before the messages leave.
     fn affect_others(
         &mut self,
         context: &mut Context<'_>,

@@ -90,7 +90,12 @@ fn echo(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn select(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let database = database_of(context, &arguments[1], stop::NOT_AN_INTEGER)?;
+    let number = integer_of(&arguments[1]).ok_or(stop::NOT_AN_INTEGER)?;
+    if i32::try_from(number).is_err() {
+        let text = "ERR value is out of range, value must between -2147483648 and 2147483647";
+        return Err(Stop::error(text));
+    }
+    let database = database_at(context, number)?;
     context.objects.database = database;
     context.client().database = database;
     context.ok();

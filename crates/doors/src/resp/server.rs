@@ -1,8 +1,7 @@
 //! The server of the protocol: its clients, and the execution of their commands on a store.
 //!
-//! There is no I/O here. The caller gives the bytes of a connection to [`Server::step`], which
-//! executes at most one command, and gets the bytes to send.
-//!
+//! There is no I/O here: [`Server::step`] takes the bytes of a connection, executes at most one
+//! command, and returns the bytes to send.
 //! ```text
 //!  bytes ─► parser ─► table of commands ─► function ─► changes ─► store
 //!                                             │                     │
@@ -220,14 +219,6 @@ enum Outcome {
     End,
 }
 
-/// Whether a line is one that a browser sends. A page must not make a browser send commands to a
-/// server on the user's own machine. So the connection ends, as in Redis.
-#[inline]
-fn is_of_browser(name: &[u8]) -> bool {
-    let words: [&[u8]; 2] = [b"post", b"host:"];
-    words.iter().any(|word| name.eq_ignore_ascii_case(word))
-}
-
 /// The lengths of an output, to which it is cut back if a command cannot be done.
 #[derive(Clone, Copy)]
 struct Mark([usize; 4]);
@@ -339,7 +330,7 @@ impl Server {
             Parsed::Command(used) => used,
         };
         let arguments = parser.arguments(bytes);
-        if is_of_browser(&arguments[0]) {
+        if stop::is_of_browser(&arguments[0]) {
             return Step::End(bytes.len());
         }
         let mut run = Run {

@@ -77,3 +77,11 @@ pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 pub(super) fn wrong_arity(name: &str) -> Stop {
     Stop::error_of(format!("ERR wrong number of arguments for '{name}' command"))
 }
+
+/// Whether a browser has sent this line. A page must not make a browser send commands to a
+/// server on the user's own machine. So the connection ends, as in Redis.
+#[inline]
+pub(super) fn is_of_browser(name: &[u8]) -> bool {
+    let words: [&[u8]; 2] = [b"post", b"host:"];
+    words.iter().any(|word| name.eq_ignore_ascii_case(word))
+}

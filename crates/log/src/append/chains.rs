@@ -40,9 +40,9 @@ impl Update<'_> {
 }
 
 impl Log {
-    /// Does updates in their order, whether their keys exist or not, and all or none: also after a
-    /// crash, as long as they fit into half a segment. Longer lists become several chains, each of
-    /// which is done or not.
+    /// Does updates in their order: all or none. Their keys need not exist. If they fit into one
+    /// chain, a recovery also does all or none. A chain takes half a segment and 16 383 updates. A
+    /// longer list becomes several chains.
     ///
     /// Room for all chains is made before the first. Returns the number of updates that were done.
     /// It is less than that of the list only if the cleaners took that room meanwhile.
@@ -157,7 +157,7 @@ impl Log {
         let entries = updates.iter().map(|update| self.update_placed(update)).sum();
         self.groups.link(false);
         if !is_alone && entries > 0 {
-            // The mark of an object that has expired may be in the chain.
+            // This mark also serves an object that has expired, and whose absence is told.
             let tells_absence = self.clock.is_due() || self.removed != before;
             self.append_clock_mark(entries);
             self.groups.add_unsettled(from, self.head.position());

@@ -253,15 +253,15 @@ impl contract::Store for Store<'_, '_> {
             }
             Err(error) => match self.refusal(&error) {
                 // There is no such long key.
-                Refusal::TooLong | Refusal::Full => Ok(None),
-                Refusal::NotNow => Err(Refusal::NotNow),
+                Refusal::TooLong => Ok(None),
+                Refusal::NotNow | Refusal::Full => Err(Refusal::NotNow),
             },
         }
     }
 
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal> {
-        // The usual change: one object in a database that has a table. An object that stays, and
-        // for which objects of the cache make room, takes the other way.
+        // The usual change: one object in a database that has a table. If others may be evicted for
+        // it, and it may not be evicted itself, the other way does that.
         if let [Change::Put { database, key, value, kind, expires }] = *changes
             && let attributes = self.attributes(database, kind, expires)
             && (attributes.is_cached || !self.caches.expiring)
@@ -306,8 +306,8 @@ impl contract::Store for Store<'_, '_> {
         match next {
             Ok(next) => Ok(next.map_or(0, |next| next.to_bits() >> 1)),
             Err(error) => match self.refusal(&error) {
-                Refusal::NotNow => Err(Refusal::NotNow),
-                Refusal::Full | Refusal::TooLong => Ok(0),
+                Refusal::TooLong => Ok(0),
+                Refusal::NotNow | Refusal::Full => Err(Refusal::NotNow),
             },
         }
     }
