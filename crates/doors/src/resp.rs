@@ -71,6 +71,7 @@ mod memory;
 #[cfg(test)]
 mod models;
 mod number;
+mod options;
 mod pages;
 mod parser;
 mod paused;
@@ -122,8 +123,9 @@ mod writer;
 pub use commands::commands_by_group;
 pub use memory::Memory;
 pub use number::{double_text, integer_of};
+pub use options::{Facts, ServerOptions};
 pub use parser::{Arguments, Limits, Parsed, Parser};
-pub use server::{ClientId, Facts, Output, Server, ServerOptions, Step};
+pub use server::{ClientId, Output, Server, Step};
 pub use settings::Settings;
 pub use sweep::Swept;
 pub use writer::{Version, Writer};

@@ -152,6 +152,9 @@ pub(crate) trait Protocol {
 
     fn opened(&mut self, now: Time, client: ConnectionId, opened: &Opened) -> Self::Session;
 
+    /// Handles the end of a client's input: it waits for nothing any more.
+    fn ended(&mut self, _: &Self::Session) {}
+
     fn closed(&mut self, client: ConnectionId, session: Self::Session);
 
     /// Executes the first request of some bytes.
@@ -275,6 +278,7 @@ impl<P: Protocol> DoorOf<P> {
     /// Handles the end of a client's input: the answers still leave.
     fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
         if let Some(session) = self.sessions.get_mut(&stream) {
+            self.protocol.ended(&session.own);
             session.is_ending = true;
             if session.waiting.is_empty() {
                 context.finish_stream(stream);
@@ -331,6 +335,7 @@ impl<P: Protocol> DoorOf<P> {
                 session.blocked_since = None;
             }
             session.until = world.until;
+            let was_woken = self.others.woken.contains(&from);
             if !self.others.is_empty() {
                 let until = session.until;
                 let own = Own { id: from, session: &mut session, out: &mut out };
@@ -344,6 +349,8 @@ impl<P: Protocol> DoorOf<P> {
                     self.paused.push(from);
                     break Then::Wait;
                 }
+                // It may have been served at once.
+                Next::Waits(taken) if was_woken => used += taken,
                 Next::Waits(taken) => {
                     used += taken;
                     session.waits = true;
@@ -387,7 +394,9 @@ impl<P: Protocol> DoorOf<P> {
             }
         }
         for stream in woken {
-            if let Some(other) = self.sessions.get_mut(&stream) {
+            if let Some(own) = own.as_mut().filter(|own| own.id == stream) {
+                own.session.waits = false;
+            } else if let Some(other) = self.sessions.get_mut(&stream) {
                 other.waits = false;
                 context.resume_stream(stream);
             }

@@ -1,7 +1,7 @@
 //! `CLIENT`: commands about the connections of all clients.
 
 use super::client::{Client, Replies};
-use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, STALE, by_subcommand};
+use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, NOT_QUEUED, STALE, by_subcommand};
 use super::connection::{USER, check_name};
 use super::context::{Context, from, is};
 use super::number::integer_of;
@@ -23,7 +23,13 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subco
             "7.2.0",
             "Chooses whether reads count as uses of objects.",
         ),
-        Command::new("client|pause", -3, ADMIN | NOSCRIPT | LOADING | STALE, client_pause).about(
+        Command::new(
+            "client|pause",
+            -3,
+            ADMIN | NOT_QUEUED | NOSCRIPT | LOADING | STALE,
+            client_pause,
+        )
+        .about(
             Group::Connection,
             "3.0.0",
             "Delays the commands of all clients for some time.",
@@ -65,8 +71,13 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subco
             "6.0.0",
             "Returns that the server tells no other client about changes.",
         ),
-        Command::new("client|unblock", -3, ADMIN | NOSCRIPT | LOADING | STALE, client_unblock)
-            .about(Group::Connection, "5.0.0", "Ends the waiting of another client."),
+        Command::new(
+            "client|unblock",
+            -3,
+            ADMIN | NOT_QUEUED | NOSCRIPT | LOADING | STALE,
+            client_unblock,
+        )
+        .about(Group::Connection, "5.0.0", "Ends the waiting of another client."),
         Command::new("client|tracking", -3, NOSCRIPT | LOADING | STALE, client_tracking).about(
             Group::Connection,
             "6.0.0",
@@ -89,8 +100,13 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subco
             "6.0.0",
             "Refused: the server does not tell clients about changes.",
         ),
-        Command::new("client|unpause", 2, ADMIN | NOSCRIPT | LOADING | STALE, client_unpause)
-            .about(Group::Connection, "6.2.0", "Ends a delay of commands."),
+        Command::new(
+            "client|unpause",
+            2,
+            ADMIN | NOT_QUEUED | NOSCRIPT | LOADING | STALE,
+            client_unpause,
+        )
+        .about(Group::Connection, "6.2.0", "Ends a delay of commands."),
     ])
     .about(Group::Connection, "2.4.0", "Commands about connections.")
     .categories("")];

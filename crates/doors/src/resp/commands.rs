@@ -82,6 +82,10 @@ pub(super) const AT_ONCE: Flags = 1 << 22;
 /// Not a property that clients see: a subscriber may send it with version 2 of the protocol.
 pub(super) const OF_SUBSCRIBERS: Flags = 1 << 23;
 
+/// Not a property that clients see: the command has effects on other clients that cannot be taken
+/// back, so it is refused in a `MULTI`.
+pub(super) const NOT_QUEUED: Flags = 1 << 24;
+
 /// The names of the properties that clients see, in the order of Redis.
 pub(super) const FLAG_NAMES: &[(Flags, &str)] = &[
     (WRITE, "write"),

@@ -1,8 +1,9 @@
 //! The surroundings of a command that is executed.
 
 use super::client::Client;
+use super::options::Facts;
 use super::parser::Arguments;
-use super::server::{ClientId, Facts, State};
+use super::server::{ClientId, State};
 use super::stop::{Done, Stop};
 use super::store::Database;
 use super::transaction::Transaction;

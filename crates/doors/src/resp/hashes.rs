@@ -195,6 +195,7 @@ fn hmget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             Some(value) => context.reply.string(&value),
             None => context.reply.null(),
         }
+        context.check_reply()?;
     }
     Ok(())
 }

@@ -637,9 +637,7 @@ fn flushdb(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn flushall(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     check_flush(context, arguments)?;
     for database in 0..context.state.options.databases {
-        if context.objects.objects(database)? > 0 {
-            context.objects.clear(database);
-        }
+        context.objects.clear(database);
     }
     context.ok();
     Ok(())

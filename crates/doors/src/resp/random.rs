@@ -9,7 +9,7 @@ use super::writer::Writer;
 use std::collections::BTreeSet;
 
 /// The longest reply of items that may be shown more than once. There would be no other bound.
-const REPLY_BYTES_MAX: usize = 1 << 30;
+const REPLY_BYTES_MAX: usize = 6 << 20;
 
 /// The bytes of the shortest string in a reply.
 const STRING_BYTES_MIN: u64 = 6;

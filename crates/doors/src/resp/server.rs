@@ -20,12 +20,14 @@ use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::{Client, Multi, Queued};
 use super::commands::{
-    ADMIN, AT_ONCE, Command, NO_AUTH, NO_MULTI, Names, OF_SUBSCRIBERS, SKIP_MONITOR, WRITE,
+    ADMIN, AT_ONCE, Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS, SKIP_MONITOR,
+    WRITE,
 };
 use super::context::{Context, is};
+use super::options::{Facts, ServerOptions};
 use super::parser::{Arguments, Limits, Parsed, Parser};
 use super::paused::Paused;
-use super::settings::{Policy, Settings};
+use super::settings::Settings;
 use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
 use super::store::{Database, Refusal, Store};
@@ -39,96 +41,6 @@ use std::rc::Rc;
 
 /// The name of a connection, chosen by the caller.
 pub type ClientId = u64;
-
-/// The fixed properties of a server.
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// The number of databases, at least one.
-    pub databases: Database,
-    /// The memory for objects, which `maxmemory` shows.
-    pub memory_bytes: u64,
-    /// The longest value.
-    pub value_bytes_max: usize,
-    /// The most bytes of a reply. Redis has no such limit, but runs out of memory.
-    pub reply_bytes_max: usize,
-    /// The greatest number of clients, which `maxclients` shows.
-    pub clients_max: usize,
-    /// The password that clients must give, if there is one.
-    pub password: Option<Vec<u8>>,
-    /// Whether objects survive a crash of all servers.
-    pub is_kept: bool,
-    /// The replicas of each object, without the copy in memory.
-    pub replicas: u32,
-    /// The port, which `INFO` shows.
-    pub port: u16,
-    /// Forty hexadecimal digits that name this start of the server.
-    pub run_id: String,
-    /// The objects that are evicted when memory is full: one of [`ServerOptions::POLICIES`].
-    pub policy: &'static str,
-    /// Whether `FLUSHDB` and `FLUSHALL` are allowed.
-    pub may_flush: bool,
-}
-
-impl ServerOptions {
-    /// The names of the policies.
-    pub const POLICIES: [&'static str; 8] = Policy::NAMES;
-
-    /// Returns the longest argument. Values that are a little too long get an error, and not the
-    /// end of the connection.
-    fn argument_bytes_max(&self) -> usize {
-        self.value_bytes_max.saturating_mul(4).clamp(16 << 20, 512 << 20)
-    }
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        ServerOptions {
-            databases: 16,
-            memory_bytes: 1 << 30,
-            value_bytes_max: 1 << 20,
-            reply_bytes_max: 256 << 20,
-            clients_max: 10_000,
-            password: None,
-            is_kept: false,
-            replicas: 0,
-            port: 6379,
-            run_id: "0".repeat(40),
-            policy: "noeviction",
-            may_flush: true,
-        }
-    }
-}
-
-/// The present state of the process, for `INFO`.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// Bytes that objects use.
-    pub used_memory: u64,
-    /// The most that they have used.
-    pub used_memory_peak: u64,
-    /// Bytes of the process.
-    pub resident_memory: u64,
-    /// Bytes of memory of the machine.
-    pub machine_memory: u64,
-    /// Seconds since the start.
-    pub uptime_seconds: u64,
-    /// The number of the process.
-    pub process: u32,
-    /// Objects that were evicted.
-    pub evicted: u64,
-    /// Objects that have expired and were removed.
-    pub expired: u64,
-    /// Connections that were accepted.
-    pub connections: u64,
-    /// Connections that were refused.
-    pub rejected: u64,
-    /// Bytes that were received.
-    pub received_bytes: u64,
-    /// Bytes that were sent.
-    pub sent_bytes: u64,
-    /// Seconds of processor time, of the system and of the user.
-    pub processor_seconds: (f64, f64),
-}
 
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,6 +193,13 @@ impl Server {
         self.set_limits(client);
     }
 
+    /// Ends the waiting of a client whose input has ended: no element is for it any more.
+    pub fn stops_waiting(&mut self, client: ClientId) {
+        if let Some(client) = self.state.clients.get_mut(&client) {
+            self.state.blocked.forget(client.waits.take());
+        }
+    }
+
     /// Forgets a connection that was closed.
     pub fn closed(&mut self, client: ClientId) {
         self.parsers.remove(&client);
@@ -340,6 +259,13 @@ impl Server {
             overlay: &mut self.overlay,
             signals: &mut self.signals,
         };
+        // Clients that wait come before the next command of another one.
+        if run.state.blocked.has_ready() {
+            run.serve_blocked(output);
+            if run.state.blocked.has_ready() {
+                return Step::NotNow;
+            }
+        }
         let outcome = run.command(client, arguments, output);
         if run.state.blocked.has_ready() {
             run.serve_blocked(output);
@@ -594,7 +520,7 @@ impl State {
                 command.name
             )));
         }
-        if client.multi.is_some() && command.has(NO_MULTI) {
+        if client.multi.is_some() && command.has(NO_MULTI | NOT_QUEUED) {
             return Err(Stop::error("ERR Command not allowed inside a transaction"));
         }
         Ok(command)
@@ -728,7 +654,8 @@ impl Run<'_> {
             ends: false,
         };
         let done = (command.execute)(&mut context, arguments);
-        let done = done.and_then(|()| context.commit());
+        // Nothing may be removed by a command whose reply cannot be sent.
+        let done = done.and_then(|()| context.check_reply()).and_then(|()| context.commit());
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
         if matches!(done, Err(Stop::Refused(Refusal::NotNow))) {
             self.state.seed = seed;

@@ -400,3 +400,33 @@ proptest! {
         prop_assert_eq!(door.said("exec"), "-ERR EXEC without MULTI|");
     }
 }
+
+#[test]
+fn a_reply_that_is_too_long_changes_nothing() {
+    let options = ServerOptions { reply_bytes_max: 1000, ..ServerOptions::default() };
+    let mut door = Door::with(options);
+    let word = "w".repeat(300);
+    let refused = "-ERR The reply is too long. Ask for less at a time.|";
+    door.said(&format!("rpush l {word} {word} {word} {word}\nhset h f {word}"));
+    assert_eq!(door.said("lpop l 4\nllen l"), format!("{refused}:4|"));
+    assert_eq!(door.said("hmget h f f f f"), refused);
+    assert_eq!(door.said("multi\nlpop l 2\nlpop l 2\nexec\nllen l").matches("QUEUED").count(), 2);
+    assert_eq!(door.said("llen l"), ":4|");
+}
+
+#[test]
+fn commands_with_effects_that_cannot_be_taken_back_are_refused_in_a_transaction() {
+    let mut door = Door::new();
+    for command in ["client unblock 2", "client pause 100", "client unpause"] {
+        let said = door.said(&format!("multi\n{command}\nexec"));
+        assert!(said.starts_with("+OK|-ERR Command not allowed inside a transaction|"), "{said}");
+    }
+}
+
+#[test]
+fn a_client_whose_input_has_ended_takes_no_element() {
+    let mut door = Door::new();
+    assert_eq!(door.said_to(2, "blpop l 0"), "");
+    door.server.stops_waiting(2);
+    assert_eq!(door.said("rpush l x\nllen l"), ":1|:1|");
+}

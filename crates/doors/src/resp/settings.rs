@@ -5,7 +5,7 @@
 
 use super::glob;
 use super::number::integer_of;
-use super::server::ServerOptions;
+use super::options::ServerOptions;
 use std::collections::BTreeMap;
 
 /// The objects that may be evicted when memory is full.

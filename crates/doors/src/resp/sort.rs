@@ -154,7 +154,8 @@ struct Values {
 
 impl Values {
     fn push(&mut self, value: Option<Vec<u8>>) -> Done {
-        self.bytes = self.bytes.saturating_add(value.as_ref().map_or(0, Vec::len));
+        let bytes = size_of::<Option<Vec<u8>>>() + value.as_ref().map_or(0, Vec::len);
+        self.bytes = self.bytes.saturating_add(bytes);
         self.all.push(value);
         match self.bytes <= VALUES_BYTES_MAX {
             true => Ok(()),

@@ -323,7 +323,10 @@ fn zrevrank(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 /// Bytes of a reply with members by chance, after which the command is refused. The same member
 /// may be returned without end.
-const REPLY_BYTES_MAX: usize = 256 << 20;
+const REPLY_BYTES_MAX: usize = 48 << 20;
+
+/// The most members that are drawn.
+const ITEMS_MAX: u64 = 1_000_000;
 
 fn zrandmember(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     const OUT_OF_RANGE: Stop = Stop::error("ERR value is out of range");
@@ -352,6 +355,9 @@ fn zrandmember(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
         Some(count) => {
             let count = count.unsigned_abs();
+            if count > ITEMS_MAX {
+                return Err(OUT_OF_RANGE);
+            }
             let is_pair = begin_members(reply, count as usize, has_scores);
             let begin = reply.length();
             for _ in 0..count {

@@ -1,8 +1,8 @@
 //! Pages of collections that are gone are deleted, and no others.
 
 use super::header::Header;
+use super::options::ServerOptions;
 use super::pages::{COUNTER, PageKey};
-use super::server::ServerOptions;
 use super::store::{Database, PAGES, Store};
 use super::testing::Door;
 use std::collections::BTreeSet;

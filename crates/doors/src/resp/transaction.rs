@@ -16,6 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The changed keys up to which they are searched one by one.
 const SEARCHED_MAX: usize = 8;
 
+/// The most bytes of changes that wait for the store, and the share of each entry beside its key
+/// and its value.
+const OVERLAY_BYTES_MAX: usize = 256 << 20;
+const ENTRY_BYTES: usize = size_of::<Entry>();
+
 /// The room for a key and a value that is kept for the next command.
 const ENTRY_BYTES_KEPT: usize = 16 << 10;
 
@@ -65,6 +70,8 @@ pub(super) struct Overlay {
     count: usize,
     /// The places of entries, once there are many.
     places: BTreeMap<Database, BTreeMap<Vec<u8>, usize>>,
+    /// About the bytes of the changes.
+    bytes: usize,
     /// Large collections whose headers were deleted. They outlive the changes: the server takes
     /// them after the command.
     pub(super) dropped: Vec<Dropped>,
@@ -107,7 +114,7 @@ impl Overlay {
         self.bases.clear();
         self.cleared.clear();
         self.places.clear();
-        self.count = 0;
+        (self.count, self.bytes) = (0, 0);
         self.entries.truncate(SEARCHED_MAX);
         for entry in &mut self.entries {
             entry.key.clear();
@@ -333,6 +340,12 @@ impl<'a> Transaction<'a> {
         }
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let entry = &mut self.overlay.entries[place];
+        let before = if entry.state == State::Present { entry.value.len() } else { 0 };
+        self.overlay.bytes =
+            (self.overlay.bytes + ENTRY_BYTES + key.len() + value.len()).saturating_sub(before);
+        if self.overlay.bytes > OVERLAY_BYTES_MAX {
+            return Err(Refusal::Full.into());
+        }
         match value {
             Cow::Owned(value) => entry.value = value,
             Cow::Borrowed(value) => {

@@ -2,7 +2,7 @@
 
 use super::client::{Multi, Queued};
 use super::commands::{
-    ALLOW_BUSY, AT_ONCE, Command, FAST, Group, Keys, LOADING, NOSCRIPT, SKIP_SLOWLOG, STALE,
+    ALLOW_BUSY, AT_ONCE, Command, FAST, Group, Keys, LOADING, NOSCRIPT, PUBSUB, SKIP_SLOWLOG, STALE,
 };
 use super::context::{Context, from};
 use super::parser::Arguments;
@@ -100,9 +100,14 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     }
     let Some(multi) = context.client().multi.take() else { return Ok(()) };
     // A command without keys may change the client, or the settings.
-    let is_plain = multi.queued.iter().all(|queued| !queued.command.keys.is_empty());
+    let is_plain = multi.queued.iter().all(|queued| {
+        let command = queued.command;
+        !command.keys.is_empty() && !command.has(PUBSUB)
+    });
     let before = (!is_plain).then(|| (context.client().clone(), context.state.settings.clone()));
-    let done = execute(context, &multi.queued).and_then(|()| context.commit());
+    let done = execute(context, &multi.queued)
+        .and_then(|()| context.check_reply())
+        .and_then(|()| context.commit());
     if done.is_err()
         && let Some((client, settings)) = before
     {

@@ -79,6 +79,12 @@ impl Log {
         Ok(done)
     }
 
+    /// Whether updates fit into one chain.
+    #[must_use]
+    pub fn fits_together(&self, updates: &[Update<'_>]) -> bool {
+        self.fitting(updates) >= updates.len()
+    }
+
     /// The number of updates that fit into a chain, at least one.
     fn fitting(&self, updates: &[Update<'_>]) -> usize {
         let most = self.options().segment_bytes / 2;

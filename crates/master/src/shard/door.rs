@@ -244,6 +244,12 @@ impl DoorTable<'_> {
         self.end_update(result)
     }
 
+    /// Whether updates are done together also after a crash.
+    #[must_use]
+    pub fn fits_together(&self, updates: &[Update<'_>]) -> bool {
+        self.shard.log.fits_together(updates)
+    }
+
     /// Visits some objects, in no order. Returns where to go on, or `None` at the end. See
     /// [`Log::scan`](thunderhead_log::Log::scan).
     ///

@@ -93,6 +93,10 @@ impl Protocol for Redis {
         client
     }
 
+    fn ended(&mut self, client: &ClientId) {
+        self.server.stops_waiting(*client);
+    }
+
     fn closed(&mut self, _: ConnectionId, client: ClientId) {
         self.connections.remove(&client);
         self.server.closed(client);

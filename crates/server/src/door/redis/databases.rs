@@ -158,12 +158,14 @@ impl Catalog {
         }
     }
 
-    /// The number of tables that changes need, and the catalog does not have.
-    pub(super) fn missing(&self, changes: &[Change<'_>]) -> usize {
+    /// The number of tables that changes need, and the catalog does not have. Databases that are
+    /// empty keep their tables when they are cleared.
+    pub(super) fn missing(&self, changes: &[Change<'_>], empty: &[Database]) -> usize {
         let mut after = self.clone();
         let mut missing = 0;
         for change in changes {
             match *change {
+                Change::Clear(database) if empty.contains(&database) => {}
                 Change::Clear(database) => drop(after.clear(place(database).0)),
                 Change::Swap(one, other) => after.swap(place(one).0, place(other).0),
                 Change::Put { database, .. } if after.table(place(database)).is_none() => {

@@ -148,7 +148,7 @@ impl<'a, 'd> Store<'a, 'd> {
             }
         }
         let before = self.catalog()?;
-        let missing = before.missing(changes);
+        let missing = before.missing(changes, &empty);
         if missing > 0 {
             *taken = self.databases.take(missing).ok_or(Refusal::NotNow)?;
         }
@@ -206,6 +206,14 @@ impl<'a, 'd> Store<'a, 'd> {
             let key = keys.get(key).unwrap_or_default();
             Update { table, key, new }
         }));
+        // A crash must not leave a part of a large collection.
+        let has_pages = changes.iter().any(|change| match change {
+            Change::Put { database, .. } | Change::Remove { database, .. } => database & PAGES != 0,
+            Change::Clear(_) | Change::Swap(..) => false,
+        });
+        if has_pages && !self.objects.fits_together(&all) {
+            return Err(Refusal::TooLong);
+        }
         match self.objects.update_together(&all) {
             Ok(done) if done < all.len() => {
                 // Memory ran short in the middle of a very long list. The client gets an error.
