@@ -141,6 +141,12 @@ impl DoorTable<'_> {
         Ok(self.shard.objects_of(self.table))
     }
 
+    /// Whether the shard has objects of a table.
+    #[must_use]
+    pub fn has_objects_of(&self, table: TableId) -> bool {
+        self.shard.objects_of(table) > 0
+    }
+
     /// The cost of the operations so far, for [`Context::charge`].
     #[must_use]
     pub fn cost(&self) -> Duration {

@@ -33,8 +33,6 @@ struct Stock {
     /// The empty tables that one list of changes needs, if it needs more than are there.
     wanted: usize,
     useless: Vec<TableId>,
-    /// A table is being dropped: its memory is not free yet.
-    is_dropping: bool,
     is_over: bool,
 }
 
@@ -75,14 +73,16 @@ impl Databases {
         let kept = stock.empty.len().saturating_sub(count);
         let taken = has_enough.then(|| stock.empty.split_off(kept));
         stock.wanted = if has_enough { 0 } else { count };
-        self.changed.notify_all();
+        if !has_enough {
+            self.changed.notify_all();
+        }
         taken
     }
 
-    /// Whether the memory of dropped tables is about to become free.
-    pub(super) fn is_dropping(&self) -> bool {
-        let stock = self.stock();
-        stock.is_dropping || !stock.useless.is_empty()
+    /// Lets the stock be filled again, after some tables were taken. If tables are to be dropped,
+    /// that comes first: without it a full server has no room, and finds that out slowly.
+    fn refill(&self) {
+        self.changed.notify_all();
     }
 
     /// Lets a table be dropped.
@@ -91,14 +91,12 @@ impl Databases {
         self.changed.notify_all();
     }
 
-    /// Waits for work, and returns it, or `None` at the end. The former work counts as done.
+    /// Waits for work, and returns it, or `None` at the end.
     pub fn next_work(&self) -> Option<TableWork> {
         let mut stock = self.stock();
-        stock.is_dropping = false;
         while !stock.is_over {
             // In a full server there may be room for a new table only after that.
             if let Some(table) = stock.useless.pop() {
-                stock.is_dropping = true;
                 return Some(TableWork::Drop(table));
             }
             if stock.empty.len() < STOCK.max(stock.wanted) {
@@ -211,6 +209,8 @@ pub(super) struct Tables {
     until: LogPosition,
     /// Tables that no database has any more, once the log is durable up to a position.
     leaving: Vec<(LogPosition, TableId)>,
+    /// Tables that are being dropped, and may still have memory.
+    dropping: Vec<TableId>,
 }
 
 impl Tables {
@@ -230,7 +230,15 @@ impl Tables {
     }
 
     /// Takes a new catalog, which is in the log up to a position, without some tables.
-    pub(super) fn change(&mut self, catalog: Catalog, without: Vec<TableId>, until: LogPosition) {
+    pub(super) fn change(
+        &mut self,
+        (catalog, until): (Catalog, LogPosition),
+        without: Vec<TableId>,
+        databases: &Databases,
+    ) {
+        if without.is_empty() {
+            databases.refill();
+        }
         self.catalog = Some(catalog);
         self.until = until;
         self.leaving.extend(without.into_iter().map(|table| (until, table)));
@@ -242,16 +250,25 @@ impl Tables {
         self.until
     }
 
+    /// Forgets dropped tables whose memory is free. `has_objects` tells whether the shard still has
+    /// objects of a table. Returns whether more memory is about to become free.
+    pub(super) fn forget_dropped(&mut self, has_objects: impl Fn(TableId) -> bool) -> bool {
+        self.dropping.retain(|table| has_objects(*table));
+        !self.leaving.is_empty() || !self.dropping.is_empty()
+    }
+
     pub(super) fn waits_for_log(&self) -> bool {
         !self.leaving.is_empty()
     }
 
     /// Lets tables be dropped that a recovery does not need any more.
     pub(super) fn on_durable(&mut self, durable: LogPosition, databases: &Databases) {
+        let dropping = &mut self.dropping;
         self.leaving.retain(|(until, table)| {
             let is_needed = *until > durable;
             if !is_needed {
                 databases.drop_table(*table);
+                dropping.push(*table);
             }
             is_needed
         });
@@ -290,17 +307,17 @@ mod tests {
         let at = |offset| LogPosition { offset, ..LogPosition::default() };
         let databases = Databases::default();
         let mut tables = Tables::default();
-        tables.change(Catalog::default(), vec![TableId(4)], at(100));
+        tables.change((Catalog::default(), at(100)), vec![TableId(4)], &databases);
         tables.on_durable(at(99), &databases);
         assert!(tables.waits_for_log());
         assert_eq!(databases.next_work(), Some(TableWork::Make));
         tables.on_durable(at(100), &databases);
-        assert!(!tables.waits_for_log() && databases.is_dropping());
+        assert!(!tables.waits_for_log());
+        assert!(tables.forget_dropped(|table| table == TableId(4)));
+        assert!(!tables.forget_dropped(|_| false));
         // That comes first: a full server has no room for a new table before.
         assert_eq!(databases.next_work(), Some(TableWork::Drop(TableId(4))));
-        assert!(databases.is_dropping());
         assert_eq!(databases.next_work(), Some(TableWork::Make));
-        assert!(!databases.is_dropping());
         (1..=STOCK as u64).for_each(|table| databases.add(TableId(table)));
         assert_eq!(databases.take(1), Some(vec![TableId(STOCK as u64)]));
         assert_eq!(databases.next_work(), Some(TableWork::Make));

@@ -105,12 +105,15 @@ impl<'a, 'd> Store<'a, 'd> {
             DoorError::Log(Error::ValueTooLong { .. } | Error::KeyTooLong { .. }) => {
                 Refusal::TooLong
             }
-            // The memory of a database that was just cleared becomes free soon.
-            DoorError::Log(_) if self.tables.waits_for_log() || self.databases.is_dropping() => {
+            DoorError::Log(_) => {
+                let Store { tables, objects, .. } = self;
+                if !tables.forget_dropped(|table| objects.has_objects_of(table)) {
+                    return Refusal::Full;
+                }
+                // The memory of a database that was just cleared becomes free soon.
                 self.blocked = Status::AwaitingMemory;
                 Refusal::NotNow
             }
-            DoorError::Log(_) => Refusal::Full,
         }
     }
 
@@ -219,14 +222,16 @@ impl<'a, 'd> Store<'a, 'd> {
                 // Memory ran short in the middle of a very long list. The client gets an error.
                 tracing::error!(done, of = all.len(), "only a part of a transaction was done");
                 if done > 0 && new.is_some() {
-                    self.tables.change(catalog, without, self.objects.until());
+                    let changed = (catalog, self.objects.until());
+                    self.tables.change(changed, without, self.databases);
                     taken.clear();
                 }
                 Err(Refusal::Full)
             }
             Ok(_) => {
                 if new.is_some() {
-                    self.tables.change(catalog, without, self.objects.until());
+                    let changed = (catalog, self.objects.until());
+                    self.tables.change(changed, without, self.databases);
                 }
                 Ok(())
             }
