@@ -499,7 +499,7 @@ impl Log {
     /// A cache never refuses a write for good: older objects make room.
     #[cold]
     fn refusal_of_full(&self, limit_bytes: u64) -> Error {
-        if self.form.is_cached() && self.may_evict() {
+        if self.form.is_cached() && self.evicts() {
             return Error::CleanerBehind;
         }
         Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes }
