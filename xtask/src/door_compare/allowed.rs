@@ -102,7 +102,15 @@ pub(super) const REDIS: &[Rule] = &[
         reason: "A line may have a zero byte. Redis waits for more bytes, and answers nothing.",
     },
     Rule {
-        command: "CLIENT SETINFO",
+        command: "(bytes)",
+        request: "$536870912",
+        theirs: "",
+        ours: "invalid bulk length",
+        goes_on: true,
+        reason: "Values are shorter than in Redis, so a length of 512 MiB is refused.",
+    },
+    Rule {
+        command: "CLIENT",
         request: "\\x00",
         theirs: "+OK",
         ours: "-ERR",

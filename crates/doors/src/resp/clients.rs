@@ -150,7 +150,7 @@ fn client_setinfo(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         return Err(Stop::error_of([b"ERR ", option, rest].concat()));
     }
     let client = context.client();
-    let place = if is_name { &mut client.library } else { &mut client.library_version };
+    let place = if is_name { &mut client.lib_name } else { &mut client.lib_version };
     *place = value.to_vec();
     context.ok();
     Ok(())
@@ -198,9 +198,9 @@ fn line(client: &Client, now_ms: u64) -> Vec<u8> {
         )
         .as_bytes(),
     );
-    line.extend_from_slice(&client.library);
+    line.extend_from_slice(&client.lib_name);
     line.extend_from_slice(b" lib-ver=");
-    line.extend_from_slice(&client.library_version);
+    line.extend_from_slice(&client.lib_version);
     let rest = format!(" io-thread=0 tot-net-in=0 tot-net-out=0 tot-cmds={}\n", client.commands);
     line.extend_from_slice(rest.as_bytes());
     line

@@ -255,13 +255,13 @@ fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     state.monitors -= usize::from(client.is_monitor);
     let Client { id, number, opened_ms, active_ms, commands, .. } = *client;
     let (peer, local) = (std::mem::take(&mut client.peer), std::mem::take(&mut client.local));
-    let (library, library_version) =
-        (std::mem::take(&mut client.library), std::mem::take(&mut client.library_version));
+    let (lib_name, lib_version) =
+        (std::mem::take(&mut client.lib_name), std::mem::take(&mut client.lib_version));
     *client = Client {
         active_ms,
         commands,
-        library,
-        library_version,
+        lib_name,
+        lib_version,
         last: "reset",
         is_authenticated: !is_stranger,
         replies: Replies::On,

@@ -21,7 +21,8 @@ pub(super) struct Wait {
     pub(super) keys: Vec<Vec<u8>>,
     /// Their type. Keys of another type are as good as none.
     pub(super) kind: Kind,
-    /// The time at which it gives up, in milliseconds since 1970; `None` if it does not.
+    /// The time at which the client's wait ends, in milliseconds since 1970. `None` stands for a
+    /// wait without a limit.
     pub(super) deadline: Option<u64>,
     /// Whether its reply in a `MULTI`, where it does not wait, is the absence of an array, and not
     /// of a string. A client that has waited in vain gets that of an array.

@@ -6,7 +6,8 @@ use super::score;
 use super::stop::{Done, Stop, Wait};
 use super::store::Kind;
 
-/// Reads the time for which a client waits, in seconds; returns the time at which it gives up.
+/// Reads a timeout in seconds. Returns the time at which the timeout ends, in milliseconds since
+/// 1970. `None` stands for a timeout of 0, which never ends.
 pub(super) fn deadline(context: &Context<'_>, text: &[u8]) -> Result<Option<u64>, Stop> {
     const OUT_OF_RANGE: Stop = Stop::error("ERR timeout is out of range");
     // Redis reads a number of 80 bits, of which it refuses fewer than of 64 bits.
