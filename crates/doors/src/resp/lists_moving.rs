@@ -173,8 +173,8 @@ fn brpop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 /// The arguments of commands that take from the first of several keys: their number, the keys, an
 /// end, and how many.
 pub(super) struct Several {
-    pub(super) first: usize,
-    pub(super) keys: usize,
+    first: usize,
+    keys: usize,
     pub(super) count: u64,
 }
 
@@ -205,6 +205,11 @@ impl Several {
         }
         Ok((Several { first: index + 1, keys, count: count.unwrap_or(1) }, parsed))
     }
+
+    /// Returns the keys.
+    pub(super) fn keys<'a>(&self, arguments: Arguments<'a>) -> impl Iterator<Item = &'a [u8]> {
+        from(arguments, self.first).take(self.keys)
+    }
 }
 
 /// Takes elements from the first list that has some; returns whether there was one.
@@ -214,7 +219,7 @@ fn take_first(
     several: &Several,
     end: End,
 ) -> Result<bool, Stop> {
-    for key in from(arguments, several.first).take(several.keys) {
+    for key in several.keys(arguments) {
         if let Some(list) = List::find(&mut context.objects, key)? {
             context.reply.array(2);
             context.reply.string(key);
@@ -239,6 +244,6 @@ fn blmpop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if take_first(context, arguments, &several, end)? {
         return Ok(());
     }
-    let keys = from(arguments, several.first).take(several.keys);
+    let keys = several.keys(arguments);
     wait(keys, Kind::List, deadline, true)
 }

@@ -139,7 +139,7 @@ fn take_first(
     several: &Several,
     end: End,
 ) -> Result<bool, Stop> {
-    for key in from(arguments, several.first).take(several.keys) {
+    for key in several.keys(arguments) {
         if let Some(set) = SortedSet::find(&mut context.objects, key)? {
             let count = several.count.min(set.len());
             context.reply.array(2);
@@ -166,6 +166,6 @@ fn bzmpop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if take_first(context, arguments, &several, end)? {
         return Ok(());
     }
-    let keys = from(arguments, several.first).take(several.keys);
+    let keys = several.keys(arguments);
     wait(keys, Kind::SortedSet, deadline, true)
 }
