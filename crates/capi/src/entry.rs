@@ -62,9 +62,12 @@ pub(crate) unsafe fn entry(
         // There is no place for the reason.
         Err(failure) => return failure.status,
     };
-    DEPTH.with(|depth| depth.set(depth.get() + 1));
-    let result = catch_unwind(AssertUnwindSafe(work));
-    DEPTH.with(|depth| depth.set(depth.get() - 1));
+    let result = DEPTH.with(|depth| {
+        depth.set(depth.get() + 1);
+        let result = catch_unwind(AssertUnwindSafe(work));
+        depth.set(depth.get() - 1);
+        result
+    });
     let failure = match result {
         Ok(Ok(status)) => {
             report.done();

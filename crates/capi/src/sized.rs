@@ -141,6 +141,13 @@ impl<T: SizedStruct> Output<'_, T> {
     pub(crate) fn fill(&mut self, with: &T) {
         let from = std::ptr::from_ref(with).cast::<u8>();
         let (to, head) = (self.to.cast::<u8>(), size_of::<usize>());
+        if self.size == size_of::<T>() {
+            // A length that the compiler knows needs no calls.
+            // SAFETY: both are valid for this size, and do not overlap, as below.
+            return unsafe {
+                std::ptr::copy_nonoverlapping(from.add(head), to.add(head), size_of::<T>() - head);
+            };
+        }
         let known = self.size.min(size_of::<T>());
         // SAFETY: the struct is valid for `size` bytes, as was vouched for when this was made, and
         // `with` for its own size. They do not overlap, because `with` is a Rust reference.

@@ -29,6 +29,7 @@ impl Identities {
     /// Uses this unused lease for new updates. `None`: new updates wait for a lease.
     pub(crate) fn use_lease(&mut self, lease: Option<LeaseId>) {
         (self.lease, self.next) = (lease, Sequence::FIRST);
+        self.open.retain(|_, open| !open.is_empty());
     }
 
     /// Returns the lease for new updates.
@@ -48,7 +49,8 @@ impl Identities {
     pub(crate) fn ended(&mut self, update: UpdateId) {
         if let Some(open) = self.open.get_mut(&update.lease) {
             open.remove(&update.sequence);
-            if open.is_empty() {
+            // The set of the present lease stays, because the next update would allocate it again.
+            if open.is_empty() && self.lease != Some(update.lease) {
                 self.open.remove(&update.lease);
             }
         }
@@ -88,6 +90,8 @@ mod tests {
         assert_eq!(first(&identities, c), 3);
         identities.ended(c);
         identities.ended(d);
+        assert_eq!(identities.open.keys().collect::<Vec<_>>(), [&LeaseId(9)]);
+        identities.use_lease(None);
         assert!(identities.open.is_empty());
     }
 }

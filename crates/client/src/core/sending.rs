@@ -42,9 +42,14 @@ impl Messages {
         self.by_route.extend(self.latest.take());
     }
 
-    fn ordered(mut self) -> BTreeMap<Route, (Duration, Vec<PartId>)> {
+    /// Takes the message that is first in the order of routes. A lone one never enters the map,
+    /// which would allocate.
+    fn take_first(&mut self) -> Option<(Route, (Duration, Vec<PartId>))> {
+        if self.by_route.is_empty() {
+            return self.latest.take();
+        }
         self.keep_latest();
-        self.by_route
+        self.by_route.pop_first()
     }
 }
 
@@ -97,7 +102,7 @@ impl Core {
             };
             messages.add(route, timeout, (ticket, at));
         }
-        for (route, (timeout, parts)) in messages.ordered() {
+        while let Some((route, (timeout, parts))) = messages.take_first() {
             // Sequences are assigned only now, so that those of a message are consecutive: a shard
             // records the outcomes of a message together.
             for part in &parts {
