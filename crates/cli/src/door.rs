@@ -24,6 +24,9 @@ pub(crate) const MEGABYTE: u64 = 1 << 20;
 /// The possible lengths of segments. Longer segments hold longer values.
 const SEGMENTS: [u32; 4] = [8 << 20, 4 << 20, 2 << 20, 1 << 20];
 
+/// The number of segments of a cache without copies, at most, if its values are short.
+const SEGMENTS_MAX: u64 = 128;
+
 /// How long the client of this process waits for an answer of the cluster beside it.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -189,6 +192,15 @@ pub(crate) fn segment_bytes(memory_bytes: u64, value_bytes: usize) -> Option<u32
     chosen.filter(|bytes| *bytes as usize / 8 >= value_bytes)
 }
 
+/// The length of segments for a cache that keeps no copies: as short as the values allow. With many
+/// short segments cleaners copy less, but each takes some memory.
+pub(crate) fn short_segment_bytes(memory_bytes: u64, value_bytes: usize) -> Option<u32> {
+    let longest = segment_bytes(memory_bytes, value_bytes)?;
+    let least = (value_bytes as u64 * 8).max(memory_bytes / SEGMENTS_MAX);
+    let chosen = SEGMENTS.iter().rev().find(|bytes| u64::from(**bytes) >= least);
+    Some(chosen.map_or(longest, |bytes| longest.min(*bytes)))
+}
+
 /// The least memory for values of a length, in megabytes.
 pub(crate) fn least_megabytes(value_bytes: usize) -> u64 {
     ((value_bytes as u64 * 8).next_power_of_two() * 8 / MEGABYTE).max(8)
@@ -247,6 +259,12 @@ mod tests {
         assert_eq!(segment_bytes(32 << 20, 512 << 10), Some(4 << 20));
         assert_eq!(segment_bytes(1 << 20, 1024), None);
         assert_eq!((least_megabytes(1 << 20), least_megabytes(10)), (64, 8));
+        let short =
+            |memory: u64, value| short_segment_bytes(memory << 20, value).map(|bytes| bytes >> 20);
+        assert_eq!((short(64, 1 << 20), short(64, 64 << 10)), (Some(8), Some(1)));
+        assert_eq!((short(256, 64 << 10), short(256, 500 << 10)), (Some(2), Some(4)));
+        assert_eq!((short(64 << 10, 64 << 10), short(63, 1 << 20)), (Some(8), None));
+        assert_eq!(short(7, 1024), None);
     }
 
     #[test]

@@ -122,7 +122,11 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
     }
     let memory_bytes = arguments.memory_limit.saturating_mul(MEGABYTE);
     let value_bytes = arguments.max_item_size;
-    let segment_bytes = door::segment_bytes(memory_bytes, value_bytes).ok_or_else(|| {
+    let segment_bytes = match arguments.data {
+        Some(_) => door::segment_bytes(memory_bytes, value_bytes),
+        None => door::short_segment_bytes(memory_bytes, value_bytes),
+    };
+    let segment_bytes = segment_bytes.ok_or_else(|| {
         Failure::usage(format!(
             "values of up to {value_bytes} bytes (-I) need at least {} MB of memory (-m), and {} MB are given",
             door::least_megabytes(value_bytes),

@@ -169,7 +169,7 @@ impl Cleaner {
     }
 
     fn compact(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
-        if !self.shared.options.cleaner.compaction {
+        if !self.shared.compacts() {
             return None;
         }
         let segment = lock(&self.shared.candidates).pick_for_compaction(&self.shared)?;
@@ -191,7 +191,7 @@ impl Cleaner {
     /// Removes spent segments from the log. While a writer is blocked on memory they are compacted
     /// like others, which frees their memory sooner; but not if the log has too many segments.
     fn drop_spent(&mut self, verdict: Verdict, watch: &mut Watch<'_>) -> Option<Step> {
-        let compacts = self.shared.options.cleaner.compaction && verdict == Verdict::Compact;
+        let compacts = self.shared.compacts() && verdict == Verdict::Compact;
         if compacts && !self.can_wait() {
             return None;
         }

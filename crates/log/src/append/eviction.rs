@@ -40,8 +40,6 @@ pub(super) struct Eviction {
     victims: Vec<ExpiredItem>,
     /// Objects that were evicted so far.
     pub(super) evicted: u64,
-    /// The log has no copies, so no recovery can bring an object back.
-    is_volatile: bool,
     /// Writes to caches are refused when memory is full.
     is_off: bool,
 }
@@ -77,7 +75,7 @@ impl Log {
 
     /// Tells the log that nothing copies its segments: then nothing can bring an object back.
     pub fn go_without_copies(&mut self) {
-        self.eviction.is_volatile = true;
+        self.shared.sums.is_volatile.store(true, Ordering::Relaxed);
     }
 
     /// Whether objects of caches make room for newer ones. Otherwise writes are refused when memory
@@ -166,7 +164,7 @@ impl Log {
         if !is_cached || uses_count && segment::take_use(&self.memory, victim.at) {
             return true;
         }
-        if self.eviction.is_volatile {
+        if self.shared.sums.is_volatile.load(Ordering::Relaxed) {
             self.note_safe_version(item.located.fields.version);
             self.remove_item(&item);
         } else {

@@ -67,6 +67,11 @@ impl Frames {
         }
     }
 
+    /// The number of full segments that would fill the memory.
+    pub(crate) fn full(&self) -> usize {
+        self.full
+    }
+
     /// Publishes the counts of the log's thread.
     pub(crate) fn publish(&self, taken: usize, staying: usize) {
         self.taken.store(taken, Ordering::Relaxed);

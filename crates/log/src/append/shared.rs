@@ -86,6 +86,8 @@ pub(crate) struct Sums {
     pub(crate) looks: AtomicU64,
     /// The log has or had objects of caches.
     pub(crate) has_cache: AtomicBool,
+    /// The log has no copies, so no recovery reads its segments.
+    pub(crate) is_volatile: AtomicBool,
     /// The last write for which room had to be made found none: writers are blocked on memory.
     pub(crate) is_short: AtomicBool,
     pub(crate) counters: Counters,
@@ -186,6 +188,9 @@ pub(crate) struct Pass {
     pub(crate) cleaned: Vec<Segment>,
     pub(crate) survivors: Vec<Segment>,
 }
+
+/// A cache without copies of at least so many full segments does without compaction.
+const COMBINED_MIN: usize = 24;
 
 impl Shared {
     pub(crate) fn new(memory: Arc<Memory>, log: LogId, options: Options) -> Shared {
@@ -295,8 +300,28 @@ impl Shared {
         *lock(&self.tablets) = Arc::new(tablets);
     }
 
+    /// The segments that a recovery might read: none of a cache without copies.
     pub(crate) fn present(&self) -> Arc<PresentSegments> {
+        if self.is_cache_without_copies() {
+            return Arc::new(PresentSegments::none());
+        }
         Arc::clone(&lock(&self.present))
+    }
+
+    /// Whether the log holds a cache and no recovery reads it. Then dead objects leave nothing
+    /// behind. A rebuild reads segments, so it is none as long as tablets are rebuilt.
+    pub(crate) fn is_cache_without_copies(&self) -> bool {
+        self.sums.is_volatile.load(Ordering::Relaxed)
+            && self.sums.has_cache.load(Ordering::Relaxed)
+            && !self.frames.is_rebuilding()
+    }
+
+    /// Whether segments are compacted. Compaction spares the backups. Without them combined
+    /// cleaning is cheaper, if it has some segments to choose from: it considers their age, and
+    /// sorts its survivors by age.
+    pub(crate) fn compacts(&self) -> bool {
+        let combines = self.frames.full() >= COMBINED_MIN && self.is_cache_without_copies();
+        self.options.cleaner.compaction && !combines
     }
 
     /// Publishes the segments of the durable log; false when a cleaner held the lock.

@@ -63,7 +63,7 @@ impl Balance {
             return Verdict::Rest;
         }
         let tombstones = self.tombstone_bytes / self.log_bytes;
-        if tombstones >= options.tombstone_share_high * (1.0 - live) || !options.compaction {
+        if tombstones >= options.tombstone_share_high * (1.0 - live) || !shared.compacts() {
             return Verdict::Combine;
         }
         Verdict::Compact

@@ -47,6 +47,11 @@ impl PresentSegments {
         present
     }
 
+    /// A snapshot in which all segments are gone.
+    pub(crate) fn none() -> PresentSegments {
+        PresentSegments { horizon: u64::MAX, lowest: u64::MAX, ..PresentSegments::default() }
+    }
+
     /// The snapshot without some ids. Ids that it does not know stay as they are.
     pub(crate) fn without(&self, ids: impl Iterator<Item = u64>) -> PresentSegments {
         let mut present = self.clone();

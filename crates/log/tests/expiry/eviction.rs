@@ -100,6 +100,29 @@ fn large_objects_replace_many_small_ones_without_a_wait() {
     }
 }
 
+#[test]
+fn a_cache_without_copies_leaves_no_tombstones_and_combines_its_segments() {
+    for volatile in [false, true] {
+        let watch = Watch::default();
+        let mut log = log_with(512 << 10, Recorder::new(), &watch);
+        if volatile {
+            log.go_without_copies();
+        }
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..30_000u32 {
+            // Every other write replaces one of a few objects.
+            let key = if number % 2 == 0 { number } else { 1 + number % 512 };
+            put(&mut log, &mut cleaner, &key.to_be_bytes(), &[1; 60]);
+        }
+        let usage = log.usage();
+        assert!(usage.passes > 100 && usage.evicted > 10_000, "{usage:?}");
+        assert_eq!(usage.residuals == 0, volatile, "{usage:?}");
+        assert_eq!(usage.compactions == 0, volatile, "{usage:?}");
+        let last = log.read(TABLE, &29_998u32.to_be_bytes()).unwrap();
+        assert_eq!(last.unwrap().value().to_vec(), [1; 60]);
+    }
+}
+
 fn put_version(log: &mut Log, key: &[u8]) -> Version {
     log.with_attributes(cached(), |log| log.write(TABLE, key, b"v")).unwrap().version
 }
