@@ -1,13 +1,16 @@
-//! The step `doors`: tests that were written for other stores run against Thunderhead's doors.
+//! The step `doors`: tests and programs that were written for other stores run on Thunderhead's
+//! doors.
 
+pub(crate) mod applications;
 mod memcached;
+mod python;
 
-use crate::steps::{build_programs, install, program};
+use crate::steps::{Extent, build_programs, install, program};
 use anyhow::{Context, Result};
 use std::path::Path;
 
 /// Runs the tests, as a step of the full test.
-pub(crate) fn check() -> Result<()> {
+pub(crate) fn check(extent: Extent) -> Result<()> {
     let is_missing = |file: &str| !Path::new(file).exists();
     let missing: Vec<&str> = memcached::PACKAGES
         .iter()
@@ -21,5 +24,6 @@ pub(crate) fn check() -> Result<()> {
     }
     build_programs()?;
     let thunderhead = program("thunderhead").canonicalize().context("find the program")?;
-    memcached::check(&thunderhead)
+    memcached::check(&thunderhead)?;
+    applications::check(&thunderhead, extent)
 }

@@ -123,6 +123,9 @@ enum Command {
     },
     /// Send the same random commands to a real server and to ours, and compare all answers.
     DoorCompare(door_compare::Arguments),
+    /// Run job queues, sessions and locks of other authors on the door for Redis, and kill its
+    /// server meanwhile.
+    Applications(doors::applications::Arguments),
     /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put the results into
     /// docs/evaluation/peers.md.
     Compare {
@@ -183,6 +186,7 @@ fn main() -> Result<()> {
         Command::Evaluate { area, quick, minutes, json, write } => {
             steps::evaluate(&area, quick, minutes, json, write.as_deref())
         }
+        Command::Applications(arguments) => doors::applications::applications(&arguments),
         Command::DoorCompare(arguments) => door_compare::door_compare(&arguments),
         Command::Compare { quick, json } => {
             let page = (!quick).then_some("docs/evaluation/peers.md");

@@ -1,11 +1,12 @@
 //! Programs that speak to a server for memcached's clients: a check of libmemcached, and the tests
 //! of the client pymemcache.
 
+use crate::doors::python;
 use crate::scratch::{Running, Scratch};
-use crate::steps::{execute, install, target};
+use crate::steps::{execute, target};
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::{Path, absolute};
 use std::process::{Command, Stdio};
 
 /// The client, and the tool that runs its tests.
@@ -53,7 +54,8 @@ pub(super) fn memccapable(thunderhead: &Path) -> Result<()> {
 
 /// Runs the integration tests of pymemcache, which its package holds.
 pub(super) fn pymemcache(scratch: &Scratch, thunderhead: &Path) -> Result<()> {
-    let environment = environment()?;
+    let environment = absolute(target().join("doors/python")).context("find the builds")?;
+    python::install(&environment, &PACKAGES, "pytest")?;
     let server = Server::start(thunderhead)?;
     let python = environment.join("bin/python");
     let place = "import pymemcache.test; print(pymemcache.test.__path__[0])";
@@ -74,30 +76,6 @@ pub(super) fn pymemcache(scratch: &Scratch, thunderhead: &Path) -> Result<()> {
     ensure!(passed >= LEAST_PASSED, "only {passed} tests of pymemcache ran");
     println!("{:22} {passed:6} good", "pymemcache");
     Ok(())
-}
-
-/// Makes an environment of Python with the client, once, and returns its directory.
-fn environment() -> Result<PathBuf> {
-    let to = std::path::absolute(target().join("doors/python")).context("find the builds")?;
-    let make = || {
-        let mut command = Command::new("python3");
-        command.args(["-m", "venv", "--clear"]).arg(&to).stdout(Stdio::null());
-        execute(command)
-    };
-    if !to.join("bin/python").exists() {
-        // Debian has Python without the part that makes environments.
-        make().or_else(|_| install(&["python3-venv"]).and_then(|()| make()))?;
-    }
-    if !to.join("bin/pytest").exists() {
-        println!("installing {}", PACKAGES.join(", "));
-        let mut pip = Command::new(to.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        execute({
-            pip.args(PACKAGES);
-            pip
-        })?;
-    }
-    Ok(to)
 }
 
 /// Returns the number in `94 passed`.
