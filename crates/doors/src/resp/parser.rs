@@ -41,7 +41,7 @@ pub enum Parsed {
     Nothing(usize),
     /// The bytes are not of the protocol. The text belongs into an error with the code `ERR`. Then
     /// the connection must be closed.
-    Error(String),
+    Error(Vec<u8>),
 }
 
 /// Cuts commands out of the bytes of one connection.
@@ -133,7 +133,7 @@ impl Parser {
         };
         let parsed = match parsed {
             Ok(parsed) => parsed,
-            Err(text) => Parsed::Error(format!("Protocol error: {text}")),
+            Err(text) => Parsed::Error([&b"Protocol error: "[..], &text].concat()),
         };
         if parsed != Parsed::More {
             (self.missing, self.at, self.scanned) = (None, 0, 0);
@@ -164,15 +164,15 @@ impl Parser {
         &mut self,
         bytes: &'a [u8],
         too_long: &'static str,
-    ) -> Result<Option<&'a [u8]>, String> {
+    ) -> Result<Option<&'a [u8]>, Vec<u8>> {
         let from = self.at + self.scanned;
         let Some(found) = bytes.get(from..).and_then(|rest| memchr::memchr(b'\r', rest)) else {
             self.scanned = bytes.len() - self.at;
-            return if self.scanned > LINE_BYTES_MAX { Err(too_long.to_owned()) } else { Ok(None) };
+            return if self.scanned > LINE_BYTES_MAX { Err(too_long.into()) } else { Ok(None) };
         };
         let end = from + found;
         if end - self.at > LINE_BYTES_MAX {
-            return Err(too_long.to_owned());
+            return Err(too_long.into());
         }
         if end + 1 >= bytes.len() {
             self.scanned = end - self.at;
@@ -181,7 +181,7 @@ impl Parser {
         Ok(Some(&bytes[self.at..end]))
     }
 
-    fn array(&mut self, bytes: &[u8]) -> Result<Parsed, String> {
+    fn array(&mut self, bytes: &[u8]) -> Result<Parsed, Vec<u8>> {
         self.is_typed = false;
         let mut missing = match self.missing {
             Some(missing) => missing,
@@ -192,7 +192,7 @@ impl Parser {
                 let count = integer_of(&line[1..]).filter(|count| *count <= i64::from(i32::MAX));
                 let count = count.ok_or("invalid multibulk length")?;
                 if self.limits.is_stranger && count > STRANGER_ARGUMENTS_MAX {
-                    return Err("unauthenticated multibulk length".to_owned());
+                    return Err(b"unauthenticated multibulk length".into());
                 }
                 self.pass_line(line.len());
                 if count <= 0 {
@@ -217,18 +217,18 @@ impl Parser {
     }
 
     /// Reads an argument; returns whether it is complete.
-    fn string(&mut self, bytes: &[u8]) -> Result<bool, String> {
+    fn string(&mut self, bytes: &[u8]) -> Result<bool, Vec<u8>> {
         let before = (self.at, self.scanned);
         let Some(line) = self.line(bytes, "too big bulk count string")? else { return Ok(false) };
         if line.first() != Some(&b'$') {
             let got = line.first().copied().unwrap_or(b'\r');
-            return Err(format!("expected '$', got '{}'", char::from(got)));
+            return Err([&b"expected '$', got '"[..], &[got], b"'"].concat());
         }
         let most = self.limits.string_bytes_max as i64;
         let length = integer_of(&line[1..]).filter(|length| (0..=most).contains(length));
         let length = length.ok_or("invalid bulk length")?;
         if self.limits.is_stranger && length > STRANGER_STRING_BYTES_MAX {
-            return Err("unauthenticated bulk length".to_owned());
+            return Err(b"unauthenticated bulk length".into());
         }
         self.pass_line(line.len());
         let end = self.at + length as usize;
@@ -241,19 +241,19 @@ impl Parser {
         Ok(true)
     }
 
-    fn typed(&mut self, bytes: &[u8]) -> Result<Parsed, String> {
+    fn typed(&mut self, bytes: &[u8]) -> Result<Parsed, Vec<u8>> {
         self.is_typed = true;
         let scanned = self.scanned.min(bytes.len());
         let Some(found) = memchr::memchr(b'\n', &bytes[scanned..]) else {
             self.scanned = bytes.len();
             if bytes.len() > LINE_BYTES_MAX {
-                return Err("too big inline request".to_owned());
+                return Err(b"too big inline request".into());
             }
             return Ok(Parsed::More);
         };
         let end = scanned + found;
         if end > LINE_BYTES_MAX {
-            return Err("too big inline request".to_owned());
+            return Err(b"too big inline request".into());
         }
         let line = &bytes[..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);

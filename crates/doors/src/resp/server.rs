@@ -243,7 +243,7 @@ impl Server {
             Parsed::More => return Step::More,
             Parsed::Nothing(used) => return Step::Done(used),
             Parsed::Error(text) => {
-                self.state.refuse(client, &Stop::error_of(format!("ERR {text}")), output);
+                self.state.refuse(client, &Stop::error_of([&b"ERR "[..], &text].concat()), output);
                 return Step::End(bytes.len());
             }
             Parsed::Command(used) => used,
@@ -552,7 +552,8 @@ impl Run<'_> {
                     false => error,
                 };
                 match &mut client.multi {
-                    Some(_) if is(&arguments[0], "EXEC") => self.state.end_transaction(id),
+                    // As in Redis, a refused EXEC also ends the watching without a MULTI.
+                    _ if is(&arguments[0], "EXEC") => self.state.end_transaction(id),
                     Some(multi) => multi.is_broken = true,
                     None => {}
                 }

@@ -17,7 +17,7 @@ fn read_all(parser: &mut Parser, bytes: &[u8]) -> (Vec<String>, usize) {
                 at += used;
             }
             Parsed::Error(text) => {
-                all.push(text);
+                all.push(text.escape_ascii().to_string().replace("\\'", "'"));
                 return (all, bytes.len());
             }
         }
@@ -68,7 +68,7 @@ fn other_bytes_get_the_errors_of_redis() {
         ("*+1\r\n", "invalid multibulk length"),
         ("* 1\r\n", "invalid multibulk length"),
         ("*1\r\nPING\r\n", "expected '$', got 'P'"),
-        ("*1\r\n\r\n", "expected '$', got '\r'"),
+        ("*1\r\n\r\n", "expected '$', got '\\r'"),
         ("*1\r\n$-1\r\n", "invalid bulk length"),
         ("*1\r\n$x\r\n", "invalid bulk length"),
         ("*1\r\n$536870913\r\n", "invalid bulk length"),
@@ -83,6 +83,7 @@ fn other_bytes_get_the_errors_of_redis() {
     ] {
         assert_eq!(said(bytes.as_bytes()), [format!("Protocol error: {error}")], "{bytes:.40?}");
     }
+    assert_eq!(said(b"*1\r\n\xc7\r\n"), ["Protocol error: expected '$', got '\\xc7'"]);
 }
 
 #[test]

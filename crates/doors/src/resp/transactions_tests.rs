@@ -66,3 +66,11 @@ fn a_transaction_without_memory_is_aborted() {
     let reply = format!("-EXECABORT Transaction discarded because of: {full}|");
     assert_eq!(door.said("exec\nget a"), format!("{reply}$9|123456789|"));
 }
+
+#[test]
+fn a_refused_exec_ends_the_watching_also_without_a_transaction() {
+    let mut door = Door::new();
+    door.expect(&[("watch a", "+OK|"), ("set a 1", "+OK|")]);
+    assert!(door.said("exec x").starts_with("-EXECABORT "));
+    door.expect(&[("multi", "+OK|"), ("exec", "*0|")]);
+}
