@@ -23,6 +23,7 @@ mod generate;
 mod grammar;
 mod memcached;
 mod normalize;
+mod older;
 mod random;
 mod redis;
 mod reply;
@@ -203,6 +204,7 @@ fn compare(arguments: &Arguments, program: &Path) -> Result<()> {
         seed: arguments.seed,
         absent,
         without_rows,
+        skipped: if arguments.door == Door::Redis { allowed::skipped() } else { Vec::new() },
     };
     if arguments.json {
         println!("{:#}", report::json(&setting, &results));
@@ -235,7 +237,8 @@ fn redis(
     };
     let generator = Generator::new(wanted, known)?;
     let without_rows = generator.without_rows();
-    let mut duel = execute::Duel::new(theirs.address, ours.address);
+    let is_older = arguments.theirs()? == Kind::Debian;
+    let mut duel = execute::Duel::new(theirs.address, ours.address, is_older);
     duel.restart()?;
     let results = contest(&mut redis::Redis { generator, duel }, bounds);
     Ok((results, absent.into_iter().collect(), without_rows))

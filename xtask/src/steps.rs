@@ -30,10 +30,10 @@ impl Extent {
 
     /// Sequences of commands that are sent to a real server and to ours. A sample takes less than
     /// 30 seconds.
-    fn sequences(self) -> u64 {
+    fn sequences(self) -> [(Door, u64); 2] {
         match self {
-            Extent::Sample => 20_000,
-            Extent::Whole => 200_000,
+            Extent::Sample => [(Door::Memcached, 20_000), (Door::Redis, 15_000)],
+            Extent::Whole => [(Door::Memcached, 200_000), (Door::Redis, 300_000)],
         }
     }
 
@@ -205,7 +205,7 @@ impl Step {
             Step::Release => "the product is stripped and small, and has no simulator",
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
-            Step::DoorCompare => "the same answers as memcached to random commands",
+            Step::DoorCompare => "the same answers as memcached and Redis to random commands",
             Step::Instructions => "no operation takes more instructions than is written down",
             Step::Clients => "the clients in C, C++, Go, Node, Python and Rust",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
@@ -255,9 +255,8 @@ impl Step {
             }
             Step::DoorCompare => {
                 build_programs()?;
-                let doors = [Door::Memcached];
-                doors.into_iter().try_for_each(|door| {
-                    door_compare::check(door, extent.sequences(), &program("thunderhead"))
+                extent.sequences().into_iter().try_for_each(|(door, sequences)| {
+                    door_compare::check(door, sequences, &program("thunderhead"))
                 })
             }
             Step::Instructions => instructions::instructions(false),

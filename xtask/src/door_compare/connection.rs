@@ -82,6 +82,11 @@ impl Connection {
         Ok(Connection { stream, input: Vec::new(), taken: 0 })
     }
 
+    /// Returns the address of this end.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
     /// Sends bytes. If the server has closed the connection, the next answer says so.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);

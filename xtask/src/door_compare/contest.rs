@@ -69,7 +69,7 @@ pub(super) trait Contest {
     fn commands(&self) -> u64;
 
     /// Returns the rules, and how often each was used.
-    fn rules(&self) -> (&'static [Rule], &[u64]);
+    fn rules(&self) -> Vec<(Rule, u64)>;
 }
 
 /// The bounds of a run.
@@ -115,7 +115,7 @@ pub(super) struct Results {
     /// Why the run ended early: a server is gone, for example.
     pub(super) broken: Option<String>,
     /// The rules, and how often each was used.
-    pub(super) allowed: Vec<(&'static Rule, u64)>,
+    pub(super) allowed: Vec<(Rule, u64)>,
 }
 
 /// Returns the words by which differences count as one: the command and the kinds of the answers.
@@ -184,8 +184,7 @@ pub(super) fn contest<C: Contest>(game: &mut C, bounds: Bounds) -> Results {
     }
     results.commands = game.commands();
     results.took = began.elapsed();
-    let (rules, used) = game.rules();
-    results.allowed = rules.iter().zip(used.iter().copied()).collect();
+    results.allowed = game.rules();
     results
 }
 
@@ -276,8 +275,8 @@ mod tests {
             self.run
         }
 
-        fn rules(&self) -> (&'static [Rule], &[u64]) {
-            (&[], &[])
+        fn rules(&self) -> Vec<(Rule, u64)> {
+            Vec::new()
         }
     }
 

@@ -5,23 +5,29 @@
 //! several connections, the answers to one connection's commands are read before another
 //! connection sends: so both servers see one order.
 
-use super::allowed::{REDIS, allowed};
+use super::allowed::Judge;
 use super::connection::{Answer, Connection};
 use super::contest::{Difference, End, Verdict};
 use super::normalize::{
-    Comparison, GREETING, agree, agree_each, comparison, cursor_at, elements, is_drawn_from,
+    Agreement, Comparison, GREETING, agree, agree_each, comparison, cursor_at, elements,
+    is_drawn_from,
 };
 use super::reply::read;
 use super::sequence::{Block, CONNECTIONS, Sequence, Step, quoted, write_words};
 use super::{commands::KEYS, grammar::Use};
 use anyhow::{Result, ensure};
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// The connection that reads the contents and removes them.
 const CONTROL: usize = CONNECTIONS;
 
 /// The most pages of a scan. Generated collections have a few.
 const PAGES_MAX: usize = 1000;
+
+/// The longest wait until a server has closed a connection.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The most commands that are sent at once.
 const RUN_MAX: usize = 256;
@@ -30,11 +36,10 @@ const RUN_MAX: usize = 256;
 struct Pair {
     theirs: Connection,
     ours: Connection,
-    /// The comparisons of the commands since MULTI.
-    queued: Option<Vec<Comparison>>,
+    /// The commands since MULTI, with the ways to compare their replies.
+    queued: Option<Vec<(Comparison, Step)>>,
     is_closed: bool,
-    /// The rules that allowed differences.
-    allowed: Vec<usize>,
+    judge: Rc<Judge>,
 }
 
 /// Two servers.
@@ -48,12 +53,11 @@ pub(super) struct Duel {
     /// The answers to the questions that went along with the last steps.
     answered: Option<Vec<Vec<u8>>>,
     pub(super) commands: u64,
-    /// How often each rule allowed a difference.
-    pub(super) used: Vec<u64>,
+    pub(super) judge: Rc<Judge>,
 }
 
 impl Duel {
-    pub(super) fn new(theirs: SocketAddr, ours: SocketAddr) -> Duel {
+    pub(super) fn new(theirs: SocketAddr, ours: SocketAddr, is_older: bool) -> Duel {
         let pairs = (0..=CONTROL).map(|_| None).collect();
         Duel {
             theirs,
@@ -63,7 +67,7 @@ impl Duel {
             marks: 0,
             answered: None,
             commands: 0,
-            used: vec![0; REDIS.len()],
+            judge: Rc::new(Judge::of_redis(is_older)),
         }
     }
 
@@ -78,9 +82,6 @@ impl Duel {
         let mut types = vec![question(&["KEYS", "*"])];
         types.extend(used.iter().map(|key| question(&["TYPE", key])));
         let ended = self.steps(sequence, &types).and_then(|()| self.contents(&used, &types));
-        for rule in self.pairs.iter_mut().flatten().flat_map(|pair| pair.allowed.drain(..)) {
-            self.used[rule] += 1;
-        }
         match ended {
             Ok(()) => Ok(Verdict::Same),
             Err(End::Broken(error)) => Err(error),
@@ -101,13 +102,15 @@ impl Duel {
 
     /// Closes all connections, and removes the contents of both servers.
     pub(super) fn restart(&mut self) -> Result<()> {
-        self.pairs.iter_mut().for_each(|pair| *pair = None);
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        for pair in self.pairs.iter_mut().filter_map(Option::take) {
+            theirs.extend(pair.theirs.address());
+            ours.extend(pair.ours.address());
+        }
         let control = self.pair(CONTROL)?;
-        let mut bytes = Vec::new();
-        write_words(&[b"FLUSHALL".to_vec()], &mut bytes);
-        for connection in [&mut control.theirs, &mut control.ours] {
-            connection.send(&bytes);
-            let answer = connection.reply();
+        for (connection, closed) in [(&mut control.theirs, theirs), (&mut control.ours, ours)] {
+            await_end(connection, &closed)?;
+            let answer = ask(connection, &["FLUSHALL"]);
             let is_done = answer.bytes() == Some(b"+OK\r\n");
             ensure!(is_done, "a server does not answer FLUSHALL: {}", answer.text());
         }
@@ -121,8 +124,8 @@ impl Duel {
         }
         if pair.is_none() {
             let (theirs, ours) = (Connection::open(self.theirs)?, Connection::open(self.ours)?);
-            *pair =
-                Some(Pair { theirs, ours, queued: None, is_closed: false, allowed: Vec::new() });
+            let judge = Rc::clone(&self.judge);
+            *pair = Some(Pair { theirs, ours, queued: None, is_closed: false, judge });
         }
         pair.as_mut().ok_or_else(|| anyhow::anyhow!("no connection"))
     }
@@ -297,13 +300,8 @@ impl Duel {
             return Ok(());
         };
         let command = steps.iter().map(|step| text(step)).collect::<Vec<_>>().join(" ; ");
-        Err(End::Different(Box::new(Difference {
-            command,
-            name,
-            theirs,
-            ours,
-            is_of_contents: false,
-        })))
+        let is_of_contents = false;
+        pair.judge.judge(Difference { command, name, theirs, ours, is_of_contents })
     }
 
     /// Sends a command that waits. The answer to a PING before it shows that it has been read.
@@ -337,7 +335,7 @@ impl Duel {
         match (theirs, ours) {
             (Pages::All(theirs), Pages::All(ours)) if theirs == ours => Ok(()),
             (Pages::Other(theirs), Pages::Other(ours)) => pair.compare(step, &theirs, &ours),
-            (theirs, ours) => Err(different(step, &theirs.answer(), &ours.answer())),
+            (theirs, ours) => self.judge.judge(difference(step, &theirs.answer(), &ours.answer())),
         }
     }
 
@@ -355,7 +353,7 @@ impl Duel {
         match theirs {
             Answer::Silence => Err(End::Stalled(step.name())),
             _ if theirs == ours => Ok(()),
-            _ => Err(different(step, &theirs, &ours)),
+            _ => self.judge.judge(difference(step, &theirs, &ours)),
         }
     }
 
@@ -418,12 +416,25 @@ impl Pair {
         };
         let same = match &mut self.queued {
             Some(queued) if is(b"EXEC") => {
-                let same = agree_each(queued, one, other);
+                let whole = (theirs, ours);
+                let (ways, steps): (Vec<_>, Vec<_>) = std::mem::take(queued).into_iter().unzip();
                 self.queued = None;
-                same
+                match agree_each(&ways, one, other) {
+                    Agreement::Whole => true,
+                    Agreement::None => false,
+                    Agreement::Without { number, theirs, ours } => {
+                        let (theirs, ours) = (&Answer::Reply(theirs), &Answer::Reply(ours));
+                        let judged = self.judge.judge(difference(&steps[number], theirs, ours));
+                        return match judged {
+                            Err(End::Different(_)) => Err(different(step, whole.0, whole.1)),
+                            // Further replies may differ.
+                            _ => Err(End::Allowed),
+                        };
+                    }
+                }
             }
             Some(queued) if one == b"+QUEUED\r\n" => {
-                queued.push(way());
+                queued.push((way(), step.clone()));
                 one == other
             }
             _ => one == other || agree(way(), one, other),
@@ -441,11 +452,33 @@ impl Pair {
         if same {
             return Ok(());
         }
-        if let Some(rule) = allowed(REDIS, &step.name(), &text(step), theirs, ours) {
-            self.allowed.push(rule);
-            return if REDIS[rule].goes_on { Ok(()) } else { Err(End::Allowed) };
+        self.judge.judge(difference(step, theirs, ours))
+    }
+}
+
+/// Sends a command; returns the answer.
+fn ask(connection: &mut Connection, words: &[&str]) -> Answer {
+    let mut bytes = Vec::new();
+    question(words).write(&mut bytes);
+    connection.send(&bytes);
+    connection.reply()
+}
+
+/// Waits until a server has closed the connections from these addresses: commands that it has
+/// received on them may still run.
+fn await_end(control: &mut Connection, closed: &[SocketAddr]) -> Result<()> {
+    let own = control.address();
+    let names = closed.iter().filter(|address| Some(**address) != own);
+    let names: Vec<String> = names.map(|address| format!(" addr={address} ")).collect();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask(control, &["CLIENT", "LIST"]);
+        let clients = String::from_utf8_lossy(answer.bytes().unwrap_or_default()).into_owned();
+        if !names.iter().any(|name| clients.contains(name)) {
+            return Ok(());
         }
-        Err(different(step, theirs, ours))
+        ensure!(Instant::now() < end, "a server still has connections that were closed: {clients}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -482,14 +515,18 @@ fn text(step: &Step) -> String {
     }
 }
 
-fn different(step: &Step, theirs: &Answer, ours: &Answer) -> End {
-    End::Different(Box::new(Difference {
+fn difference(step: &Step, theirs: &Answer, ours: &Answer) -> Difference {
+    Difference {
         command: text(step),
         name: step.name(),
         theirs: theirs.clone(),
         ours: ours.clone(),
         is_of_contents: false,
-    }))
+    }
+}
+
+fn different(step: &Step, theirs: &Answer, ours: &Answer) -> End {
+    End::Different(Box::new(difference(step, theirs, ours)))
 }
 
 /// Returns for each step the number of its block if that is fixed, and 0 for all others.

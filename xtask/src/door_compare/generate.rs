@@ -1,5 +1,6 @@
 //! Sequences of commands of Redis from a seed.
 
+use super::allowed::is_skipped;
 use super::commands::{CALL, GROUPS, Group, ONE_OF_EACH, Style};
 use super::fill::Filler;
 use super::grammar::{Row, Use};
@@ -169,7 +170,8 @@ impl Generator {
         names
     }
 
-    /// Whether both servers have the command of a step, or neither is meant to have it.
+    /// Whether both servers have the command of a step, or neither is meant to have it, and their
+    /// effects must be the same.
     fn has(&self, step: &Step) -> bool {
         self.has_words(&step.words)
     }
@@ -177,6 +179,9 @@ impl Generator {
     fn has_words(&self, words: &[Vec<u8>]) -> bool {
         let upper = |word: &Vec<u8>| word.escape_ascii().to_string().to_ascii_uppercase();
         let Some(first) = words.first().map(upper) else { return true };
+        if is_skipped(words) {
+            return false;
+        }
         let full = name(words);
         if self.absent.contains(&first) || self.absent.contains(&full) {
             return false;

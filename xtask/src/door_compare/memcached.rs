@@ -328,8 +328,8 @@ impl Contest for Memcached {
         self.commands
     }
 
-    fn rules(&self) -> (&'static [Rule], &[u64]) {
-        (MEMCACHED, &self.used)
+    fn rules(&self) -> Vec<(Rule, u64)> {
+        MEMCACHED.iter().copied().zip(self.used.iter().copied()).collect()
     }
 }
 

@@ -144,18 +144,37 @@ pub(super) fn agree(comparison: Comparison, theirs: &[u8], ours: &[u8]) -> bool 
     }
 }
 
-/// Whether the replies to EXEC agree: each element is compared in the way of its command.
-pub(super) fn agree_each(comparisons: &[Comparison], theirs: &[u8], ours: &[u8]) -> bool {
+/// How the replies to EXEC agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Agreement {
+    /// All of them do.
+    Whole,
+    /// That of the command with this number does not.
+    Without { number: usize, theirs: Vec<u8>, ours: Vec<u8> },
+    /// They are not replies to the same commands.
+    None,
+}
+
+/// Compares the replies to EXEC: each element in the way of its command.
+pub(super) fn agree_each(ways: &[Comparison], theirs: &[u8], ours: &[u8]) -> Agreement {
     if theirs == ours {
-        return true;
+        return Agreement::Whole;
     }
-    let (Ok(theirs), Ok(ours)) = (read(theirs), read(ours)) else { return false };
+    let (Ok(theirs), Ok(ours)) = (read(theirs), read(ours)) else { return Agreement::None };
     let same = theirs.kind == ours.kind && theirs.parts.len() == ours.parts.len();
-    let known = comparisons.len() == theirs.parts.len();
-    let mut parts = theirs.parts.iter().zip(&ours.parts).zip(comparisons);
-    same && known
-        && parts
-            .all(|((theirs, ours), way)| theirs.raw == ours.raw || agree_read(*way, theirs, ours))
+    if !same || ways.len() != theirs.parts.len() {
+        return Agreement::None;
+    }
+    let mut parts = theirs.parts.iter().zip(&ours.parts).zip(ways).enumerate();
+    let differs = |((theirs, ours), way): ((&Reply<'_>, &Reply<'_>), &Comparison)| {
+        theirs.raw != ours.raw && !agree_read(*way, theirs, ours)
+    };
+    match parts.find(|(_, part)| differs(*part)) {
+        Some((number, ((theirs, ours), _))) => {
+            Agreement::Without { number, theirs: theirs.raw.to_vec(), ours: ours.raw.to_vec() }
+        }
+        None => Agreement::Whole,
+    }
 }
 
 fn agree_read(comparison: Comparison, theirs: &Reply<'_>, ours: &Reply<'_>) -> bool {
@@ -335,8 +354,13 @@ mod tests {
     #[test]
     fn the_replies_to_a_transaction_are_compared_one_by_one() {
         let ways = [Comparison::Exact, Comparison::Within(1)];
-        assert!(agree_each(&ways, b"*2\r\n+OK\r\n:7\r\n", b"*2\r\n+OK\r\n:8\r\n"));
-        assert!(!agree_each(&ways, b"*2\r\n:7\r\n:7\r\n", b"*2\r\n:8\r\n:7\r\n"));
-        assert!(!agree_each(&ways, b"*-1\r\n", b"*0\r\n"));
+        let near = agree_each(&ways, b"*2\r\n+OK\r\n:7\r\n", b"*2\r\n+OK\r\n:8\r\n");
+        assert_eq!(near, Agreement::Whole);
+        let (theirs, ours) = (b":7\r\n".to_vec(), b":8\r\n".to_vec());
+        assert_eq!(
+            agree_each(&ways, b"*2\r\n:7\r\n:7\r\n", b"*2\r\n:8\r\n:7\r\n"),
+            Agreement::Without { number: 0, theirs, ours }
+        );
+        assert_eq!(agree_each(&ways, b"*-1\r\n", b"*0\r\n"), Agreement::None);
     }
 }

@@ -1,6 +1,6 @@
 //! The contest of two servers of Redis's protocol.
 
-use super::allowed::{REDIS, Rule};
+use super::allowed::Rule;
 use super::connection::Connection;
 use super::contest::{Contest, TRIES, Verdict};
 use super::execute::Duel;
@@ -75,8 +75,8 @@ impl Contest for Redis {
         self.duel.commands
     }
 
-    fn rules(&self) -> (&'static [Rule], &[u64]) {
-        (REDIS, &self.duel.used)
+    fn rules(&self) -> Vec<(Rule, u64)> {
+        self.duel.judge.uses()
     }
 }
 

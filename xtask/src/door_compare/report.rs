@@ -13,11 +13,13 @@ pub(super) struct Setting {
     pub(super) absent: Vec<String>,
     /// Commands of the real server that are only sent with a wrong number of arguments.
     pub(super) without_rows: Vec<String>,
+    /// Commands that are not sent because their effect may differ, with the reasons.
+    pub(super) skipped: Vec<String>,
 }
 
 pub(super) fn text(setting: &Setting, results: &Results) -> String {
     let mut out = String::new();
-    let Setting { theirs, ours, seed, absent, without_rows } = setting;
+    let Setting { theirs, ours, seed, absent, without_rows, skipped } = setting;
     let width = theirs.len().max(ours.len());
     for (at, finding) in results.findings.iter().enumerate() {
         let difference = &finding.difference;
@@ -44,6 +46,9 @@ pub(super) fn text(setting: &Setting, results: &Results) -> String {
         let command = if rule.command.is_empty() { "all commands" } else { rule.command };
         let never = if *times == 0 { " (never used)" } else { "" };
         let _ = writeln!(out, "allowed {times} times{never}: {command}: {}", rule.reason);
+    }
+    for line in skipped {
+        let _ = writeln!(out, "not sent: {line}");
     }
     for (command, stall) in &results.stalled {
         let (times, first) = (stall.times, stall.sequence);
@@ -109,5 +114,6 @@ pub(super) fn json(setting: &Setting, results: &Results) -> Value {
         "stalled": stalled.collect::<Vec<_>>(),
         "absent": setting.absent,
         "without_rows": setting.without_rows,
+        "not_sent": setting.skipped,
     })
 }
