@@ -25,8 +25,8 @@
 //! - Some settings have no effect, and `maxmemory` cannot be changed.
 //! - `SLOWLOG` and `LATENCY` have no entries. `DEBUG` knows a few harmless words.
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
-//! - `DUMP`, `RESTORE`, the commands about places (`GEOADD` and its like), `CLIENT TRACKING`,
-//!   modules, users other than `default`, replication and clusters are missing.
+//! - `DUMP`, `RESTORE`, `CLIENT TRACKING`, modules, users other than `default`, replication and
+//!   clusters are missing.
 
 mod administration;
 mod bit_fields;
@@ -52,10 +52,18 @@ mod context;
 mod digits;
 mod expiry;
 mod extended;
+mod geo;
+mod geo_hash;
+mod geo_search;
+#[cfg(test)]
+mod geo_tests;
 mod glob;
 mod hashes;
 mod header;
 mod help;
+mod hyperloglog;
+#[cfg(test)]
+mod hyperloglog_tests;
 mod info;
 mod inline;
 mod keys;
@@ -86,6 +94,7 @@ mod set;
 mod sets;
 mod sets_algebra;
 mod settings;
+mod sketch;
 mod slots;
 mod sort;
 mod sorted_set;

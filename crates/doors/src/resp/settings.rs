@@ -209,6 +209,12 @@ impl Settings {
         found
     }
 
+    /// Returns the longest HyperLogLog of the sparse encoding.
+    pub(super) fn sketch_bytes_max(&self) -> usize {
+        let value = self.values.get("hll-sparse-max-bytes").and_then(|value| integer_of(value));
+        value.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
+    }
+
     /// Returns the name of a setting, in small letters.
     pub(super) fn name_of(name: &[u8]) -> Option<&'static str> {
         let mut names = SETTINGS.iter().map(|(name, _, _)| *name);

@@ -83,7 +83,7 @@ pub(super) fn begin_members(reply: &mut Writer<'_>, count: usize, has_scores: bo
 
 /// The options of `ZADD`.
 #[derive(Clone, Copy, Default)]
-struct Options {
+pub(super) struct Options {
     only_new: bool,
     only_old: bool,
     only_greater: bool,
@@ -124,6 +124,28 @@ impl Options {
         if options.increments && rest > 2 {
             let text = "ERR INCR option supports a single increment-element pair";
             return Err(Stop::error(text));
+        }
+        Ok((options, index))
+    }
+}
+
+impl Options {
+    /// Reads the options of `GEOADD`; returns the index of the first place, too.
+    pub(super) fn of_places(arguments: Arguments<'_>) -> Result<(Options, usize), Stop> {
+        let mut options = Options::default();
+        let mut index = 2;
+        while let Some(option) = arguments.get(index) {
+            match option {
+                it if is(it, "nx") => options.only_new = true,
+                it if is(it, "xx") => options.only_old = true,
+                it if is(it, "ch") => options.counts_changed = true,
+                _ => break,
+            }
+            index += 1;
+        }
+        let rest = arguments.len() - index;
+        if rest == 0 || !rest.is_multiple_of(3) || options.only_new && options.only_old {
+            return Err(stop::SYNTAX);
         }
         Ok((options, index))
     }
@@ -178,12 +200,21 @@ fn update(
 
 fn add(context: &mut Context<'_>, arguments: Arguments<'_>, options: Options) -> Done {
     let (options, first) = Options::of(arguments, options)?;
-    for text in from(arguments, first).step_by(2) {
-        score(text)?;
-    }
     let members = from(arguments, first + 1).step_by(2);
-    sorted_set::check(&context.objects, members.clone())?;
-    let key = &arguments[1];
+    let scored = from(arguments, first).step_by(2).zip(members.clone());
+    let scored = scored.map(|(text, member)| Ok((score(text)?, member)));
+    let scored = scored.collect::<Result<Vec<_>, Stop>>()?;
+    sorted_set::check(&context.objects, members)?;
+    add_members(context, &arguments[1], options, &scored)
+}
+
+/// Adds members that fit into the store, or changes their scores. Replies, too.
+pub(super) fn add_members(
+    context: &mut Context<'_>,
+    key: &[u8],
+    options: Options,
+    scored: &[(f64, &[u8])],
+) -> Done {
     let found = SortedSet::find(&mut context.objects, key)?;
     let mut set = match found {
         None if options.only_old => {
@@ -195,10 +226,10 @@ fn add(context: &mut Context<'_>, arguments: Arguments<'_>, options: Options) ->
         }
         found => found.unwrap_or_else(|| SortedSet::new(&context.objects, key)),
     };
-    set.reserve((arguments.len() - first) / 2);
+    set.reserve(scored.len());
     let (mut added, mut changed, mut last) = (0, 0, None);
-    for (text, member) in from(arguments, first).step_by(2).zip(members) {
-        let (effect, score) = update(context, &mut set, options, score(text)?, member)?;
+    for (score, member) in scored {
+        let (effect, score) = update(context, &mut set, options, *score, member)?;
         added += i64::from(matches!(effect, Effect::Added));
         changed += i64::from(matches!(effect, Effect::Changed));
         last = (!matches!(effect, Effect::Refused)).then_some(score);
