@@ -58,7 +58,11 @@ mod geo_search;
 #[cfg(test)]
 mod geo_tests;
 mod glob;
+mod hash;
 mod hashes;
+mod hashes_expiring;
+#[cfg(test)]
+mod hashes_expiring_tests;
 mod header;
 mod help;
 mod hyperloglog;

@@ -5,9 +5,10 @@
 //! # How to use it
 //!
 //! ```text
-//!  let mut hash = Collection::to_write(&mut context.objects, key, Kind::Hash, &[Form::HASH])?;
-//!  hash.tree().set(&mut context.objects, field, value)?;
-//!  hash.close(&mut context.objects)?;
+//!  let found = Collection::find(&mut context.objects, key, Kind::Set, &[Form::SET])?;
+//!  let mut set = found.ok_or(stop::NO_SUCH_KEY)?;
+//!  set.tree().set(&mut context.objects, member, &[])?;
+//!  set.close(&mut context.objects)?;
 //! ```
 //!
 //! A command checks its items with [`Form::check`] before it changes anything. It closes the
@@ -31,9 +32,11 @@ pub(super) const INTSET: u8 = 2;
 
 /// Returns the name of the encoding of an object that is a collection.
 pub(super) fn encoding_name(kind: Kind, value: &[u8]) -> &'static str {
-    match (kind, value.first()) {
-        (Kind::Set, Some(&INTSET)) => "intset",
-        (_, Some(&LISTPACK)) => "listpack",
+    let header = Header::parse(value).ok();
+    match (kind, header.map(|header| header.encoding)) {
+        (Kind::Set, Some(INTSET)) => "intset",
+        (Kind::Hash, Some(LISTPACK)) if header.is_some_and(|it| it.end.is_some()) => "listpackex",
+        (_, Some(LISTPACK)) => "listpack",
         (Kind::List, _) => "quicklist",
         (Kind::SortedSet, _) => "skiplist",
         _ => "hashtable",
@@ -77,7 +80,7 @@ pub(super) fn look_up<R>(
 }
 
 /// The most trees of a collection.
-const TREES_MAX: usize = 2;
+const TREES_MAX: usize = 3;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -87,6 +90,9 @@ pub(super) struct Collection<'k> {
     pub(super) expires: Option<u64>,
     /// A number that the commands of the type choose: the encoding that `OBJECT ENCODING` shows.
     pub(super) encoding: u8,
+    /// The time at which the last field of a hash expires, or 0, if fields may expire. All other
+    /// collections have their first tree only, or two if they are sorted sets.
+    pub(super) end: Option<u64>,
     pages: Pages<'k>,
     trees: Vec<Tree>,
 }
@@ -107,13 +113,19 @@ impl<'k> Collection<'k> {
         let header = Header::parse(found.value)?;
         let mut trees = Vec::with_capacity(TREES_MAX);
         for (number, form) in forms.iter().enumerate() {
-            trees.push(Tree::of(*form, header.root(number)?));
+            // Only hashes whose fields may expire have all trees.
+            let is_absent = number > 0 && found.kind == Kind::Hash && header.end.is_none();
+            trees.push(match is_absent {
+                true => Tree::new(*form),
+                false => Tree::of(*form, header.root(number)?),
+            });
         }
         Ok(Collection {
             key,
             kind: found.kind,
             expires: found.expires,
             encoding: header.encoding,
+            end: header.end,
             pages: Pages::of(database, key, &header),
             trees,
         })
@@ -152,20 +164,7 @@ impl<'k> Collection<'k> {
     ) -> Collection<'k> {
         let trees = forms.iter().map(|form| Tree::new(*form)).collect();
         let pages = Pages::new(objects.database, key);
-        Collection { key, kind, expires: None, encoding: 0, pages, trees }
-    }
-
-    /// Returns a collection for a command that writes: a new one if there is none.
-    pub(super) fn to_write(
-        objects: &mut Transaction<'_>,
-        key: &'k [u8],
-        kind: Kind,
-        forms: &[Form],
-    ) -> Result<Collection<'k>, Stop> {
-        match Collection::find(objects, key, kind, forms)? {
-            Some(collection) => Ok(collection),
-            None => Ok(Collection::new(objects, key, kind, forms)),
-        }
+        Collection { key, kind, expires: None, encoding: 0, end: None, pages, trees }
     }
 
     /// Returns the first tree.
@@ -188,6 +187,11 @@ impl<'k> Collection<'k> {
         self.trees[0].is_small()
     }
 
+    /// Returns the key.
+    pub(super) fn key(&self) -> &'k [u8] {
+        self.key
+    }
+
     /// Returns the number of pages.
     pub(super) fn pages(&self) -> u64 {
         self.pages.live()
@@ -208,8 +212,13 @@ impl<'k> Collection<'k> {
             objects.remove(self.key)?;
             return Ok(true);
         }
-        let header = self.pages.header(self.encoding);
-        let value = header.encode(self.trees.iter().map(Tree::root));
+        if self.end.is_some() {
+            self.pages.keep_owner(objects)?;
+        }
+        let header = self.pages.header(self.encoding).ending(self.end);
+        let is_plain_hash = self.kind == Kind::Hash && self.end.is_none();
+        let trees = if is_plain_hash { &self.trees[..1] } else { &self.trees };
+        let value = header.encode(trees.iter().map(Tree::root));
         objects.put(self.key, value, self.kind, self.expires)?;
         Ok(false)
     }
@@ -353,9 +362,13 @@ pub(super) fn copy(
     }
     let from = Pages::of(objects.database, &[], &header);
     let mut to = Pages::new(database, new_key);
+    if header.end.is_some() {
+        to.keep_owner(objects)?;
+    }
     let mut roots = Vec::with_capacity(TREES_MAX);
     for root in header.roots() {
         roots.push(tree::copy(root, &from, &mut to, objects)?);
     }
-    Ok(to.header(header.encoding).encode(roots.iter().map(|root| &**root)))
+    let header = to.header(header.encoding).ending(header.end);
+    Ok(header.encode(roots.iter().map(|root| &**root)))
 }

@@ -33,6 +33,7 @@ static FAMILIES: &[&[Command]] = &[
     super::connection::COMMANDS,
     super::geo::COMMANDS,
     super::hashes::COMMANDS,
+    super::hashes_expiring::COMMANDS,
     super::hyperloglog::COMMANDS,
     super::info::COMMANDS,
     super::keys::COMMANDS,

@@ -104,7 +104,7 @@ impl<'a> Options<'a> {
 }
 
 /// Returns the meaning of a word before a time: its unit, and whether it counts from now.
-fn time_word(word: &[u8]) -> Option<(&'static str, UnitOfTime, bool)> {
+pub(super) fn time_word(word: &[u8]) -> Option<(&'static str, UnitOfTime, bool)> {
     const WORDS: [(&str, UnitOfTime, bool); 4] = [
         ("EX", UnitOfTime::Seconds, true),
         ("PX", UnitOfTime::Milliseconds, true),

@@ -1,21 +1,17 @@
 //! Commands about hashes.
 
 use super::bounds;
-use super::collection::{self, Collection, LARGE};
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
 use super::extended::Extended;
+use super::hash::{self, Expiry, Hash};
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::random::{self, Choice};
 use super::scan;
 use super::stop::{self, Done, Stop, wrong_arity};
 use super::store::Kind;
-use super::transaction::Transaction;
-use super::tree::Form;
-use super::writer::Version;
-
-const FORM: Form = Form::HASH;
+use super::writer::{Version, Writer};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("hset", -4, WRITE | DENYOOM | FAST, hset)
@@ -93,56 +89,21 @@ pub(super) const COMMANDS: &[Command] = &[
         .about(Group::Hash, "2.8.0", "Returns some fields of a hash, from a cursor on."),
 ];
 
-/// The most fields, and the longest field or value, of a hash that Redis keeps as a list.
-const LISTED_FIELDS_MAX: u64 = 512;
-const LISTED_BYTES_MAX: usize = 64;
-
-/// Writes a field; returns whether it is new.
-fn put(
-    objects: &mut Transaction<'_>,
-    hash: &mut Collection<'_>,
-    field: &[u8],
-    value: &[u8],
-) -> Result<bool, Stop> {
-    let is_new = hash.tree().set(objects, field, value)?;
-    if hash.encoding != LARGE
-        && (field.len().max(value.len()) > LISTED_BYTES_MAX
-            || is_new && hash.len()? > LISTED_FIELDS_MAX)
-    {
-        hash.encoding = LARGE;
-    }
-    Ok(is_new)
-}
-
-fn to_write<'k>(objects: &mut Transaction<'_>, key: &'k [u8]) -> Result<Collection<'k>, Stop> {
-    Collection::to_write(objects, key, Kind::Hash, &[FORM])
-}
-
-fn to_read<'k>(
-    objects: &mut Transaction<'_>,
-    key: &'k [u8],
-) -> Result<Option<Collection<'k>>, Stop> {
-    Collection::to_read(objects, key, Kind::Hash, &[FORM])
-}
-
 /// Writes fields; returns how many are new.
 fn put_all(context: &mut Context<'_>, arguments: Arguments<'_>, name: &str) -> Result<i64, Stop> {
     if arguments.len() % 2 == 1 {
         return Err(wrong_arity(name));
     }
     let objects = &mut context.objects;
-    let mut hash = to_write(objects, &arguments[1])?;
+    let mut hash = Hash::to_write(objects, &arguments[1])?;
     let pairs = || from(arguments, 2).step_by(2).zip(from(arguments, 3).step_by(2));
     for (field, value) in pairs() {
-        FORM.check(objects, field, value)?;
+        hash::check(objects, field, value, false)?;
     }
-    // Redis does not look whether fields are named twice.
-    if pairs().count() as u64 > LISTED_FIELDS_MAX {
-        hash.encoding = LARGE;
-    }
+    hash.reserve(pairs().count() as u64);
     let mut new = 0;
     for (field, value) in pairs() {
-        new += i64::from(put(objects, &mut hash, field, value)?);
+        new += i64::from(hash.set(objects, field, value, Expiry::Never)?);
     }
     hash.close(objects)?;
     Ok(new)
@@ -163,11 +124,11 @@ fn hmset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn hsetnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (field, value) = (&arguments[2], &arguments[3]);
     let objects = &mut context.objects;
-    let mut hash = to_write(objects, &arguments[1])?;
-    let is_new = hash.tree().get(objects, field)?.is_none();
+    let mut hash = Hash::to_write(objects, &arguments[1])?;
+    let is_new = hash.get(objects, field)?.is_none();
     if is_new {
-        FORM.check(objects, field, value)?;
-        put(objects, &mut hash, field, value)?;
+        hash::check(objects, field, value, false)?;
+        hash.set(objects, field, value, Expiry::Never)?;
         hash.close(objects)?;
     }
     context.reply.integer(i64::from(is_new));
@@ -176,22 +137,21 @@ fn hsetnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 fn hget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let Context { objects, reply, .. } = context;
-    let of = (Kind::Hash, FORM);
-    collection::look_up(objects, &arguments[1], of, &arguments[2], |value| match value {
+    hash::look_up(objects, &arguments[1], &arguments[2], |value| match value {
         Some(value) => reply.string(value),
         None => reply.null(),
     })
 }
 
 fn hmget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let hash = to_read(&mut context.objects, &arguments[1])?;
+    let hash = Hash::read(&mut context.objects, &arguments[1])?;
     context.reply.array(arguments.len() - 2);
     let Some(mut hash) = hash else {
         from(arguments, 2).for_each(|_| context.reply.null());
         return Ok(());
     };
     for field in from(arguments, 2) {
-        match hash.tree().get(&mut context.objects, field)? {
+        match hash.get(&mut context.objects, field)? {
             Some(value) => context.reply.string(&value),
             None => context.reply.null(),
         }
@@ -203,9 +163,9 @@ fn hmget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn hdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let objects = &mut context.objects;
     let mut removed = 0;
-    if let Some(mut hash) = Collection::find(objects, &arguments[1], Kind::Hash, &[FORM])? {
+    if let Some(mut hash) = Hash::find(objects, &arguments[1])? {
         for field in from(arguments, 2) {
-            removed += i64::from(hash.tree().remove(objects, field)?);
+            removed += i64::from(hash.remove(objects, field)?);
         }
         if removed > 0 {
             hash.close(objects)?;
@@ -216,25 +176,21 @@ fn hdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn hlen(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let length = collection::length(&mut context.objects, &arguments[1], Kind::Hash, FORM)?;
+    let length = hash::length(&mut context.objects, &arguments[1])?;
     context.reply.integer(length as i64);
     Ok(())
 }
 
 fn hstrlen(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let of = (Kind::Hash, FORM);
     let length = |value: Option<&[u8]>| value.map_or(0, <[u8]>::len);
-    let length =
-        collection::look_up(&mut context.objects, &arguments[1], of, &arguments[2], length)?;
+    let length = hash::look_up(&mut context.objects, &arguments[1], &arguments[2], length)?;
     context.reply.integer(length as i64);
     Ok(())
 }
 
 fn hexists(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let of = (Kind::Hash, FORM);
     let is_there = |value: Option<&[u8]>| value.is_some();
-    let is_there =
-        collection::look_up(&mut context.objects, &arguments[1], of, &arguments[2], is_there)?;
+    let is_there = hash::look_up(&mut context.objects, &arguments[1], &arguments[2], is_there)?;
     context.reply.integer(i64::from(is_there));
     Ok(())
 }
@@ -249,23 +205,21 @@ enum Shown {
 
 fn show_all(context: &mut Context<'_>, key: &[u8], shown: Shown) -> Done {
     let Context { objects, reply, .. } = context;
-    let hash = to_read(objects, key)?;
-    let length = hash.as_ref().map_or(Ok(0), Collection::len)? as usize;
+    let mut hash = Hash::read(objects, key)?;
+    let length = hash.as_mut().map_or(Ok(0), |hash| hash.len(objects))? as usize;
     match shown {
         Shown::Both => reply.map(length),
         Shown::Fields | Shown::Values => reply.array(length),
     }
-    let Some(hash) = hash else { return Ok(()) };
-    let mut items = hash.cursor(objects, 0)?;
-    while let Some((field, value)) = items.next(objects)? {
+    let Some(mut hash) = hash else { return Ok(()) };
+    hash.visit(objects, |field, value| {
         if shown != Shown::Values {
             reply.string(field);
         }
         if shown != Shown::Fields {
             reply.string(value);
         }
-    }
-    Ok(())
+    })
 }
 
 fn hkeys(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -283,15 +237,15 @@ fn hgetall(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn hincrby(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (field, delta) = (&arguments[2], bounds::integer(&arguments[3])?);
     let objects = &mut context.objects;
-    let mut hash = to_write(objects, &arguments[1])?;
-    let number = match hash.tree().get(objects, field)? {
+    let mut hash = Hash::to_write(objects, &arguments[1])?;
+    let number = match hash.get(objects, field)? {
         Some(text) => integer_of(&text).ok_or(Stop::error("ERR hash value is not an integer"))?,
         None => 0,
     };
     let sum = number.checked_add(delta).ok_or(stop::OVERFLOW)?;
     let text = sum.to_string();
-    FORM.check(objects, field, text.as_bytes())?;
-    put(objects, &mut hash, field, text.as_bytes())?;
+    hash::check(objects, field, text.as_bytes(), false)?;
+    hash.set(objects, field, text.as_bytes(), Expiry::AsBefore)?;
     hash.close(objects)?;
     context.reply.integer(sum);
     Ok(())
@@ -304,15 +258,15 @@ fn hincrbyfloat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         return Err(Stop::error("ERR value is NaN or Infinity"));
     }
     let objects = &mut context.objects;
-    let mut hash = to_write(objects, &arguments[1])?;
-    let number = match hash.tree().get(objects, field)? {
+    let mut hash = Hash::to_write(objects, &arguments[1])?;
+    let number = match hash.get(objects, field)? {
         Some(text) => Extended::of(&text).ok_or(Stop::error("ERR hash value is not a float"))?,
         None => Extended::ZERO,
     };
     let sum = number.plus(delta).and_then(Extended::text);
     let text = sum.ok_or(Stop::error("ERR increment would produce NaN or Infinity"))?;
-    FORM.check(objects, field, text.as_bytes())?;
-    put(objects, &mut hash, field, text.as_bytes())?;
+    hash::check(objects, field, text.as_bytes(), false)?;
+    hash.set(objects, field, text.as_bytes(), Expiry::AsBefore)?;
     hash.close(objects)?;
     context.reply.string(text.as_bytes());
     Ok(())
@@ -321,17 +275,12 @@ fn hincrbyfloat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn hrandfield(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let key = &arguments[1];
     let Some(count) = arguments.get(2) else {
-        let Some(hash) = to_read(&mut context.objects, key)? else {
+        let Some(mut hash) = Hash::read(&mut context.objects, key)? else {
             context.reply.null();
             return Ok(());
         };
-        let place = random::below(context.state, hash.len()?);
-        let Context { objects, reply, .. } = context;
-        match hash.cursor(objects, place)?.next(objects)? {
-            Some((field, _)) => reply.string(field),
-            None => reply.null(),
-        }
-        return Ok(());
+        let choice = Choice::Any(1, hash.len(&mut context.objects)?);
+        return choose(context, hash, choice, |reply, field, _| reply.string(field));
     };
     let count = bounds::signed(count)?;
     let has_values = match arguments.get(3) {
@@ -344,18 +293,18 @@ fn hrandfield(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
         Some(_) => return Err(stop::SYNTAX),
     };
-    let Some(hash) = to_read(&mut context.objects, key)? else {
+    let Some(mut hash) = Hash::read(&mut context.objects, key)? else {
         context.reply.array(0);
         return Ok(());
     };
-    let choice = Choice::of(count, hash.len()?);
+    let choice = Choice::of(count, hash.len(&mut context.objects)?);
     let shown = choice.shown();
     let is_nested = has_values && context.reply.version() == Version::Three;
     match has_values && !is_nested {
         true => context.reply.array(2 * shown),
         false => context.reply.array(shown),
     }
-    random::choose(context, &hash, choice, |reply, field, value| {
+    choose(context, hash, choice, |reply, field, value| {
         if is_nested {
             reply.array(2);
         }
@@ -366,6 +315,21 @@ fn hrandfield(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     })
 }
 
+/// Shows the chosen fields of a hash.
+fn choose(
+    context: &mut Context<'_>,
+    mut hash: Hash<'_>,
+    choice: Choice,
+    show: impl FnMut(&mut Writer<'_>, &[u8], &[u8]),
+) -> Done {
+    if hash.expired(&mut context.objects)? == 0 {
+        return random::choose(context, &hash.collection, choice, show);
+    }
+    let mut fields = Vec::new();
+    hash.visit(&mut context.objects, |field, value| fields.push((field.to_vec(), value.to_vec())))?;
+    random::choose_of(context, &fields, choice, show)
+}
+
 fn hscan(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    scan::scan(context, arguments, Kind::Hash, FORM)
+    scan::scan(context, arguments, Kind::Hash, hash::FORM)
 }

@@ -1,22 +1,33 @@
 //! The header of a collection: the value of the object under the user's key.
 //!
 //! ```text
-//!  encoding: 1 byte │ id: varint │ next, live: varints, only if the id is not 0 │ roots
+//!  encoding: 1 byte │ end: 8 bytes, only in some │ id: varint
+//!  next, live: varints, only if the id is not 0 │ roots
 //!  root: its length as a varint │ a node
 //! ```
 //!
-//! The encoding is a number that the commands of the type choose. A collection whose items are all
-//! in the header has the id 0. The others have pages: `next` is the number of the next page that
-//! is made, and `live` the number of pages that exist.
+//! The encoding is a number below 128 that the commands of the type choose. The highest bit of its
+//! byte tells that fields of a hash expire, or have expired. Then the *end* follows, the first byte
+//! the highest: the time, in milliseconds since 1970, at which the last field expires, or 0 if a
+//! field stays.
+//!
+//! A collection whose items are all in the header has the id 0, unless its fields expire. The
+//! others have pages: `next` is the number of the next page that is made, and `live` the number of
+//! pages that exist.
 
 use super::stop::{self, Stop};
 use super::store::{Database, Kind};
 use super::varint;
 
+/// The bit of the encoding's byte.
+const EXPIRING: u8 = 0x80;
+
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header<'a> {
     pub(super) encoding: u8,
+    /// The end, if fields may expire.
+    pub(super) end: Option<u64>,
     pub(super) id: u64,
     pub(super) next: u64,
     pub(super) live: u64,
@@ -31,12 +42,20 @@ impl<'a> Header<'a> {
 
     fn read(bytes: &'a [u8]) -> Option<Header<'a>> {
         let (encoding, mut rest) = bytes.split_first()?;
+        let end = match encoding & EXPIRING {
+            0 => None,
+            _ => {
+                let (end, behind) = rest.split_first_chunk()?;
+                rest = behind;
+                Some(u64::from_be_bytes(*end))
+            }
+        };
         let id = varint::take(&mut rest)?;
         let (next, live) = match id {
             0 => (0, 0),
             _ => (varint::take(&mut rest)?, varint::take(&mut rest)?),
         };
-        Some(Header { encoding: *encoding, id, next, live, roots: rest })
+        Some(Header { encoding: encoding & !EXPIRING, end, id, next, live, roots: rest })
     }
 
     /// Returns the header of an object that has pages.
@@ -68,8 +87,14 @@ impl<'a> Header<'a> {
     /// Returns the bytes of this header with other roots.
     pub(super) fn encode<'r>(&self, roots: impl Iterator<Item = &'r [u8]> + Clone) -> Vec<u8> {
         let bytes: usize = roots.clone().map(<[u8]>::len).sum();
-        let mut out = Vec::with_capacity(bytes + 24);
-        out.push(self.encoding);
+        let mut out = Vec::with_capacity(bytes + 32);
+        match self.end {
+            None => out.push(self.encoding),
+            Some(end) => {
+                out.push(self.encoding | EXPIRING);
+                out.extend_from_slice(&end.to_be_bytes());
+            }
+        }
         varint::put(&mut out, self.id);
         if self.id != 0 {
             varint::put(&mut out, self.next);
@@ -84,7 +109,25 @@ impl<'a> Header<'a> {
 
     /// Returns a header without roots.
     pub(super) fn new(encoding: u8, id: u64, next: u64, live: u64) -> Header<'a> {
-        Header { encoding, id, next, live, roots: &[] }
+        Header { encoding, end: None, id, next, live, roots: &[] }
+    }
+
+    /// Returns this header with an end.
+    pub(super) fn ending(self, end: Option<u64>) -> Header<'a> {
+        Header { end, ..self }
+    }
+
+    /// Returns the header of a hash whose fields may expire.
+    pub(super) fn expiring(kind: Kind, value: &'a [u8]) -> Option<Header<'a>> {
+        let is_expiring = kind == Kind::Hash && value.first().is_some_and(|it| it & EXPIRING != 0);
+        if is_expiring { Header::read(value) } else { None }
+    }
+
+    /// Whether all fields of a hash have expired. Then its key does not exist.
+    #[inline]
+    pub(super) fn is_over(kind: Kind, value: &[u8], now: u64) -> bool {
+        let end = Header::expiring(kind, value).and_then(|header| header.end);
+        end.is_some_and(|end| end != 0 && end <= now)
     }
 }
 

@@ -8,7 +8,8 @@
 //!
 //! - An id is used once, and a page number of a collection too. So a page of a collection that is
 //!   gone is never taken for one of another.
-//! - A collection has an owner record as long as it has pages.
+//! - A collection has an owner record as long as it has pages. A hash whose fields expire always
+//!   has one: so the sweeper finds it.
 
 use super::header::Header;
 use super::stop::{self, Stop};
@@ -66,18 +67,20 @@ pub(super) struct Pages<'k> {
     id: u64,
     next: u64,
     live: u64,
+    /// Whether there is an id even without pages.
+    has_owner: bool,
 }
 
 impl<'k> Pages<'k> {
     /// Returns the pages of a new collection: none.
     pub(super) fn new(database: Database, key: &'k [u8]) -> Pages<'k> {
-        Pages { database, key, id: 0, next: 0, live: 0 }
+        Pages { database, key, id: 0, next: 0, live: 0, has_owner: false }
     }
 
     /// Returns the pages of a collection.
     pub(super) fn of(database: Database, key: &'k [u8], header: &Header<'_>) -> Pages<'k> {
         let Header { id, next, live, .. } = *header;
-        Pages { database, key, id, next, live }
+        Pages { database, key, id, next, live, has_owner: header.end.is_some() }
     }
 
     /// Returns a header that names the pages.
@@ -118,16 +121,28 @@ impl<'k> Pages<'k> {
         objects: &mut Transaction<'_>,
         bytes: Vec<u8>,
     ) -> Result<u64, Stop> {
-        if self.id == 0 {
-            self.id = next_id(objects, self.database)?;
-            self.next = 1;
-            self.write_owner(objects)?;
-        }
+        self.take_id(objects)?;
         let page = self.next;
         self.next = page.checked_add(1).ok_or(stop::DAMAGED)?;
         self.live += 1;
         self.write(objects, page, bytes)?;
         Ok(page)
+    }
+
+    /// Takes an id if there is none.
+    fn take_id(&mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
+        if self.id == 0 {
+            self.id = next_id(objects, self.database)?;
+            self.next = 1;
+            self.write_owner(objects)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an owner record that stays even without pages.
+    pub(super) fn keep_owner(&mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
+        self.has_owner = true;
+        self.take_id(objects)
     }
 
     /// Writes the owner record.
@@ -142,7 +157,7 @@ impl<'k> Pages<'k> {
             return Err(stop::DAMAGED);
         }
         self.live = self.live.checked_sub(1).ok_or(stop::DAMAGED)?;
-        if self.live == 0 {
+        if self.live == 0 && !self.has_owner {
             objects.remove_in(database, PageKey::new(self.id, 0).bytes())?;
             (self.id, self.next) = (0, 0);
         }

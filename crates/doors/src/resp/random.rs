@@ -101,3 +101,40 @@ pub(super) fn choose(
     }
     Ok(())
 }
+
+/// Shows the chosen ones of some items.
+pub(super) fn choose_of(
+    context: &mut Context<'_>,
+    items: &[(Vec<u8>, Vec<u8>)],
+    choice: Choice,
+    mut show: impl FnMut(&mut Writer<'_>, &[u8], &[u8]),
+) -> Done {
+    let Context { reply, state, .. } = context;
+    let mut show_at = |reply: &mut Writer<'_>, position: u64| {
+        let item = usize::try_from(position).ok().and_then(|position| items.get(position));
+        if let Some((key, value)) = item {
+            show(reply, key, value);
+        }
+    };
+    match choice {
+        Choice::All(length) => (0..length).for_each(|position| show_at(reply, position)),
+        Choice::Different(count, length) => {
+            for position in positions(state, count, length) {
+                show_at(reply, position);
+            }
+        }
+        Choice::Any(count, length) => {
+            let begin = reply.length();
+            if count > REPLY_BYTES_MAX as u64 / STRING_BYTES_MIN {
+                return Err(Refusal::TooLong.into());
+            }
+            for _ in 0..count {
+                show_at(reply, below(state, length));
+                if reply.length() - begin > REPLY_BYTES_MAX {
+                    return Err(Refusal::TooLong.into());
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -6,6 +6,7 @@
 
 use super::collection::{self, Collection};
 use super::context::{Context, is};
+use super::hash::Hash;
 use super::keys::{cursor_of, is_match};
 use super::number::integer_of;
 use super::parser::Arguments;
@@ -73,7 +74,18 @@ pub(super) fn scan(
 ) -> Done {
     let key = &arguments[1];
     let cursor = cursor_of(&arguments[2])?;
-    let found = Collection::to_read(&mut context.objects, key, kind, &[form])?;
+    // The hash is there twice if some of its fields have expired: its items are looked up while
+    // they are visited.
+    let (found, mut expiring) = match kind {
+        Kind::Hash => {
+            let objects = &mut context.objects;
+            let mut hash = Hash::read(objects, key)?;
+            let expired = hash.as_mut().map_or(Ok(0), |hash| hash.expired(objects))?;
+            let expiring = if expired > 0 { Hash::find(objects, key)? } else { None };
+            (hash.map(|hash| hash.collection), expiring)
+        }
+        _ => (Collection::to_read(&mut context.objects, key, kind, &[form])?, None),
+    };
     let Some(mut collection) = found else {
         context.reply.array(2);
         context.reply.string(b"0");
@@ -100,7 +112,11 @@ pub(super) fn scan(
             last = place;
         }
         visited += 1;
-        if is_match(pattern, item) {
+        let is_expired = match &mut expiring {
+            Some(hash) => hash.check_expired(objects, item)?,
+            None => false,
+        };
+        if !is_expired && is_match(pattern, item) {
             parts.push(item.to_vec());
             if has_values {
                 parts.push(value.to_vec());

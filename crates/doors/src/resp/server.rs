@@ -327,8 +327,8 @@ impl Server {
     /// Deletes pages of large collections that are gone. Looks at about `budget` pages. Call it now
     /// and then, such as every 100 ms, and more often if there is more garbage.
     pub fn sweep(&mut self, store: &mut impl Store, budget: usize) -> Swept {
-        let databases = self.state.options.databases;
-        self.state.sweeper.sweep(store, databases, budget)
+        let ServerOptions { databases, value_bytes_max, .. } = self.state.options;
+        self.state.sweeper.sweep(store, &mut self.overlay, databases, value_bytes_max, budget)
     }
 
     /// Returns the time of the next call of [`on_time`](Server::on_time), in milliseconds since
@@ -670,6 +670,7 @@ impl Run<'_> {
                 self.state.blocked.ready(self.signals.drain(..));
             }
             self.state.sweeper.note(self.overlay.dropped.drain(..));
+            self.state.sweeper.note_due(self.overlay.due.drain(..));
         }
         (done, ends)
     }

@@ -1,9 +1,9 @@
 //! `SORT`: the elements of a list, set or sorted set in an order, which other keys may give.
 
 use super::bounds::integer;
-use super::collection;
 use super::commands::{Command, DENYOOM, Group, Keys, MOVABLE_KEYS, READONLY, WRITE};
 use super::context::{Context, is};
+use super::hash;
 use super::list::{self, List};
 use super::parser::Arguments;
 use super::set::Set;
@@ -11,7 +11,6 @@ use super::sorted_set::SortedSet;
 use super::stop::{self, Done, Stop};
 use super::store::Kind;
 use super::transaction::Transaction;
-use super::tree::Form;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -186,8 +185,7 @@ fn look_up(
     match (found.kind, field) {
         (Kind::String, None) => Ok(Some(found.value.to_vec())),
         (Kind::Hash, Some(field)) => {
-            let of = (Kind::Hash, Form::HASH);
-            collection::look_up(objects, &key, of, field, |value| value.map(<[u8]>::to_vec))
+            hash::look_up(objects, &key, field, |value| value.map(<[u8]>::to_vec))
         }
         _ => Ok(None),
     }

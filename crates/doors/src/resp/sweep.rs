@@ -9,14 +9,28 @@
 //!
 //! Collections that commands have deleted are noted, and swept first. The others are found by walks
 //! through all pages, a slice at a time.
+//!
+//! So it is with fields of hashes that have expired: their memory is freed here. Each hash with
+//! such fields has an owner record, which is a page, so walks find it.
 
+use super::hash::Hash;
 use super::header::{Dropped, Header};
 use super::pages::{COUNTER, PageKey};
+use super::stop::Stop;
 use super::store::{Change, Database, PAGES, Refusal, Store};
-use std::collections::{BTreeMap, VecDeque};
+use super::transaction::{Overlay, Transaction};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most deleted collections that are noted. The others are found by walks.
 const DROPPED_MAX: usize = 1024;
+
+/// The most hashes that are noted because their fields expire, and the longest key of one. The
+/// others are found by walks.
+const DUE_MAX: usize = 16_384;
+const DUE_BYTES_MAX: usize = 256;
+
+/// The pages for which the fields of a hash count that are freed in one step.
+const PAGES_PER_HASH: usize = 16;
 
 /// The outcome of a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +49,39 @@ pub(super) struct Sweeper {
     database: Database,
     cursor: u64,
     dropped: VecDeque<Dropped>,
+    /// Hashes by the time at which their first field expires.
+    due: BTreeSet<(u64, Database, Vec<u8>)>,
+}
+
+/// The store, and the ground for a change of a hash.
+struct Room<'a> {
+    store: &'a mut dyn Store,
+    overlay: &'a mut Overlay,
+    value_bytes_max: usize,
+}
+
+impl Room<'_> {
+    /// Frees the memory of fields of a hash that have expired. Returns whether there may be more.
+    fn free(&mut self, database: Database, key: &[u8]) -> Result<bool, Stop> {
+        let now = self.store.now();
+        let Some(found) = self.store.find(database, key, false)? else { return Ok(false) };
+        let Some(header) = Header::expiring(found.kind, found.value) else { return Ok(false) };
+        if Header::is_over(found.kind, found.value, now) {
+            let dropped = Dropped::of(database, &header);
+            self.store.apply(&[Change::Remove { database, key }])?;
+            self.overlay.dropped.extend(dropped);
+            return Ok(false);
+        }
+        let Room { store, overlay, value_bytes_max } = self;
+        let mut objects = Transaction::new(*store, overlay, database, *value_bytes_max, false);
+        let Some(mut hash) = Hash::find(&mut objects, key)? else { return Ok(false) };
+        if hash.expired(&mut objects)? == 0 {
+            return Ok(false);
+        }
+        let has_more = hash.close(&mut objects)?;
+        objects.commit()?;
+        Ok(has_more)
+    }
 }
 
 /// Finds whether a collection exists. Nothing may be deleted if this cannot be found out.
@@ -60,21 +107,78 @@ impl Sweeper {
         self.dropped.extend(dropped.take(room));
     }
 
+    /// Notes hashes with the times at which their first fields expire.
+    pub(super) fn note_due(&mut self, due: impl Iterator<Item = (u64, Database, Vec<u8>)>) {
+        for hash in due.filter(|(_, _, key)| key.len() <= DUE_BYTES_MAX) {
+            self.due.insert(hash);
+            if self.due.len() > DUE_MAX {
+                self.due.pop_last();
+            }
+        }
+    }
+
     /// Looks at about so many pages, and deletes the garbage among them.
     pub(super) fn sweep(
         &mut self,
         store: &mut dyn Store,
+        overlay: &mut Overlay,
         databases: Database,
+        value_bytes_max: usize,
         budget: usize,
     ) -> Swept {
         let mut swept = Swept::default();
         // If the store refuses, the next slice tries again.
-        let _ = self.sweep_dropped(store, budget, &mut swept);
+        let mut room = Room { store, overlay, value_bytes_max };
+        let _ = self.sweep_due(&mut room, budget, &mut swept);
+        let _ = self.sweep_dropped(room.store, budget, &mut swept);
         if swept.visited < budget && self.dropped.is_empty() {
-            let _ = self.walk(store, databases, budget, &mut swept);
+            let _ = self.walk(&mut room, databases, budget, &mut swept);
         }
         swept.has_more |= !self.dropped.is_empty();
         swept
+    }
+
+    /// Frees fields of a hash, and notes its next time.
+    fn free(
+        &mut self,
+        room: &mut Room<'_>,
+        database: Database,
+        key: &[u8],
+        swept: &mut Swept,
+    ) -> Result<(), Stop> {
+        let freed = room.free(database, key);
+        self.note(room.overlay.dropped.drain(..));
+        if freed.is_ok() {
+            self.note_due(room.overlay.due.drain(..));
+        }
+        swept.has_more |= freed?;
+        Ok(())
+    }
+
+    fn sweep_due(
+        &mut self,
+        room: &mut Room<'_>,
+        budget: usize,
+        swept: &mut Swept,
+    ) -> Result<(), Stop> {
+        let now = room.store.now();
+        while swept.visited < budget
+            && let Some((time, database, key)) = self.due.pop_first()
+        {
+            if time > now {
+                self.due.insert((time, database, key));
+                return Ok(());
+            }
+            swept.visited += PAGES_PER_HASH;
+            if let Err(stop) = self.free(room, database, &key, swept) {
+                if matches!(stop, Stop::Refused(_)) {
+                    self.due.insert((time, database, key));
+                }
+                return Err(stop);
+            }
+        }
+        swept.has_more |= self.due.first().is_some_and(|(time, _, _)| *time <= now);
+        Ok(())
     }
 
     fn sweep_dropped(
@@ -117,18 +221,22 @@ impl Sweeper {
 
     fn walk(
         &mut self,
-        store: &mut dyn Store,
+        room: &mut Room<'_>,
         databases: Database,
         budget: usize,
         swept: &mut Swept,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Stop> {
         // An end in each database, and one more: the walk may have begun in the middle of one.
         let mut ends = 0;
         while swept.visited < budget && ends <= databases {
             let (mut ids, mut pages) = (BTreeMap::new(), Vec::new());
-            let next = store.walk(PAGES | self.database, self.cursor, &mut |key, _| {
+            let mut owners = Vec::new();
+            let next = room.store.walk(PAGES | self.database, self.cursor, &mut |key, found| {
                 if key != COUNTER {
                     pages.push(key.to_vec());
+                }
+                if PageKey::parse(key).is_some_and(|(_, page)| page == 0) {
+                    owners.push(found.value.to_vec());
                 }
             })?;
             swept.visited += pages.len();
@@ -136,15 +244,18 @@ impl Sweeper {
                 if let Some((id, _)) = PageKey::parse(key)
                     && !ids.contains_key(&id)
                 {
-                    ids.insert(id, find_live(store, self.database, id)?);
+                    ids.insert(id, find_live(room.store, self.database, id)?);
                 }
             }
             pages.retain(|key| {
                 PageKey::parse(key).is_some_and(|(id, _)| ids.get(&id) == Some(&false))
             });
-            delete(store, self.database, &pages)?;
+            delete(room.store, self.database, &pages)?;
             swept.deleted += pages.len();
             swept.has_more |= !pages.is_empty();
+            for key in owners {
+                self.free(room, self.database, &key, swept)?;
+            }
             self.cursor = next;
             if next == 0 {
                 ends += 1;

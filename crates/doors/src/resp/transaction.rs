@@ -75,6 +75,8 @@ pub(super) struct Overlay {
     /// Large collections whose headers were deleted. They outlive the changes: the server takes
     /// them after the command.
     pub(super) dropped: Vec<Dropped>,
+    /// Hashes whose fields expire, with the time of the first one. They outlive the changes, too.
+    pub(super) due: Vec<(u64, Database, Vec<u8>)>,
 }
 
 impl Overlay {
@@ -232,16 +234,18 @@ fn find<'a>(
     key: &[u8],
     counts: bool,
 ) -> Result<Option<Found<'a>>, Stop> {
+    let now = store.now();
+    let is_there = |found: &Found<'_>| !Header::is_over(found.kind, found.value, now);
     if overlay.is_empty() {
-        return Ok(store.find(database, key, counts)?);
+        return Ok(store.find(database, key, counts)?.filter(is_there));
     }
     let base = overlay.base(database);
     if let Some(place) = overlay.place(base, key) {
-        return Ok(overlay.entries[place].found());
+        return Ok(overlay.entries[place].found().filter(is_there));
     }
     match overlay.is_cleared(base) {
         true => Ok(None),
-        false => Ok(store.find(base, key, counts)?),
+        false => Ok(store.find(base, key, counts)?.filter(is_there)),
     }
 }
 
@@ -255,6 +259,7 @@ impl<'a> Transaction<'a> {
     ) -> Transaction<'a> {
         overlay.clear();
         overlay.dropped.clear();
+        overlay.due.clear();
         Transaction { store, overlay, database, value_bytes_max, touches, hits: 0, misses: 0 }
     }
 
@@ -368,6 +373,11 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
+    /// Notes that fields of a hash expire, the first one at a time.
+    pub(super) fn note_due(&mut self, key: &[u8], time: u64) {
+        self.overlay.due.push((time, self.database, key.to_vec()));
+    }
+
     /// Deletes an object; returns whether it was there.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Stop> {
         self.remove_in(self.database, key)
@@ -439,10 +449,12 @@ impl<'a> Transaction<'a> {
         visit: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<u64, Stop> {
         let base = self.overlay.base(self.database);
+        let now = self.now();
+        let is_there = |found: &Found<'_>| !Header::is_over(found.kind, found.value, now);
         if cursor == 0 {
             for entry in &self.overlay.entries[..self.overlay.count] {
                 if entry.base == base
-                    && let Some(found) = entry.found()
+                    && let Some(found) = entry.found().filter(is_there)
                 {
                     visit(&entry.key, &found);
                 }
@@ -453,7 +465,7 @@ impl<'a> Transaction<'a> {
         }
         let overlay = &*self.overlay;
         Ok(self.store.walk(base, cursor, &mut |key, found| {
-            if overlay.place(base, key).is_none() {
+            if overlay.place(base, key).is_none() && is_there(found) {
                 visit(key, found);
             }
         })?)

@@ -40,7 +40,8 @@ impl Bed {
     ) -> Result<R, Stop> {
         let (form, kind) = (self.form, self.kind);
         let mut objects = self.objects();
-        let mut collection = Collection::to_write(&mut objects, KEY, kind, &[form])?;
+        let found = Collection::find(&mut objects, KEY, kind, &[form])?;
+        let mut collection = found.unwrap_or_else(|| Collection::new(&objects, KEY, kind, &[form]));
         let result = change(&mut collection, &mut objects)?;
         collection.close(&mut objects)?;
         objects.commit()?;
