@@ -111,6 +111,24 @@ mod sorted_sets_scan;
 mod sorted_sets_tests;
 mod stop;
 pub mod store;
+mod stream;
+mod stream_groups;
+mod stream_id;
+mod streams;
+mod streams_deleting;
+mod streams_groups;
+#[cfg(test)]
+mod streams_groups_tests;
+mod streams_info;
+#[cfg(test)]
+mod streams_model_tests;
+mod streams_pending;
+mod streams_reading;
+#[cfg(test)]
+mod streams_tests;
+mod streams_trimming;
+#[cfg(test)]
+mod streams_waits_tests;
 mod strings;
 #[cfg(test)]
 mod strings_tests;

@@ -17,6 +17,8 @@ pub(super) struct Waiting {
     pub(super) kind: Kind,
     keys: Vec<Vec<u8>>,
     deadline: Option<u64>,
+    /// Whether it is a consumer of a group: it is served also when a key is gone.
+    pub(super) is_of_group: bool,
 }
 
 /// See the module's documentation.
@@ -32,12 +34,22 @@ pub(super) struct Blocked {
     /// The last client that was looked at for the first of these keys.
     passed: u64,
     last: u64,
+    /// The number of clients that are consumers of groups.
+    of_groups: usize,
+    /// The times at which streams expire for which consumers wait, and the same ones by key.
+    expiries: BTreeSet<(u64, Database, Vec<u8>)>,
+    expiry_by_key: BTreeMap<(Database, Vec<u8>), u64>,
 }
 
 impl Blocked {
     /// Returns the number of clients that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Whether consumers of groups wait.
+    pub(super) fn has_consumers(&self) -> bool {
+        self.of_groups > 0
     }
 
     /// Whether a client waits for a key.
@@ -61,7 +73,8 @@ impl Blocked {
     ) -> u64 {
         self.last += 1;
         let order = self.last;
-        let Wait { keys, kind, deadline, .. } = wait;
+        let Wait { keys, kind, deadline, is_of_group, .. } = wait;
+        self.of_groups += usize::from(is_of_group);
         for key in &keys {
             let orders = self.by_key.entry(database).or_default().entry(key.clone()).or_default();
             orders.insert(order);
@@ -70,7 +83,7 @@ impl Blocked {
             self.deadlines.insert((deadline, order));
         }
         let queued = Rc::new(queued);
-        let waiting = Waiting { client, database, queued, kind, keys, deadline };
+        let waiting = Waiting { client, database, queued, kind, keys, deadline, is_of_group };
         self.waiting.insert(order, waiting);
         order
     }
@@ -78,15 +91,21 @@ impl Blocked {
     /// Ends the waiting of a client.
     pub(super) fn end(&mut self, order: u64) -> Option<Waiting> {
         let waiting = self.waiting.remove(&order)?;
+        self.of_groups -= usize::from(waiting.is_of_group);
+        let mut gone: Vec<&[u8]> = Vec::new();
         if let Some(keys) = self.by_key.get_mut(&waiting.database) {
             for key in &waiting.keys {
                 if let Some(orders) = keys.get_mut(key) {
                     orders.remove(&order);
                     if orders.is_empty() {
                         keys.remove(key);
+                        gone.push(key);
                     }
                 }
             }
+        }
+        if !self.expiries.is_empty() {
+            gone.into_iter().for_each(|key| self.set_expiry(waiting.database, key, None));
         }
         if let Some(deadline) = waiting.deadline {
             self.deadlines.remove(&(deadline, order));
@@ -108,6 +127,29 @@ impl Blocked {
                 self.ready.insert(key.clone());
                 self.queue.push_back(key);
             }
+        }
+    }
+
+    /// Sets the time at which a stream expires for which consumers wait.
+    pub(super) fn set_expiry(&mut self, database: Database, key: &[u8], expires: Option<u64>) {
+        if let Some(before) = self.expiry_by_key.remove(&(database, key.to_vec())) {
+            self.expiries.remove(&(before, database, key.to_vec()));
+        }
+        if let Some(time) = expires {
+            self.expiry_by_key.insert((database, key.to_vec()), time);
+            self.expiries.insert((time, database, key.to_vec()));
+        }
+    }
+
+    /// Notes that the streams are gone that have expired.
+    pub(super) fn expire(&mut self, now_ms: u64) {
+        while let Some((time, database, key)) = self.expiries.pop_first() {
+            if time > now_ms {
+                self.expiries.insert((time, database, key));
+                return;
+            }
+            self.expiry_by_key.remove(&(database, key.clone()));
+            self.ready([(database, key)].into_iter());
         }
     }
 
@@ -149,7 +191,8 @@ impl Blocked {
         if self.has_ready() {
             return Some(0);
         }
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        let first = self.deadlines.first().map(|(deadline, _)| *deadline);
+        first.into_iter().chain(self.expiries.first().map(|(time, ..)| *time)).min()
     }
 
     /// Returns a client whose time has run out.

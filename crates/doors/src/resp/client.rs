@@ -186,6 +186,15 @@ impl Queued {
         Queued { command, bytes, places }
     }
 
+    /// Replaces an argument.
+    pub(super) fn replace(&mut self, index: usize, text: &[u8]) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(text);
+        if let Some(place) = self.places.get_mut(index) {
+            *place = begin..self.bytes.len();
+        }
+    }
+
     /// Returns its arguments.
     pub(super) fn arguments(&self) -> Arguments<'_> {
         Arguments::new(&self.bytes, &self.places)

@@ -1,6 +1,6 @@
 //! A list, hash or set that a command reads or changes: its header, its pages, its tree.
 //!
-//! A sorted set has two trees, which share the pages.
+//! A sorted set has two trees, which share the pages, and a stream has five.
 //!
 //! # How to use it
 //!
@@ -80,7 +80,7 @@ pub(super) fn look_up<R>(
 }
 
 /// The most trees of a collection.
-const TREES_MAX: usize = 3;
+const TREES_MAX: usize = 5;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use super::options::Facts;
 use super::parser::Arguments;
 use super::server::{ClientId, State};
 use super::stop::{Done, Stop};
-use super::store::Database;
+use super::store::{Database, Kind};
 use super::transaction::Transaction;
 use super::writer::Writer;
 use std::collections::BTreeSet;
@@ -55,6 +55,16 @@ impl Context<'_> {
     /// # Errors
     /// If the store does none of them.
     pub(super) fn commit(&mut self) -> Done {
+        if self.state.blocked.has_consumers() {
+            let (blocked, signals) = (&mut self.state.blocked, &mut *self.signals);
+            self.objects.visit_states(|database, key, found| match found {
+                _ if !blocked.is_awaited(database, key) => {}
+                Some(found) if found.kind == Kind::Stream => {
+                    blocked.set_expiry(database, key, found.expires);
+                }
+                _ => signals.push((database, key.to_vec())),
+            });
+        }
         let mut touched = BTreeSet::new();
         if !self.state.watches.is_empty() {
             let watches = &self.state.watches;

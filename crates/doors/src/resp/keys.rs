@@ -627,9 +627,17 @@ fn check_flush(context: &Context<'_>, arguments: Arguments<'_>) -> Done {
     }
 }
 
+/// Deletes a database. Consumers that wait for its streams learn that their groups are gone.
+fn clear(context: &mut Context<'_>, database: Database) {
+    context.objects.clear(database);
+    for key in context.state.blocked.awaited(database) {
+        context.signal_in(database, &key);
+    }
+}
+
 fn flushdb(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     check_flush(context, arguments)?;
-    context.objects.clear(context.objects.database);
+    clear(context, context.objects.database);
     context.ok();
     Ok(())
 }
@@ -637,7 +645,7 @@ fn flushdb(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn flushall(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     check_flush(context, arguments)?;
     for database in 0..context.state.options.databases {
-        context.objects.clear(database);
+        clear(context, database);
     }
     context.ok();
     Ok(())

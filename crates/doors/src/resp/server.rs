@@ -350,8 +350,9 @@ impl Server {
             overlay: &mut self.overlay,
             signals: &mut self.signals,
         };
-        run.serve_blocked(output);
         let now = run.store.now();
+        run.state.blocked.expire(now);
+        run.serve_blocked(output);
         self.state.time_out(now, output);
         self.state.paused.end_if_due(now, &mut output.woken);
     }
@@ -605,7 +606,9 @@ impl Run<'_> {
             }
             Err(Stop::Wait(wait)) => {
                 mark.restore(output);
-                self.wait(id, Queued::new(command, &arguments), *wait);
+                let mut queued = Queued::new(command, &arguments);
+                wait.replaced.iter().for_each(|(index, text)| queued.replace(*index, text));
+                self.wait(id, queued, *wait);
                 return Outcome::Waits(true);
             }
             Err(error) => {
@@ -654,7 +657,13 @@ impl Run<'_> {
             may_wait,
             ends: false,
         };
-        let done = (command.execute)(&mut context, arguments);
+        let mut done = (command.execute)(&mut context, arguments);
+        if let Err(Stop::Wait(wait)) = &done
+            && wait.is_of_group
+            && let Err(stop) = context.commit()
+        {
+            done = Err(stop);
+        }
         // Nothing may be removed by a command whose reply cannot be sent.
         let done = done.and_then(|()| context.check_reply()).and_then(|()| context.commit());
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
@@ -677,7 +686,17 @@ impl Run<'_> {
 
     fn wait(&mut self, id: ClientId, queued: Queued, wait: Wait) {
         let Some(client) = self.state.clients.get_mut(&id) else { return };
-        client.waits = Some(self.state.blocked.begin(id, client.database, queued, wait));
+        let (database, blocked) = (client.database, &mut self.state.blocked);
+        if wait.is_of_group {
+            let now = self.store.now();
+            for key in &wait.keys {
+                // A store that refuses is asked again at once.
+                let found = self.store.find(database, key, false);
+                let expires = found.map_or(Some(now), |found| found.and_then(|it| it.expires));
+                blocked.set_expiry(database, key, expires);
+            }
+        }
+        client.waits = Some(blocked.begin(id, database, queued, wait));
     }
 
     fn answered(&mut self, id: ClientId, mark: Mark, output: &mut Output) -> Outcome {
@@ -690,15 +709,13 @@ impl Run<'_> {
         while let Some((order, waiting, database, key)) = self.state.blocked.next_ready() {
             match self.store.find(database, key, false) {
                 Err(_) => return,
-                Ok(None) => {
-                    self.state.blocked.pass_key();
-                    continue;
-                }
-                Ok(Some(found)) if found.kind != waiting.kind => {
+                // A consumer learns that its group is gone.
+                Ok(_) if waiting.is_of_group => {}
+                Ok(Some(found)) if found.kind == waiting.kind => {}
+                Ok(_) => {
                     self.state.blocked.pass(order);
                     continue;
                 }
-                Ok(Some(_)) => {}
             }
             let (id, queued) = (waiting.client, Rc::clone(&waiting.queued));
             // The reply goes to another client than the one whose step this is.

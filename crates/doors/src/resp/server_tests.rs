@@ -42,6 +42,8 @@ fn pop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let Some(found) = context.objects.find_kind(key, Kind::List)? else {
         let keys = vec![key.to_vec()];
         return Err(Stop::Wait(Box::new(Wait {
+            is_of_group: false,
+            replaced: Vec::new(),
             keys,
             kind: Kind::List,
             deadline,

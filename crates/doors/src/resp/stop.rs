@@ -27,6 +27,11 @@ pub(super) struct Wait {
     /// Whether its reply in a `MULTI`, where it does not wait, is the absence of an array, and not
     /// of a string. A client that has waited in vain gets that of an array.
     pub(super) is_array: bool,
+    /// Whether it is a consumer of a group: its command changes the consumer although it waits, and
+    /// is also executed again when a key is gone, or has another type.
+    pub(super) is_of_group: bool,
+    /// Arguments that have another text when the command is executed again, by their indexes.
+    pub(super) replaced: Vec<(usize, Vec<u8>)>,
 }
 
 /// The outcome of a command.

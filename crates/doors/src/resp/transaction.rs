@@ -478,6 +478,13 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Visits the keys that were changed one by one, with their objects.
+    pub(super) fn visit_states(&self, mut visit: impl FnMut(Database, &[u8], Option<Found<'_>>)) {
+        for entry in &self.overlay.entries[..self.overlay.count] {
+            visit(self.overlay.front(entry.base), &entry.key, entry.found());
+        }
+    }
+
     /// Gives all changes to the store.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ use super::stop::{self, Stop};
 use super::store::Refusal;
 use super::transaction::Transaction;
 use super::varint;
-pub(super) use cursor::Cursor;
+pub(super) use cursor::{Cursor, Entry};
 pub(super) use edit::copy;
 pub(super) use node::hash;
 use node::{Inner, Node, Sought, View, child_of, take_child};
@@ -82,6 +82,8 @@ impl Form {
     pub(super) const HASH: Form = Form::new(Order::Hashed, true);
     /// Keys by their bytes, such as scores with members.
     pub(super) const BYTES: Form = Form::new(Order::Bytes, false);
+    /// Keys by their bytes, with values, such as the ids of entries.
+    pub(super) const MAP: Form = Form::new(Order::Bytes, true);
 
     pub(super) fn has_keys(self) -> bool {
         self.order != Order::Position
