@@ -89,6 +89,9 @@ mod parser;
 mod paused;
 mod random;
 mod refused;
+mod runs;
+#[cfg(test)]
+mod runs_tests;
 mod scan;
 mod score;
 mod server;

@@ -39,6 +39,9 @@ use thunderhead_wire::{LogPosition, Status};
 /// is executed.
 const WAITING_MAX: usize = 256 << 10;
 
+/// The room for answers that is kept for the next connection.
+const OUT_BYTES_KEPT: usize = 64 << 10;
+
 /// The pause before a request that could not be done is executed again.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -367,6 +370,8 @@ impl<P: Protocol> DoorOf<P> {
         if session.is_ending && session.waiting.is_empty() {
             context.finish_stream(from);
         }
+        out.clear();
+        out.shrink_to(OUT_BYTES_KEPT);
         self.out = out;
         self.sessions.insert(from, session);
         self.set_timer(context);

@@ -2,6 +2,7 @@
 
 use super::inline;
 use super::number::integer_of;
+use super::store::Strings;
 use std::ops::{Index, Range};
 
 /// The longest line: of a typed command, and of the length of a string or of an array.
@@ -92,6 +93,11 @@ impl<'a> Arguments<'a> {
         self.source.get(self.places.get(index)?.clone())
     }
 
+    /// Returns the arguments from an index on.
+    pub(super) fn strings(&self, index: usize) -> Strings<'a> {
+        Strings::new(self.source, self.places.get(index..).unwrap_or_default())
+    }
+
     /// Returns all arguments.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> {
         let source = self.source;
@@ -140,6 +146,12 @@ impl Parser {
             self.is_done = true;
         }
         parsed
+    }
+
+    /// Returns the limits, if the next bytes begin a command.
+    #[inline]
+    pub(super) fn limits_between_commands(&self) -> Option<Limits> {
+        (self.is_done || self.at == 0 && self.scanned == 0).then_some(self.limits)
     }
 
     /// Forgets the arguments of a command. An idle connection keeps little memory.

@@ -33,6 +33,12 @@ impl Paused {
         }
     }
 
+    /// Whether no command is delayed.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.until.is_none()
+    }
+
     /// Whether a command is delayed. Then its client is remembered.
     #[inline]
     pub(super) fn delay(&mut self, client: ClientId, is_write: bool, now_ms: u64) -> bool {

@@ -1,7 +1,7 @@
 //! The server of the protocol: its clients, and the execution of their commands on a store.
 //!
-//! There is no I/O here: [`Server::step`] takes the bytes of a connection, executes at most one
-//! command, and returns the bytes to send.
+//! There is no I/O here: [`Server::step`] takes the bytes of a connection, executes one command or
+//! a few (see [`runs`](super::runs)), and returns the bytes to send.
 //! ```text
 //!  bytes ─► parser ─► table of commands ─► function ─► changes ─► store
 //!                                             │                     │
@@ -27,6 +27,7 @@ use super::context::{Context, is};
 use super::options::{Facts, ServerOptions};
 use super::parser::{Arguments, Limits, Parsed, Parser};
 use super::paused::Paused;
+use super::runs::Runs;
 use super::settings::Settings;
 use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
@@ -120,6 +121,7 @@ pub struct Server {
     state: State,
     overlay: Overlay,
     signals: Vec<(Database, Vec<u8>)>,
+    runs: Runs,
 }
 
 /// The outcome of a command.
@@ -170,7 +172,8 @@ impl Server {
             sweeper: Sweeper::default(),
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
-        Server { parsers, state, overlay, signals: Vec::new() }
+        let runs = Runs::new(&state.names);
+        Server { parsers, state, overlay, signals: Vec::new(), runs }
     }
 
     /// Returns the number of clients.
@@ -214,8 +217,8 @@ impl Server {
         }
     }
 
-    /// Executes at most one command of a client, of which these bytes have arrived. They begin
-    /// behind the bytes that earlier steps have used.
+    /// Executes the next command of a client, or a run of a few, if it has arrived. The bytes begin
+    /// behind those that earlier steps have used.
     pub fn step(
         &mut self,
         store: &mut impl Store,
@@ -238,6 +241,12 @@ impl Server {
         let Some(parser) = self.parsers.get_mut(&client) else { return Step::End(0) };
         if self.state.is_waiting(client) {
             return Step::Waits(0);
+        }
+        if let Some(limits) = parser.limits_between_commands() {
+            let (runs, state) = (&mut self.runs, &mut self.state);
+            if let Some(used) = runs.execute(state, store, limits, client, bytes, output) {
+                return Step::Done(used);
+            }
         }
         let used = match parser.next(bytes) {
             Parsed::More => return Step::More,
@@ -400,14 +409,19 @@ impl State {
 
     /// Counts a command that was executed.
     pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
-        self.counts.commands += 1;
+        *self.count_calls(command, 1) += u64::from(has_failed);
+    }
+
+    /// Counts calls of a command; returns its count of failures.
+    pub(super) fn count_calls(&mut self, command: &'static Command, count: u64) -> &mut u64 {
+        self.counts.commands += count;
         let place = self.names.place_of(command);
         if self.counts.calls.len() <= place {
             self.counts.calls.resize(place + 1, (0, 0));
         }
         let (calls, failures) = &mut self.counts.calls[place];
-        *calls += 1;
-        *failures += u64::from(has_failed);
+        *calls += count;
+        failures
     }
 
     /// Takes back the changes of a client by the commands of a transaction.

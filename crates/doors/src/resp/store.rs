@@ -4,6 +4,8 @@
 //! list. At its end, [`Store::apply`] does all of them or none. So a command that cannot be done
 //! now leaves nothing behind, and can be executed again.
 
+use std::ops::Range;
+
 /// A database: `SELECT` chooses it.
 pub type Database = u32;
 
@@ -98,6 +100,46 @@ pub enum Change<'a> {
     Swap(Database, Database),
 }
 
+/// Strings that lie in some bytes: keys, or keys and values in turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Strings<'a> {
+    source: &'a [u8],
+    places: &'a [Range<usize>],
+}
+
+impl<'a> Strings<'a> {
+    /// Returns the strings at some places.
+    #[must_use]
+    pub fn new(source: &'a [u8], places: &'a [Range<usize>]) -> Strings<'a> {
+        Strings { source, places }
+    }
+
+    /// Returns their number.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Returns them in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        let source = self.source;
+        self.places.iter().map(move |place| source.get(place.clone()).unwrap_or_default())
+    }
+
+    /// Returns each key with its value.
+    pub fn pairs(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + Clone + use<'a> {
+        let source = self.source;
+        let at = move |place: &Range<usize>| source.get(place.clone()).unwrap_or_default();
+        self.places.chunks_exact(2).map(move |pair| (at(&pair[0]), at(&pair[1])))
+    }
+}
+
 /// The reason why a store cannot do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -122,6 +164,37 @@ pub trait Store {
         key: &[u8],
         counts: bool,
     ) -> Result<Option<Found<'_>>, Refusal>;
+
+    /// Shows each of some objects, in the order of their keys, until `show` returns `false`. That is
+    /// as many calls of [`Store::find`], but a store can do them faster.
+    ///
+    /// # Errors
+    /// Only [`Refusal::NotNow`]. Then forget the objects that were shown.
+    fn find_each(
+        &mut self,
+        database: Database,
+        keys: Strings<'_>,
+        counts: bool,
+        show: &mut dyn FnMut(Option<&Found<'_>>) -> bool,
+    ) -> Result<(), Refusal> {
+        for key in keys.iter() {
+            if !show(self.find(database, key, counts)?.as_ref()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes strings that do not expire, one after the other: keys and values in turn. Returns the
+    /// number of those that it has written. It stops before one that it refuses, or that it cannot
+    /// write in this way. That is as many calls of [`Store::apply`], but a store can do them faster.
+    fn put_each(&mut self, database: Database, pairs: Strings<'_>) -> usize {
+        let put = |(key, value)| {
+            let put = Change::Put { database, key, value, kind: Kind::String, expires: None };
+            self.apply(&[put]).is_ok()
+        };
+        pairs.pairs().map(put).take_while(|is_done| *is_done).count()
+    }
 
     /// Does all changes, in their order, or none.
     ///

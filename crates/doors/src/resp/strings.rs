@@ -323,15 +323,17 @@ fn substr(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn mget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    context.reply.array(arguments.len() - 1);
-    for key in from(arguments, 1) {
-        match context.objects.read(key)? {
-            Some(found) if found.kind == Kind::String => context.reply.string(found.value),
-            _ => context.reply.null(),
+    let bytes_max = context.before_reply + context.state.options.reply_bytes_max;
+    let Context { objects, reply, .. } = context;
+    reply.array(arguments.len() - 1);
+    objects.read_each(arguments.strings(1), &mut |found| {
+        match found {
+            Some(found) if found.kind == Kind::String => reply.string(found.value),
+            _ => reply.null(),
         }
-        context.check_reply()?;
-    }
-    Ok(())
+        reply.length() <= bytes_max
+    })?;
+    context.check_reply()
 }
 
 fn mset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

@@ -9,7 +9,7 @@
 
 use super::header::{Dropped, Header};
 use super::stop::{self, Stop};
-use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store};
+use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store, Strings};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -282,6 +282,33 @@ impl<'a> Transaction<'a> {
             None => self.misses += 1,
         }
         Ok(found)
+    }
+
+    /// Shows each of some objects for a command that only reads, until `show` returns `false`. They
+    /// count as hits or misses.
+    pub(super) fn read_each(
+        &mut self,
+        keys: Strings<'_>,
+        show: &mut dyn FnMut(Option<&Found<'_>>) -> bool,
+    ) -> Result<(), Stop> {
+        if !self.overlay.is_empty() {
+            for key in keys.iter() {
+                if !show(self.read(key)?.as_ref()) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let (mut hits, mut misses) = (0, 0);
+        self.store.find_each(self.database, keys, self.touches, &mut |found| {
+            match found {
+                Some(_) => hits += 1,
+                None => misses += 1,
+            }
+            show(found)
+        })?;
+        (self.hits, self.misses) = (self.hits + hits, self.misses + misses);
+        Ok(())
     }
 
     /// Returns an object of one type for a command that only reads. An object of another type is an

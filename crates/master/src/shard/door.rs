@@ -9,7 +9,8 @@ use super::Shard;
 use crate::refusal::Refusal;
 use std::time::Duration;
 use thunderhead_log::{
-    Attributes, Condition, Cursor, Error, HashedKey, Object, TabletRange, Update, Usage,
+    Attributes, Condition, Cursor, Error, ExpectedUpdates, HashedKey, Object, TabletRange, Update,
+    Usage,
 };
 use thunderhead_rpc::Context;
 use thunderhead_wire::operations::Identity;
@@ -20,6 +21,9 @@ const READ: Duration = Duration::from_nanos(100);
 
 /// The cost of a write or a delete, with its share of the replication.
 const UPDATE: Duration = Duration::from_nanos(700);
+
+/// The fewest objects that are read or written together: the steps of a batch take time too.
+const TOGETHER_MIN: usize = 4;
 
 /// The objects of a table at a door.
 pub struct DoorTable<'a> {
@@ -188,6 +192,74 @@ impl DoorTable<'_> {
         Ok(None)
     }
 
+    /// Reads several objects: calls `show` for each, in the order of their keys, until it returns
+    /// `false`.
+    ///
+    /// # Errors
+    /// If the shard does not serve one of the keys now. Then do not tell what was shown.
+    pub fn read_each<'k>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+        mut show: impl FnMut(Option<&Object<'_>>) -> bool,
+    ) -> Result<(), DoorError> {
+        if !self.shard.control.moves_nothing() {
+            keys.clone().try_for_each(|key| self.check(key))?;
+        }
+        let (log, table) = (&self.shard.log, self.table);
+        let (mut until, mut count, mut is_absent) = (self.until, 0, false);
+        let mut goes_on = Ok(true);
+        let mut each = |found: Result<Option<Object<'_>>, Error>| {
+            if !matches!(goes_on, Ok(true)) {
+                return;
+            }
+            count += 1;
+            goes_on = found.map(|object| {
+                match &object {
+                    Some(object) => until = until.max(log.durable_at(object).unwrap_or_default()),
+                    None => is_absent = true,
+                }
+                show(object.as_ref())
+            });
+        };
+        if keys.len() < TOGETHER_MIN {
+            keys.for_each(|key| each(log.read(table, key)));
+        } else {
+            log.read_batch(keys.map(|key| (table, key)), |_, found| each(found));
+        }
+        goes_on?;
+        if is_absent {
+            until = until.max(self.shard.expired_until()?);
+        }
+        self.until = until;
+        self.cost += READ * count;
+        self.shard.statistics.reads += u64::from(count);
+        Ok(())
+    }
+
+    /// Writes several objects, one after the other, whether their keys exist or not. Returns the
+    /// number of those that were written: it ends before the first one that fails.
+    ///
+    /// # Errors
+    /// The result of the object that follows.
+    pub fn put_each<'u>(
+        &mut self,
+        puts: impl ExactSizeIterator<Item = (&'u [u8], &'u [u8])> + Clone,
+        attributes: Attributes,
+    ) -> (usize, Result<(), DoorError>) {
+        let (table, count) = (self.table, puts.len());
+        let mut keys = (count >= TOGETHER_MIN)
+            .then(|| self.shard.log.expect_updates(puts.clone().map(|(key, _)| (table, key))));
+        for (done, (key, value)) in puts.enumerate() {
+            // The log expects only so many at a time.
+            let expected = keys.as_mut().and_then(ExpectedUpdates::next);
+            let hashed = expected.unwrap_or_else(|| HashedKey::of(key));
+            if let Err(error) = self.put_expected(key, hashed, value, attributes) {
+                return (done, Err(error));
+            }
+        }
+        (count, Ok(()))
+    }
+
     /// Writes an object, whether the key exists or not.
     ///
     /// # Errors
@@ -198,10 +270,20 @@ impl DoorTable<'_> {
         value: &[u8],
         attributes: Attributes,
     ) -> Result<Version, DoorError> {
+        self.put_expected(key, HashedKey::of(key), value, attributes)
+    }
+
+    fn put_expected(
+        &mut self,
+        key: &[u8],
+        hashed: HashedKey<'_>,
+        value: &[u8],
+        attributes: Attributes,
+    ) -> Result<Version, DoorError> {
         self.check_update(key)?;
         let (log, table) = (&mut self.shard.log, self.table);
         let written = log.with_attributes(attributes, |log| {
-            log.write_expected(table, HashedKey::of(key), value, Condition::Always)
+            log.write_expected(table, hashed, value, Condition::Always)
         });
         self.done(key, written.map(|written| written.version))
     }

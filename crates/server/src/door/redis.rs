@@ -110,6 +110,7 @@ impl Protocol for Redis {
     ) -> Next {
         world.context.charge(COMMAND);
         let client = *client;
+        self.begin_output(world);
         let (step, blocked) = self.with_store(world, |server, store, facts, output| match store {
             Ok(store) => server.step(store, facts, client, bytes, output),
             Err(absent) => server.step(absent, facts, client, bytes, output),
@@ -126,6 +127,7 @@ impl Protocol for Redis {
     ) -> Next {
         tracing::warn!(%status, "a command could not be done for too long");
         let is_full = status == Status::AwaitingMemory;
+        self.begin_output(world);
         let step = self.server.give_up(*client, bytes, is_full, &mut self.output);
         self.next(world, step, Status::Busy)
     }
@@ -152,6 +154,7 @@ impl Protocol for Redis {
     }
 
     fn on_time(&mut self, world: &mut World<'_, '_>) {
+        self.begin_output(world);
         self.with_store(world, |server, store, facts, output| match store {
             Ok(store) => server.on_time(store, facts, output),
             Err(absent) => server.on_time(absent, facts, output),
@@ -255,12 +258,15 @@ impl Redis {
         }
     }
 
-    /// Takes the effects on connections.
+    /// Lets replies go straight behind the earlier ones of the connection.
+    fn begin_output(&mut self, world: &mut World<'_, '_>) {
+        std::mem::swap(world.out, &mut self.output.replies);
+    }
+
+    /// Takes the effects on connections, after [`Redis::begin_output`].
     fn affect(&mut self, world: &mut World<'_, '_>) {
         let Redis { output, connections, .. } = self;
-        world.out.extend_from_slice(&output.replies);
-        output.replies.clear();
-        output.replies.shrink_to(64 << 10);
+        std::mem::swap(world.out, &mut output.replies);
         let of = |client: ClientId| connections.get(&client).copied();
         let others = &mut *world.others;
         let messages = output.messages.drain(..);

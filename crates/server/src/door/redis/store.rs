@@ -4,13 +4,16 @@ use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, place};
 use std::ops::Range;
 use std::time::Duration;
 use thunderhead_doors::resp::store as contract;
-use thunderhead_doors::resp::store::{Change, Database, Found, Kind, PAGES, Refusal};
+use thunderhead_doors::resp::store::{Change, Database, Found, Kind, PAGES, Refusal, Strings};
 use thunderhead_log::{Attributes, Cursor, Error, Object, Timestamp, Update};
 use thunderhead_master::{DoorError, DoorTable};
 use thunderhead_wire::{LogPosition, Status, TableId};
 
 /// The first byte of each key: the log has no empty key, and Redis has one.
 const KEY: u8 = 0;
+
+/// The room for keys that is kept for the next operation.
+const KEYS_BYTES_KEPT: usize = 64 << 10;
 
 /// See the module's documentation.
 pub(super) struct Store<'a, 'd> {
@@ -46,6 +49,25 @@ fn put_key<'k>(buffer: &'k mut Vec<u8>, key: &[u8]) -> &'k [u8] {
     buffer.push(KEY);
     buffer.extend_from_slice(key);
     buffer
+}
+
+/// Puts several keys into a buffer, and returns them as they lie there.
+fn put_keys<'k>(
+    buffer: &'k mut Vec<u8>,
+    keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+) -> impl ExactSizeIterator<Item = &'k [u8]> + Clone {
+    buffer.clear();
+    buffer.shrink_to(KEYS_BYTES_KEPT);
+    for key in keys.clone() {
+        buffer.push(KEY);
+        buffer.extend_from_slice(key);
+    }
+    let mut rest = buffer.as_slice();
+    keys.map(move |key| {
+        let (key, behind) = rest.split_at_checked(1 + key.len()).unwrap_or_default();
+        rest = behind;
+        key
+    })
 }
 
 fn kind_of(attributes: &Attributes) -> Kind {
@@ -270,6 +292,56 @@ impl contract::Store for Store<'_, '_> {
                 Refusal::NotNow | Refusal::Full => Err(Refusal::NotNow),
             },
         }
+    }
+
+    fn find_each(
+        &mut self,
+        database: Database,
+        keys: Strings<'_>,
+        counts: bool,
+        show: &mut dyn FnMut(Option<&Found<'_>>) -> bool,
+    ) -> Result<(), Refusal> {
+        let Some(table) = self.catalog()?.table(place(database)) else {
+            keys.iter().all(|_| show(None));
+            return Ok(());
+        };
+        self.objects.turn_to(table);
+        let (key_buffer, buffer) = &mut *self.buffers;
+        let read = self.objects.read_each(put_keys(key_buffer, keys.iter()), |object| {
+            let Some(object) = object else { return show(None) };
+            let value = object.value();
+            let value = value.as_slice().unwrap_or_else(|| {
+                buffer.clear();
+                value.copy_to(buffer);
+                buffer
+            });
+            let it = found(object, value);
+            let goes_on = show(Some(&Found { version: version_in(table, it.version), ..it }));
+            if counts && goes_on {
+                object.count_use();
+            }
+            goes_on
+        });
+        read.map_err(|error| match self.refusal(&error) {
+            Refusal::TooLong | Refusal::NotNow | Refusal::Full => Refusal::NotNow,
+        })
+    }
+
+    fn put_each(&mut self, database: Database, pairs: Strings<'_>) -> usize {
+        let attributes = self.attributes(database, Kind::String, None);
+        let table = self.catalog().ok().and_then(|catalog| catalog.table(place(database)));
+        // As in `apply`: other objects may have to be evicted for these.
+        let Some(table) = table.filter(|_| attributes.is_cached || !self.caches.expiring) else {
+            return 0;
+        };
+        self.objects.turn_to(table);
+        let keys = put_keys(&mut self.buffers.0, pairs.pairs().map(|(key, _)| key));
+        let values = pairs.pairs().map(|(_, value)| value);
+        let (done, result) = self.objects.put_each(keys.zip(values), attributes);
+        if let Err(error) = result {
+            self.refusal(&error);
+        }
+        done
     }
 
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal> {
