@@ -231,7 +231,8 @@ struct Own<'a, S> {
 /// See the module's documentation.
 pub(crate) struct DoorOf<P: Protocol> {
     protocol: P,
-    sessions: BTreeMap<ConnectionId, Session<P::Session>>,
+    /// The place of a session is empty while its requests are executed.
+    sessions: BTreeMap<ConnectionId, Option<Box<Session<P::Session>>>>,
     /// Connections with answers that wait for the log.
     waiting: Vec<ConnectionId>,
     /// Connections whose request is executed again when the timer runs out.
@@ -269,18 +270,22 @@ impl<P: Protocol> DoorOf<P> {
             waits: false,
             is_ending: false,
         };
-        self.sessions.insert(stream, session);
+        self.sessions.insert(stream, Some(Box::new(session)));
+    }
+
+    fn session(&mut self, stream: ConnectionId) -> Option<&mut Session<P::Session>> {
+        self.sessions.get_mut(&stream)?.as_deref_mut()
     }
 
     fn closed(&mut self, stream: ConnectionId) {
-        if let Some(session) = self.sessions.remove(&stream) {
+        if let Some(session) = self.sessions.remove(&stream).flatten() {
             self.protocol.closed(stream, session.own);
         }
     }
 
     /// Handles the end of a client's input: the answers still leave.
     fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        if let Some(session) = self.sessions.get_mut(&stream) {
+        if let Some(session) = self.sessions.get_mut(&stream).and_then(Option::as_deref_mut) {
             self.protocol.ended(&session.own);
             session.is_ending = true;
             if session.waiting.is_empty() {
@@ -297,7 +302,7 @@ impl<P: Protocol> DoorOf<P> {
         from: ConnectionId,
         bytes: &[u8],
     ) -> Taken {
-        let Some(mut session) = self.sessions.remove(&from) else {
+        let Some(mut session) = self.sessions.get_mut(&from).and_then(Option::take) else {
             return Taken::read_on(bytes.len());
         };
         let mut out = std::mem::take(&mut self.out);
@@ -319,7 +324,7 @@ impl<P: Protocol> DoorOf<P> {
             let mut world = World {
                 context,
                 shard: shard.as_deref_mut(),
-                connections: self.sessions.len() + 1,
+                connections: self.sessions.len(),
                 out: &mut out,
                 until: session.until,
                 others: &mut self.others,
@@ -373,7 +378,9 @@ impl<P: Protocol> DoorOf<P> {
         out.clear();
         out.shrink_to(OUT_BYTES_KEPT);
         self.out = out;
-        self.sessions.insert(from, session);
+        if let Some(place) = self.sessions.get_mut(&from) {
+            *place = Some(session);
+        }
         self.set_timer(context);
         Taken { bytes: used, then }
     }
@@ -391,7 +398,8 @@ impl<P: Protocol> DoorOf<P> {
             match &mut own {
                 Some(own) if own.id == to => own.out.extend_from_slice(&message),
                 _ => {
-                    if let Some(other) = self.sessions.get_mut(&to) {
+                    let other = self.sessions.get_mut(&to).and_then(Option::as_deref_mut);
+                    if let Some(other) = other {
                         other.until = other.until.max(until);
                         queue(&mut self.waiting, (to, other), &message);
                     }
@@ -401,7 +409,7 @@ impl<P: Protocol> DoorOf<P> {
         for stream in woken {
             if let Some(own) = own.as_mut().filter(|own| own.id == stream) {
                 own.session.waits = false;
-            } else if let Some(other) = self.sessions.get_mut(&stream) {
+            } else if let Some(other) = self.session(stream) {
                 other.waits = false;
                 context.resume_stream(stream);
             }
@@ -424,7 +432,8 @@ impl<P: Protocol> DoorOf<P> {
         self.protocol.on_durable(durable);
         let DoorOf { sessions, waiting, .. } = self;
         waiting.retain(|stream| {
-            let Some(session) = sessions.get_mut(stream) else { return false };
+            let session = sessions.get_mut(stream).and_then(Option::as_deref_mut);
+            let Some(session) = session else { return false };
             let was_full = session.is_full();
             while session.waiting.front().is_some_and(|(until, _)| *until <= durable)
                 && let Some((_, answer)) = session.waiting.pop_front()

@@ -96,16 +96,17 @@ fn string(bytes: &[u8], at: usize, most: usize) -> Option<Range<usize>> {
 /// Runs, and the memory that they use again.
 #[derive(Debug)]
 pub(super) struct Runs {
-    get: Option<&'static Command>,
-    set: Option<&'static Command>,
+    /// The commands, and their places in lists of counts.
+    get: Option<(&'static Command, usize)>,
+    set: Option<(&'static Command, usize)>,
     /// The places of the keys, or of the keys and the values.
     places: Vec<Range<usize>>,
 }
 
 impl Runs {
     pub(super) fn new(names: &Names) -> Runs {
-        let (get, set) = (names.command(b"get"), names.command(b"set"));
-        Runs { get, set, places: Vec::new() }
+        let named = |name| names.command(name).map(|it| (it, names.place_of(it)));
+        Runs { get: named(b"get"), set: named(b"set"), places: Vec::new() }
     }
 
     /// Reads a run at the beginning of some bytes.
@@ -167,7 +168,7 @@ impl Runs {
         if strings.is_empty() {
             return None;
         }
-        let (command, count) = match word {
+        let ((command, place), count) = match word {
             Word::Get => {
                 let before = reply.length();
                 let (mut hits, mut misses) = (0, 0);
@@ -206,7 +207,7 @@ impl Runs {
         let each = if word == Word::Get { 1 } else { 2 };
         // The last string of the last command that is done.
         let last = self.places.get((each * count).checked_sub(1)?)?;
-        state.count_calls(command, count as u64);
+        state.count_calls(place, count as u64);
         let now_ms = store.now();
         let of_client = state.clients.get_mut(&client)?;
         of_client.active_ms = now_ms;

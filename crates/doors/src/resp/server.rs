@@ -409,13 +409,12 @@ impl State {
 
     /// Counts a command that was executed.
     pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
-        *self.count_calls(command, 1) += u64::from(has_failed);
+        *self.count_calls(self.names.place_of(command), 1) += u64::from(has_failed);
     }
 
-    /// Counts calls of a command; returns its count of failures.
-    pub(super) fn count_calls(&mut self, command: &'static Command, count: u64) -> &mut u64 {
+    /// Counts calls of the command with a place; returns its count of failures.
+    pub(super) fn count_calls(&mut self, place: usize, count: u64) -> &mut u64 {
         self.counts.commands += count;
-        let place = self.names.place_of(command);
         if self.counts.calls.len() <= place {
             self.counts.calls.resize(place + 1, (0, 0));
         }

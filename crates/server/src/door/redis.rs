@@ -230,12 +230,14 @@ impl Redis {
             }
             _ => None,
         };
-        let mut absent = Absent { now: self.milliseconds(now) };
-        let Redis { server, options, tables, output, facts, buffers, .. } = self;
         let Some(door) = door else {
+            let mut absent = Absent { now: self.milliseconds(now) };
+            let Redis { server, output, facts, .. } = self;
             return (act(server, Err(&mut absent), facts, output), why);
         };
-        let mut store = Store::new(door, tables, &options.databases, buffers, caches);
+        let time = self.clock.1;
+        let Redis { server, options, tables, output, facts, buffers, .. } = self;
+        let mut store = Store::new((door, time), tables, &options.databases, buffers, caches);
         let result = act(server, Ok(&mut store), facts, output);
         let (cost, until, blocked) = store.end();
         world.context.charge(cost);
@@ -267,12 +269,16 @@ impl Redis {
     fn affect(&mut self, world: &mut World<'_, '_>) {
         let Redis { output, connections, .. } = self;
         std::mem::swap(world.out, &mut output.replies);
+        let Output { messages, ended, woken, .. } = output;
+        if messages.is_empty() && ended.is_empty() && woken.is_empty() {
+            return;
+        }
         let of = |client: ClientId| connections.get(&client).copied();
         let others = &mut *world.others;
-        let messages = output.messages.drain(..);
+        let messages = messages.drain(..);
         others.messages.extend(messages.filter_map(|(to, bytes)| Some((of(to)?, bytes))));
-        others.ended.extend(output.ended.drain(..).filter_map(of));
-        others.woken.extend(output.woken.drain(..).filter_map(of));
+        others.ended.extend(ended.drain(..).filter_map(of));
+        others.woken.extend(woken.drain(..).filter_map(of));
     }
 
     fn gather_facts(&mut self, world: &World<'_, '_>, now: Time) {

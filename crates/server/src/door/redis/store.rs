@@ -91,15 +91,14 @@ fn version_in(table: TableId, version: u64) -> u64 {
 }
 
 impl<'a, 'd> Store<'a, 'd> {
-    /// Returns the store. `objects` has turned to the table with the catalog.
+    /// Returns the store. `objects` has turned to the table with the catalog. `now` is its time.
     pub(super) fn new(
-        mut objects: DoorTable<'a>,
+        (mut objects, now): (DoorTable<'a>, u64),
         tables: &'d mut Tables,
         databases: &'d Databases,
         buffers: &'d mut (Vec<u8>, Vec<u8>),
         caches: Caches,
     ) -> Store<'a, 'd> {
-        let now = objects.time().0;
         let mut blocked = Status::Busy;
         if tables.catalog().is_none() {
             match objects.read(CATALOG_KEY, |object| object.value().to_vec()) {
