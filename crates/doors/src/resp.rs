@@ -75,6 +75,7 @@ mod keys;
 mod keys_tests;
 mod lcs;
 mod list;
+mod list_ends;
 mod lists;
 mod lists_moving;
 #[cfg(test)]

@@ -95,6 +95,8 @@ pub(super) struct Collection<'k> {
     pub(super) end: Option<u64>,
     pages: Pages<'k>,
     trees: Vec<Tree>,
+    /// The bytes behind the roots of the trees: see [`Ends`](super::list_ends::Ends).
+    appendix: Vec<u8>,
 }
 
 /// One tree of a collection, with the pages.
@@ -128,6 +130,7 @@ impl<'k> Collection<'k> {
             end: header.end,
             pages: Pages::of(database, key, &header),
             trees,
+            appendix: header.roots().nth(forms.len()).unwrap_or_default().to_vec(),
         })
     }
 
@@ -164,7 +167,8 @@ impl<'k> Collection<'k> {
     ) -> Collection<'k> {
         let trees = forms.iter().map(|form| Tree::new(*form)).collect();
         let pages = Pages::new(objects.database, key);
-        Collection { key, kind, expires: None, encoding: 0, end: None, pages, trees }
+        let appendix = Vec::new();
+        Collection { key, kind, expires: None, encoding: 0, end: None, pages, trees, appendix }
     }
 
     /// Returns the first tree.
@@ -212,15 +216,35 @@ impl<'k> Collection<'k> {
             objects.remove(self.key)?;
             return Ok(true);
         }
+        self.write(objects, &[])?;
+        Ok(false)
+    }
+
+    /// Writes the header, with an appendix if that is not empty.
+    pub(super) fn write(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        appendix: &[u8],
+    ) -> Result<(), Stop> {
         if self.end.is_some() {
             self.pages.keep_owner(objects)?;
         }
         let header = self.pages.header(self.encoding).ending(self.end);
         let is_plain_hash = self.kind == Kind::Hash && self.end.is_none();
         let trees = if is_plain_hash { &self.trees[..1] } else { &self.trees };
-        let value = header.encode(trees.iter().map(Tree::root));
-        objects.put(self.key, value, self.kind, self.expires)?;
-        Ok(false)
+        let appendix = Some(appendix).filter(|it| !it.is_empty());
+        let value = header.encode(trees.iter().map(Tree::root).chain(appendix));
+        objects.put(self.key, value, self.kind, self.expires)
+    }
+
+    /// Returns the appendix of the header; it is empty if there is none.
+    pub(super) fn appendix(&self) -> &[u8] {
+        &self.appendix
+    }
+
+    /// Returns the bytes of the first tree's root.
+    pub(super) fn root_bytes(&self) -> usize {
+        self.trees[0].root().len()
     }
 }
 
@@ -295,6 +319,27 @@ impl<'k> Items<'_, 'k> {
         value: &[u8],
     ) -> Result<(), Stop> {
         self.tree.insert_at(self.pages, objects, position, key, value)
+    }
+
+    /// Inserts the elements of a list at a position.
+    pub(super) fn insert_run(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        position: u64,
+        elements: &[&[u8]],
+    ) -> Result<(), Stop> {
+        self.tree.insert_run(self.pages, objects, position, elements)
+    }
+
+    /// Takes the first or the last leaf out of the tree, if it is a page and not too long. Returns
+    /// the number of its items, and their bytes.
+    pub(super) fn take_leaf(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        is_first: bool,
+        bytes_max: usize,
+    ) -> Result<Option<(u64, Vec<u8>)>, Stop> {
+        self.tree.take_leaf(self.pages, objects, is_first, bytes_max)
     }
 
     /// Replaces the value at a position. There must be one.

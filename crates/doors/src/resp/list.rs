@@ -1,10 +1,13 @@
-//! A list: the value of one key. Its elements are a tree by their places.
+//! A list: the value of one key. Its elements are a tree by their places, between two ends.
+//!
+//! The ends are empty as long as the list is so small that its tree is one node in the header.
 
 use super::collection::Collection;
-use super::stop::Stop;
+use super::list_ends::{END_BYTES_MAX, Ends, Part};
+use super::stop::{self, Stop};
 use super::store::Kind;
 use super::transaction::Transaction;
-use super::tree::Form;
+use super::tree::{Form, NODE_BYTES_MAX};
 use std::ops::Range;
 
 pub(super) const FORM: Form = Form::LIST;
@@ -40,7 +43,7 @@ pub(super) fn check<'e>(
 pub(super) struct List<'k> {
     key: &'k [u8],
     collection: Collection<'k>,
-    length: u64,
+    ends: Ends,
 }
 
 impl<'k> List<'k> {
@@ -62,19 +65,40 @@ impl<'k> List<'k> {
 
     fn of(key: &'k [u8], found: Option<Collection<'k>>) -> Result<Option<List<'k>>, Stop> {
         let Some(collection) = found else { return Ok(None) };
-        let length = collection.len()?;
-        Ok(Some(List { key, collection, length }))
+        let ends = match collection.appendix() {
+            [] => Ends::none(collection.len()?),
+            bytes => Ends::read(bytes)?,
+        };
+        Ok(Some(List { key, collection, ends }))
     }
 
     /// Returns an empty list for a key that does not exist.
     pub(super) fn new(objects: &Transaction<'_>, key: &'k [u8]) -> List<'k> {
         let collection = Collection::new(objects, key, Kind::List, &[FORM]);
-        List { key, collection, length: 0 }
+        List { key, collection, ends: Ends::default() }
     }
 
     /// Returns the number of elements.
     pub(super) fn len(&self) -> u64 {
-        self.length
+        self.ends.elements()
+    }
+
+    /// Whether changes at the ends do not go into the tree.
+    fn has_ends(&self) -> bool {
+        self.collection.pages() > 0 || !self.ends.are_empty()
+    }
+
+    /// Returns the parts of some places that are in the left end, in the tree and in the right end.
+    /// Each counts from the begin of its part of the list.
+    fn parts(&self, places: &Range<u64>) -> [Range<u64>; 3] {
+        let Ends { left, tree, right } = &self.ends;
+        let mut begin = 0;
+        [left.len(), *tree, right.len()].map(|length| {
+            let within = |place: u64| place.saturating_sub(begin).min(length);
+            let part = within(places.start)..within(places.end);
+            begin += length;
+            part
+        })
     }
 
     /// Visits elements in their order or backwards, until `visit` returns `false`.
@@ -85,15 +109,26 @@ impl<'k> List<'k> {
         is_reverse: bool,
         mut visit: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), Stop> {
-        let begin = if is_reverse { places.end } else { places.start };
-        let mut cursor = self.collection.cursor(objects, begin)?;
-        for _ in places {
-            let entry =
-                if is_reverse { cursor.previous(objects)? } else { cursor.next(objects)? };
-            if !entry.is_some_and(|(_, element)| visit(element)) {
-                break;
+        let [left, tree, right] = self.parts(&places);
+        let (first, last) = match is_reverse {
+            false => ((&self.ends.left, left), (&self.ends.right, right)),
+            true => ((&self.ends.right, right), (&self.ends.left, left)),
+        };
+        if !visit_end(first, is_reverse, &mut visit)? {
+            return Ok(());
+        }
+        if !tree.is_empty() {
+            let begin = if is_reverse { tree.end } else { tree.start };
+            let mut cursor = self.collection.cursor(objects, begin)?;
+            for _ in tree {
+                let entry =
+                    if is_reverse { cursor.previous(objects)? } else { cursor.next(objects)? };
+                if !entry.is_some_and(|(_, element)| visit(element)) {
+                    return Ok(());
+                }
             }
         }
+        visit_end(last, is_reverse, &mut visit)?;
         Ok(())
     }
 
@@ -118,9 +153,46 @@ impl<'k> List<'k> {
         place: u64,
         element: &[u8],
     ) -> Result<(), Stop> {
-        self.collection.tree().insert_at(objects, place, &[], element)?;
-        self.length += 1;
+        let (left, tree) = (self.ends.left.len(), self.ends.tree);
+        if self.has_ends() && place <= left {
+            self.ends.left.insert(place, element)?;
+            self.shorten(objects, End::Left)?;
+        } else if self.has_ends() && place >= left + tree {
+            self.ends.right.insert(place - left - tree, element)?;
+            self.shorten(objects, End::Right)?;
+        } else {
+            self.collection.tree().insert_at(objects, place - left, &[], element)?;
+            self.ends.tree += 1;
+        }
         self.note(element);
+        Ok(())
+    }
+
+    /// Moves elements into the tree if an end is too long.
+    fn shorten(&mut self, objects: &mut Transaction<'_>, end: End) -> Result<(), Stop> {
+        let Ends { left, tree, right } = &mut self.ends;
+        let (moved, position) = match end {
+            End::Left if left.bytes() > END_BYTES_MAX => (left.split_behind_first()?, 0),
+            End::Right if right.bytes() > END_BYTES_MAX => (right.split_before_last()?, *tree),
+            End::Left | End::Right => return Ok(()),
+        };
+        self.collection.tree().insert_run(objects, position, &moved.elements()?)?;
+        *tree += moved.len();
+        Ok(())
+    }
+
+    /// Moves the elements of a page from the tree to an end that is empty, if there is a page.
+    fn fill(&mut self, objects: &mut Transaction<'_>, end: End) -> Result<(), Stop> {
+        let is_left = end == End::Left;
+        let part = if is_left { &mut self.ends.left } else { &mut self.ends.right };
+        if !part.is_empty() || self.collection.pages() == 0 {
+            return Ok(());
+        }
+        let taken = self.collection.tree().take_leaf(objects, is_left, END_BYTES_MAX)?;
+        if let Some((count, bytes)) = taken {
+            *part = Part::new(count, bytes);
+            self.ends.tree = self.ends.tree.checked_sub(count).ok_or(stop::DAMAGED)?;
+        }
         Ok(())
     }
 
@@ -131,7 +203,7 @@ impl<'k> List<'k> {
         end: End,
         element: &[u8],
     ) -> Result<(), Stop> {
-        let place = if end == End::Left { 0 } else { self.length };
+        let place = if end == End::Left { 0 } else { self.len() };
         self.insert(objects, place, element)
     }
 
@@ -142,7 +214,18 @@ impl<'k> List<'k> {
         place: u64,
         element: &[u8],
     ) -> Result<(), Stop> {
-        self.collection.tree().replace_at(objects, place, element)?;
+        let [left, tree, right] = self.parts(&(place..place + 1));
+        if !tree.is_empty() {
+            self.collection.tree().replace_at(objects, tree.start, element)?;
+        } else if !left.is_empty() {
+            self.ends.left.remove(left.clone())?;
+            self.ends.left.insert(left.start, element)?;
+            self.shorten(objects, End::Left)?;
+        } else {
+            self.ends.right.remove(right.clone())?;
+            self.ends.right.insert(right.start, element)?;
+            self.shorten(objects, End::Right)?;
+        }
         self.note(element);
         Ok(())
     }
@@ -153,12 +236,26 @@ impl<'k> List<'k> {
         objects: &mut Transaction<'_>,
         places: Range<u64>,
     ) -> Result<(), Stop> {
-        let count = places.end - places.start;
-        self.length -= count;
-        if self.length > 0 {
-            self.collection.tree().remove_range(objects, places.start, count)?;
+        let (length, count) = (self.len(), places.end - places.start);
+        if count == length {
+            self.ends = Ends::default();
+        } else if count > 0 {
+            if places.start == 0 {
+                self.fill(objects, End::Left)?;
+            }
+            if places.end == length {
+                self.fill(objects, End::Right)?;
+            }
+            let [left, tree, right] = self.parts(&places);
+            self.ends.right.remove(right)?;
+            if !tree.is_empty() {
+                let count = tree.end - tree.start;
+                self.collection.tree().remove_range(objects, tree.start, count)?;
+                self.ends.tree -= count;
+            }
+            self.ends.left.remove(left)?;
         }
-        if self.collection.pages() <= LISTPACK_PAGES_AGAIN {
+        if self.pages() <= LISTPACK_PAGES_AGAIN {
             self.collection.encoding = LISTPACK;
         }
         Ok(())
@@ -166,18 +263,48 @@ impl<'k> List<'k> {
 
     /// Chooses the encoding after a write of an element.
     fn note(&mut self, element: &[u8]) {
-        if element.len() > LISTPACK_BYTES_MAX || self.collection.pages() > LISTPACK_PAGES_MAX {
+        if element.len() > LISTPACK_BYTES_MAX || self.pages() > LISTPACK_PAGES_MAX {
             self.collection.encoding = QUICKLIST;
         }
     }
 
+    /// Returns the number of pages, as if the ends were in pages too.
+    fn pages(&self) -> u64 {
+        self.collection.pages() + self.ends.bytes().div_ceil(NODE_BYTES_MAX) as u64
+    }
+
     /// Writes the list, or deletes the key if the list is empty.
     pub(super) fn save(mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
-        if self.length == 0 {
+        if self.len() == 0 {
             objects.remove(self.key)?;
-        } else {
-            self.collection.close(objects)?;
+            return Ok(());
         }
-        Ok(())
+        let bytes = self.collection.root_bytes() + self.ends.bytes();
+        if self.collection.pages() == 0 && bytes <= NODE_BYTES_MAX && !self.ends.are_empty() {
+            // The list is small again.
+            let Ends { left, tree, right } = &self.ends;
+            self.collection.tree().insert_run(objects, *tree, &right.elements()?)?;
+            self.collection.tree().insert_run(objects, 0, &left.elements()?)?;
+            self.ends = Ends::none(self.len());
+        }
+        self.collection.write(objects, &self.ends.encode())
     }
+}
+
+/// Visits elements of an end, until `visit` returns `false`; returns its last answer.
+fn visit_end(
+    (part, places): (&Part, Range<u64>),
+    is_reverse: bool,
+    visit: &mut impl FnMut(&[u8]) -> bool,
+) -> Result<bool, Stop> {
+    if places.is_empty() {
+        return Ok(true);
+    }
+    let elements = part.elements()?;
+    let mut elements =
+        elements.get(places.start as usize..places.end as usize).into_iter().flatten();
+    Ok(match is_reverse {
+        false => elements.all(|element| visit(element)),
+        true => elements.rev().all(|element| visit(element)),
+    })
 }

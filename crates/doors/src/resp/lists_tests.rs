@@ -232,10 +232,31 @@ fn large_lists_go_to_pages_and_leave_none() {
     assert_eq!(pages(&door), 0);
 }
 
+#[test]
+fn a_queue_changes_its_header_alone_nearly_always() {
+    let mut door = Door::new();
+    let line = format!("rpush l{}", " 0123456789".repeat(500));
+    door.expect(&[(&line, ":500|"), (&line, ":1000|")]);
+    for (push, pop) in [("lpush", "rpop"), ("rpush", "lpop"), ("lpush", "lpop")] {
+        let mut changes = 0;
+        for _ in 0..200 {
+            let before = lines_of_pages(&door);
+            door.expect(&[(&format!("{push} l 0123456789"), ":1001|")]);
+            door.expect(&[(&format!("{pop} l"), "$10|0123456789|")]);
+            changes += usize::from(lines_of_pages(&door) != before);
+        }
+        assert!(changes <= 8, "{changes} changes of pages with {push} and {pop}");
+    }
+}
+
 /// Counts the pages of collections.
 fn pages(door: &Door) -> usize {
-    let is_page = |line: &&String| !line.starts_with("0 ") && !line.contains(" \\x00 ");
-    door.store.content().iter().filter(is_page).count()
+    lines_of_pages(door).len()
+}
+
+fn lines_of_pages(door: &Door) -> Vec<String> {
+    let is_page = |line: &String| !line.starts_with("0 ") && !line.contains(" \\x00 ");
+    door.store.content().into_iter().filter(is_page).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -382,8 +403,12 @@ proptest! {
     #[test]
     fn a_list_is_like_its_model(
         steps in prop::collection::vec((any_step(), prop::option::weighted(0.3, 0u64..12)), 1..40),
+        before in prop_oneof![Just(0), 0..600u16],
     ) {
         let (mut door, mut model) = (Door::new(), VecDeque::new());
+        for number in 0..before {
+            both(&mut door, &mut model, &Step::Push(number % 3 == 0, vec![number % 100]));
+        }
         for (step, refused) in steps {
             door.store.refuses_after = refused;
             let (reply, expected) = both(&mut door, &mut model, &step);

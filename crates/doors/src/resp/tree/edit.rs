@@ -138,13 +138,57 @@ impl Tree {
         self.finish(pages, objects, path, edge, false)
     }
 
-    fn insert(&self, path: &mut Path, index: usize, key: &[u8], value: &[u8]) -> Edge {
-        let edge = match self.form.order {
+    /// Inserts the elements of a list at a position.
+    pub(in super::super) fn insert_run(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        position: u64,
+        elements: &[&[u8]],
+    ) -> Result<(), Stop> {
+        let mut path = self.path(pages, objects, &Target::Position(position))?;
+        let index = path.position.min(path.leaf.items.len());
+        let edge = self.edge(&path, index);
+        let items: Vec<_> = elements.iter().map(|it| path.leaf.make(&[], it)).collect();
+        path.leaf.items.splice(index..index, items);
+        self.finish(pages, objects, path, edge, false)
+    }
+
+    /// Takes the first or the last leaf out of the tree, if it is a page and not too long. Returns
+    /// the number of its items, and their bytes.
+    pub(in super::super) fn take_leaf(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        is_first: bool,
+        bytes_max: usize,
+    ) -> Result<Option<(u64, Vec<u8>)>, Stop> {
+        let position = if is_first { 0 } else { u64::MAX };
+        let mut path = self.path(pages, objects, &Target::Position(position))?;
+        if path.is_root() {
+            return Ok(None);
+        }
+        let bytes = path.leaf.all_bytes(self.form);
+        if bytes.len() > bytes_max {
+            return Ok(None);
+        }
+        let count = std::mem::take(&mut path.leaf.items).len() as u64;
+        self.finish(pages, objects, path, Edge::None, true)?;
+        Ok(Some((count, bytes)))
+    }
+
+    /// Returns the end at which a list, or a tree in the order of bytes, grows.
+    fn edge(&self, path: &Path, index: usize) -> Edge {
+        match self.form.order {
             Order::Hashed => Edge::None,
             _ if path.is_last && index == path.leaf.items.len() => Edge::End,
             _ if path.is_first && index == 0 => Edge::Begin,
             _ => Edge::None,
-        };
+        }
+    }
+
+    fn insert(&self, path: &mut Path, index: usize, key: &[u8], value: &[u8]) -> Edge {
+        let edge = self.edge(path, index);
         let item = path.leaf.make(key, value);
         path.leaf.items.insert(index, item);
         edge

@@ -234,6 +234,13 @@ impl Leaf {
         Item { key: begin..middle, value: middle..middle + value.len() }
     }
 
+    /// Returns the bytes of its items.
+    pub(super) fn all_bytes(&self, form: Form) -> Vec<u8> {
+        let mut bytes = self.encode(form, &self.items);
+        bytes.remove(0);
+        bytes
+    }
+
     fn item_bytes(form: Form, item: &Item) -> usize {
         form.item_bytes(item.key.len(), item.value.len())
     }

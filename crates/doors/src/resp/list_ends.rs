@@ -1,0 +1,266 @@
+//! The ends of a large list: its first and its last elements, which lie in the header.
+//!
+//! Most lists are queues or stacks, and change only there. Such a change writes the header alone,
+//! and no page. Elements move between the ends and the tree several at a time.
+//!
+//! ```text
+//!  0 │ elements in the tree │ elements, bytes of the left end │ the same of the right end │
+//!  left end │ right end
+//!  end: elements: length, bytes
+//! ```
+//!
+//! All numbers but the first byte are varints.
+
+use super::stop::{self, Stop};
+use super::varint;
+use std::ops::Range;
+
+/// The first byte is that of a leaf: the header's last root refers to no page.
+const MARK: u8 = 0;
+
+/// The length of an end above which elements move into the tree.
+pub(super) const END_BYTES_MAX: usize = 1 << 10;
+
+/// The bytes of the outermost elements that stay in the end then.
+const KEPT_BYTES: usize = END_BYTES_MAX / 4;
+
+/// Some elements that follow one another.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ends {
+    pub(super) left: Part,
+    /// The number of elements in the tree between the ends.
+    pub(super) tree: u64,
+    pub(super) right: Part,
+}
+
+/// Takes an element from the begin of some bytes.
+fn take<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Stop> {
+    let mut read = || {
+        let length = usize::try_from(varint::take(rest)?).ok()?;
+        let (element, behind) = rest.split_at_checked(length)?;
+        *rest = behind;
+        Some(element)
+    };
+    let Some(element) = read() else { return Err(stop::DAMAGED) };
+    Ok(element)
+}
+
+impl Part {
+    /// Returns elements from their bytes in a leaf.
+    pub(super) fn new(count: u64, bytes: Vec<u8>) -> Part {
+        Part { count, bytes }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the elements.
+    pub(super) fn elements(&self) -> Result<Vec<&[u8]>, Stop> {
+        let mut rest = self.bytes.as_slice();
+        // The count is only as good as the bytes.
+        let mut elements = Vec::with_capacity(self.bytes.len().min(self.count as usize));
+        while !rest.is_empty() {
+            elements.push(take(&mut rest)?);
+        }
+        if elements.len() as u64 == self.count { Ok(elements) } else { Err(stop::DAMAGED) }
+    }
+
+    /// Returns the offset of an element, or of the end.
+    fn offset(&self, index: u64) -> Result<usize, Stop> {
+        if index == self.count {
+            return Ok(self.bytes.len());
+        }
+        let mut rest = self.bytes.as_slice();
+        for _ in 0..index {
+            take(&mut rest)?;
+        }
+        Ok(self.bytes.len() - rest.len())
+    }
+
+    /// Adds an element before another one, or at the end.
+    pub(super) fn insert(&mut self, index: u64, element: &[u8]) -> Result<(), Stop> {
+        let at = self.offset(index)?;
+        let behind = self.bytes.split_off(at);
+        self.bytes.reserve(element.len() + behind.len() + varint::length(element.len() as u64));
+        varint::put(&mut self.bytes, element.len() as u64);
+        self.bytes.extend_from_slice(element);
+        self.bytes.extend_from_slice(&behind);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Removes elements.
+    pub(super) fn remove(&mut self, places: Range<u64>) -> Result<(), Stop> {
+        let (begin, end) = (self.offset(places.start)?, self.offset(places.end)?);
+        self.bytes.drain(begin..end);
+        self.count -= places.end - places.start;
+        Ok(())
+    }
+
+    /// Takes all but the first elements; a few of those stay.
+    pub(super) fn split_behind_first(&mut self) -> Result<Part, Stop> {
+        let (mut kept, mut rest) = (0, self.bytes.as_slice());
+        let mut end = 0;
+        while !rest.is_empty() {
+            take(&mut rest)?;
+            let next = self.bytes.len() - rest.len();
+            if next > KEPT_BYTES {
+                break;
+            }
+            (kept, end) = (kept + 1, next);
+        }
+        let bytes = self.bytes.split_off(end);
+        let count = self.count.checked_sub(kept).ok_or(stop::DAMAGED)?;
+        self.count = kept;
+        Ok(Part { count, bytes })
+    }
+
+    /// Takes all but the last elements; a few of those stay.
+    pub(super) fn split_before_last(&mut self) -> Result<Part, Stop> {
+        let (mut count, mut rest) = (0, self.bytes.as_slice());
+        while rest.len() > KEPT_BYTES {
+            take(&mut rest)?;
+            count += 1;
+        }
+        let behind = self.bytes.split_off(self.bytes.len() - rest.len());
+        let left = self.count.checked_sub(count).ok_or(stop::DAMAGED)?;
+        self.count = left;
+        Ok(Part { count, bytes: std::mem::replace(&mut self.bytes, behind) })
+    }
+}
+
+impl Ends {
+    /// Returns the ends of a list whose elements are all in its tree.
+    pub(super) fn none(tree: u64) -> Ends {
+        Ends { tree, ..Ends::default() }
+    }
+
+    /// Reads the ends from a header's last root.
+    pub(super) fn read(bytes: &[u8]) -> Result<Ends, Stop> {
+        Ends::parse(bytes).ok_or(stop::DAMAGED)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Ends> {
+        let mut rest = bytes.strip_prefix(&[MARK])?;
+        let mut number = || varint::take(&mut rest);
+        let (tree, left, left_bytes) = (number()?, number()?, number()?);
+        let (right, right_bytes) = (number()?, number()?);
+        let (before, behind) = rest.split_at_checked(usize::try_from(left_bytes).ok()?)?;
+        // Each element has a byte at least.
+        let is_sane = behind.len() as u64 == right_bytes
+            && left <= left_bytes
+            && right <= right_bytes
+            && tree.checked_add(left)?.checked_add(right).is_some();
+        is_sane.then(|| Ends {
+            left: Part { count: left, bytes: before.to_vec() },
+            tree,
+            right: Part { count: right, bytes: behind.to_vec() },
+        })
+    }
+
+    /// Whether all elements are in the tree.
+    pub(super) fn are_empty(&self) -> bool {
+        self.left.is_empty() && self.right.is_empty()
+    }
+
+    /// Returns the number of elements.
+    pub(super) fn elements(&self) -> u64 {
+        self.left.count + self.tree + self.right.count
+    }
+
+    /// Returns the bytes of both ends.
+    pub(super) fn bytes(&self) -> usize {
+        self.left.bytes.len() + self.right.bytes.len()
+    }
+
+    /// Returns the bytes for the header; none if all elements are in the tree.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        if self.are_empty() {
+            return Vec::new();
+        }
+        let mut out = Vec::with_capacity(self.bytes() + 32);
+        out.push(MARK);
+        varint::put(&mut out, self.tree);
+        for part in [&self.left, &self.right] {
+            varint::put(&mut out, part.count);
+            varint::put(&mut out, part.bytes.len() as u64);
+        }
+        out.extend_from_slice(&self.left.bytes);
+        out.extend_from_slice(&self.right.bytes);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn part(elements: &[&[u8]]) -> Part {
+        let mut part = Part::default();
+        for (index, element) in elements.iter().enumerate() {
+            part.insert(index as u64, element).unwrap();
+        }
+        part
+    }
+
+    #[test]
+    fn ends_are_read_as_they_were_written() {
+        let ends = Ends { left: part(&[b"a", b""]), tree: 1000, right: part(&[b"xyz"]) };
+        let read = Ends::read(&ends.encode()).unwrap();
+        assert_eq!(read.elements(), 1003);
+        assert_eq!(read.left.elements().unwrap(), [&b"a"[..], b""]);
+        assert_eq!(read.right.elements().unwrap(), [b"xyz"]);
+        assert_eq!(Ends::none(3).encode(), b"");
+    }
+
+    #[test]
+    fn the_outermost_elements_stay_when_an_end_is_split() {
+        let elements: Vec<Vec<u8>> = (0..20u8).map(|it| vec![it; 60]).collect();
+        let elements: Vec<&[u8]> = elements.iter().map(|it| &**it).collect();
+        let (mut left, mut right) = (part(&elements), part(&elements));
+        let (moved_left, moved_right) =
+            (left.split_behind_first().unwrap(), right.split_before_last().unwrap());
+        assert_eq!(left.elements().unwrap(), elements[..4]);
+        assert_eq!(moved_left.elements().unwrap(), elements[4..]);
+        assert_eq!(right.elements().unwrap(), elements[16..]);
+        assert_eq!(moved_right.elements().unwrap(), elements[..16]);
+        let mut long = part(&[&[1; 5000]]);
+        assert_eq!((long.split_behind_first().unwrap().len(), long.len()), (1, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_panic(
+            bytes in prop::collection::vec(0..6u8, 0..24),
+            begin in 0..4u64,
+            count in 0..4u64,
+        ) {
+            if let Ok(mut ends) = Ends::read(&[&[MARK], &*bytes].concat()) {
+                let _ = ends.left.elements();
+                let _ = ends.right.clone().split_behind_first();
+                let _ = ends.right.clone().split_before_last();
+                if begin + count <= ends.left.len() {
+                    let _ = ends.left.insert(begin, b"x");
+                    let _ = ends.left.remove(begin..begin + count);
+                }
+            }
+        }
+    }
+}
