@@ -114,6 +114,32 @@ impl Index<usize> for Arguments<'_> {
     }
 }
 
+/// The digits of a length that [`string`] reads, at most.
+const DIGITS_MAX: usize = 9;
+
+/// Reads a whole string in its usual form; its length begins at a place. Returns its own place.
+#[inline]
+pub(super) fn string(bytes: &[u8], at: usize, most: usize) -> Option<Range<usize>> {
+    let (mut length, mut end) = (0, at);
+    loop {
+        match *bytes.get(end)? {
+            digit @ b'0'..=b'9' if end - at < DIGITS_MAX => {
+                length = 10 * length + usize::from(digit - b'0');
+                end += 1;
+            }
+            b'\r' if end > at => break,
+            _ => return None,
+        }
+    }
+    let has_zeros = end - at > 1 && bytes.get(at) == Some(&b'0');
+    if has_zeros || length > most || bytes.get(end + 1) != Some(&b'\n') {
+        return None;
+    }
+    let begin = end + 2;
+    let is_whole = bytes.get(begin + length..begin + length + 2) == Some(b"\r\n");
+    is_whole.then_some(begin..begin + length)
+}
+
 impl Parser {
     /// Returns a parser for a new connection.
     #[must_use]
@@ -230,13 +256,23 @@ impl Parser {
 
     /// Reads an argument; returns whether it is complete.
     fn string(&mut self, bytes: &[u8]) -> Result<bool, Vec<u8>> {
+        let most = self.limits.string_bytes_max;
+        // Nearly all strings are whole, and in this form.
+        if !self.limits.is_stranger
+            && bytes.get(self.at) == Some(&b'$')
+            && let Some(place) = string(bytes, self.at + 1, most)
+        {
+            (self.at, self.scanned) = (place.end + 2, 0);
+            self.arguments.push(place);
+            return Ok(true);
+        }
         let before = (self.at, self.scanned);
         let Some(line) = self.line(bytes, "too big bulk count string")? else { return Ok(false) };
         if line.first() != Some(&b'$') {
             let got = line.first().copied().unwrap_or(b'\r');
             return Err([&b"expected '$', got '"[..], &[got], b"'"].concat());
         }
-        let most = self.limits.string_bytes_max as i64;
+        let most = most as i64;
         let length = integer_of(&line[1..]).filter(|length| (0..=most).contains(length));
         let length = length.ok_or("invalid bulk length")?;
         if self.limits.is_stranger && length > STRANGER_STRING_BYTES_MAX {

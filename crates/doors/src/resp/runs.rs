@@ -15,7 +15,7 @@
 
 use super::client::Replies;
 use super::commands::{Command, Names};
-use super::parser::Limits;
+use super::parser::{Limits, string};
 use super::server::{ClientId, Output, State};
 use super::store::{Kind, Store, Strings};
 use super::writer::Writer;
@@ -32,9 +32,6 @@ const REPLY_BYTES: usize = 256 << 10;
 
 /// The bytes of a reply beside the value.
 const FRAME_BYTES: usize = 32;
-
-/// The digits of a length, at most.
-const DIGITS_MAX: usize = 9;
 
 const GET: ([u8; 8], [u8; 8]) = (*b"*2\r\n$3\r\n", *b"\r\nget\r\n$");
 const SET: ([u8; 8], [u8; 8]) = (*b"*3\r\n$3\r\n", *b"\r\nset\r\n$");
@@ -68,29 +65,6 @@ impl Word {
             () => None,
         }
     }
-}
-
-/// Reads a string whose length begins at a place; returns its own place.
-#[inline]
-fn string(bytes: &[u8], at: usize, most: usize) -> Option<Range<usize>> {
-    let (mut length, mut end) = (0, at);
-    loop {
-        match *bytes.get(end)? {
-            digit @ b'0'..=b'9' if end - at < DIGITS_MAX => {
-                length = 10 * length + usize::from(digit - b'0');
-                end += 1;
-            }
-            b'\r' if end > at => break,
-            _ => return None,
-        }
-    }
-    let has_zeros = end - at > 1 && bytes.get(at) == Some(&b'0');
-    if has_zeros || length > most || bytes.get(end + 1) != Some(&b'\n') {
-        return None;
-    }
-    let begin = end + 2;
-    let is_whole = bytes.get(begin + length..begin + length + 2) == Some(b"\r\n");
-    is_whole.then_some(begin..begin + length)
 }
 
 /// Runs, and the memory that they use again.

@@ -12,6 +12,12 @@ pub enum Version {
     Three,
 }
 
+/// The most bytes of a line with an integer.
+const NUMBER_LINE_BYTES: usize = 24;
+
+/// The most bytes of a reply beside those of its string.
+const STRING_BYTES: usize = 32;
+
 /// Writes replies behind those of earlier commands.
 ///
 /// RESP2 knows fewer types. A map becomes an array of keys and values, a set or a push an array, a
@@ -58,7 +64,12 @@ impl<'a> Writer<'a> {
 
     fn number_line(&mut self, kind: u8, number: i64) {
         let mut buffer = itoa::Buffer::new();
-        self.line(kind, buffer.format(number).as_bytes());
+        let digits = buffer.format(number).as_bytes();
+        let mut line = [kind; NUMBER_LINE_BYTES];
+        let end = 1 + digits.len();
+        line[1..end].copy_from_slice(digits);
+        line[end..end + 2].copy_from_slice(b"\r\n");
+        self.out.extend_from_slice(&line[..end + 2]);
     }
 
     /// Writes a short text without line breaks, such as `OK`.
@@ -84,6 +95,7 @@ impl<'a> Writer<'a> {
     /// Writes a string.
     #[inline]
     pub fn string(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + STRING_BYTES);
         self.number_line(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");

@@ -6,16 +6,23 @@
 use super::super::pages::Pages;
 use super::super::stop::{self, Stop};
 use super::super::transaction::Transaction;
-use super::node::{Edge, Inner, Leaf, Node, Piece, Sought};
+use super::super::varint;
+use super::node::{Edge, Inner, Leaf, Node, Piece, Sought, take_child};
 use super::{Form, HEIGHT_MAX, Order, Tree};
+use std::ops::Range;
 
 /// An inner node on the way to a leaf.
 struct Level {
     /// Its page; 0 for the root.
     page: u64,
-    inner: Inner,
-    /// The index of the child on the way.
+    bytes: Vec<u8>,
+    /// The index and the page of the child on the way.
     index: usize,
+    child: u64,
+    is_last: bool,
+    /// The number of items below that child, and the place of this number in the bytes.
+    count: u64,
+    count_at: Range<usize>,
 }
 
 /// The way to a leaf, and the leaf.
@@ -33,6 +40,63 @@ struct Path {
 enum Target<'a> {
     Key(Sought<'a>),
     Position(u64),
+}
+
+impl Level {
+    /// Finds the way in an inner node. A position then counts from the begin of the child.
+    fn find(page: u64, bytes: &[u8], target: &mut Target<'_>) -> Result<Level, Stop> {
+        let mut rest = bytes.get(1..).unwrap_or_default();
+        let mut found: Option<(u64, u64, usize)> = None;
+        let mut index = 0;
+        let mut is_last = true;
+        while !rest.is_empty() {
+            let at = bytes.len() - rest.len();
+            let (child, count, separator) = take_child(&mut rest)?;
+            let goes_on = match target {
+                Target::Key(sought) => {
+                    if found.is_some() && sought.is_below(separator) {
+                        is_last = false;
+                        break;
+                    }
+                    true
+                }
+                Target::Position(position) if *position < count || rest.is_empty() => {
+                    *position = (*position).min(count);
+                    is_last = rest.is_empty();
+                    false
+                }
+                Target::Position(position) => {
+                    *position -= count;
+                    true
+                }
+            };
+            index += usize::from(found.is_some());
+            found = Some((child, count, at + varint::length(child)));
+            if !goes_on {
+                break;
+            }
+        }
+        let (child, count, at) = found.ok_or(stop::DAMAGED)?;
+        let count_at = at..at + varint::length(count);
+        Ok(Level { page, bytes: bytes.to_vec(), index, child, is_last, count, count_at })
+    }
+
+    /// Sets the number of items below the child.
+    fn set_count(&mut self, count: u64) {
+        let mut number = Vec::with_capacity(10);
+        varint::put(&mut number, count);
+        let end = self.count_at.start + number.len();
+        self.bytes.splice(self.count_at.clone(), number);
+        (self.count, self.count_at.end) = (count, end);
+    }
+
+    /// Returns the node, to be changed.
+    fn inner(&self, form: Form) -> Result<Inner, Stop> {
+        match Node::parse(form, &self.bytes)? {
+            Node::Inner(inner) => Ok(inner),
+            Node::Leaf(_) => Err(stop::DAMAGED),
+        }
+    }
 }
 
 impl Path {
@@ -61,34 +125,28 @@ impl Tree {
         &self,
         pages: &Pages<'_>,
         objects: &mut Transaction<'_>,
-        target: &Target<'_>,
+        mut target: Target<'_>,
     ) -> Result<Path, Stop> {
-        let (mut levels, mut page) = (Vec::new(), 0);
-        let mut node = Node::parse(self.form, &self.root)?;
-        let mut rest = if let Target::Position(position) = target { *position } else { 0 };
-        let (mut is_first, mut is_last) = (true, true);
+        let mut levels: Vec<Level> = Vec::new();
+        let (mut page, mut is_first, mut is_last) = (0, true, true);
         while levels.len() < HEIGHT_MAX {
-            let inner = match node {
-                Node::Leaf(leaf) => {
-                    let position = usize::try_from(rest).unwrap_or(usize::MAX);
-                    return Ok(Path { levels, page, leaf, position, is_first, is_last });
-                }
-                Node::Inner(inner) => inner,
+            let bytes = match levels.is_empty() {
+                true => &self.root,
+                false => pages.read(objects, page)?,
             };
-            let index = match target {
-                Target::Key(sought) => inner.index_of(sought),
-                Target::Position(_) => {
-                    let (index, below) = inner.index_at(rest)?;
-                    rest = below;
-                    index
-                }
-            };
-            is_first &= index == 0;
-            is_last &= index + 1 == inner.children.len();
-            let below = inner.children[index].page;
-            levels.push(Level { page, inner, index });
-            page = below;
-            node = Node::parse(self.form, pages.read(objects, page)?)?;
+            if !Inner::is_inner(bytes) {
+                let Node::Leaf(leaf) = Node::parse(self.form, bytes)? else { break };
+                let position = match target {
+                    Target::Position(position) => usize::try_from(position).unwrap_or(usize::MAX),
+                    Target::Key(_) => 0,
+                };
+                return Ok(Path { levels, page, leaf, position, is_first, is_last });
+            }
+            let level = Level::find(page, bytes, &mut target)?;
+            is_first &= level.index == 0;
+            is_last &= level.is_last;
+            page = level.child;
+            levels.push(level);
         }
         Err(stop::DAMAGED)
     }
@@ -102,7 +160,7 @@ impl Tree {
         value: &[u8],
     ) -> Result<bool, Stop> {
         let sought = Sought::new(self.form, key);
-        let mut path = self.path(pages, objects, &Target::Key(sought))?;
+        let mut path = self.path(pages, objects, Target::Key(sought))?;
         match path.index_of(self.form, &sought) {
             Ok(index) => {
                 let old = path.leaf.value(&path.leaf.items[index]);
@@ -132,7 +190,7 @@ impl Tree {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Stop> {
-        let mut path = self.path(pages, objects, &Target::Position(position))?;
+        let mut path = self.path(pages, objects, Target::Position(position))?;
         let index = path.position.min(path.leaf.items.len());
         let edge = self.insert(&mut path, index, key, value);
         self.finish(pages, objects, path, edge, false)
@@ -146,7 +204,7 @@ impl Tree {
         position: u64,
         elements: &[&[u8]],
     ) -> Result<(), Stop> {
-        let mut path = self.path(pages, objects, &Target::Position(position))?;
+        let mut path = self.path(pages, objects, Target::Position(position))?;
         let index = path.position.min(path.leaf.items.len());
         let edge = self.edge(&path, index);
         let items: Vec<_> = elements.iter().map(|it| path.leaf.make(&[], it)).collect();
@@ -164,7 +222,7 @@ impl Tree {
         bytes_max: usize,
     ) -> Result<Option<(u64, Vec<u8>)>, Stop> {
         let position = if is_first { 0 } else { u64::MAX };
-        let mut path = self.path(pages, objects, &Target::Position(position))?;
+        let mut path = self.path(pages, objects, Target::Position(position))?;
         if path.is_root() {
             return Ok(None);
         }
@@ -202,7 +260,7 @@ impl Tree {
         position: u64,
         value: &[u8],
     ) -> Result<(), Stop> {
-        let mut path = self.path(pages, objects, &Target::Position(position))?;
+        let mut path = self.path(pages, objects, Target::Position(position))?;
         let index = path.position;
         let old = path.leaf.items.get(index).ok_or(stop::DAMAGED)?;
         let is_shorter = value.len() < old.value.len();
@@ -220,7 +278,7 @@ impl Tree {
         key: &[u8],
     ) -> Result<bool, Stop> {
         let sought = Sought::new(self.form, key);
-        let mut path = self.path(pages, objects, &Target::Key(sought))?;
+        let mut path = self.path(pages, objects, Target::Key(sought))?;
         let Ok(index) = path.index_of(self.form, &sought) else { return Ok(false) };
         path.leaf.items.remove(index);
         self.finish(pages, objects, path, Edge::None, true)?;
@@ -236,7 +294,7 @@ impl Tree {
         mut count: u64,
     ) -> Result<(), Stop> {
         while count > 0 {
-            let mut path = self.path(pages, objects, &Target::Position(position))?;
+            let mut path = self.path(pages, objects, Target::Position(position))?;
             let (begin, length) = (path.position, path.leaf.items.len());
             if begin >= length {
                 return Ok(());
@@ -261,33 +319,75 @@ impl Tree {
         let Path { mut levels, mut page, leaf, is_first, is_last, .. } = path;
         let is_at_edge = self.form.order == Order::Position && (is_first || is_last);
         let (mut node, mut is_shorter) = (Node::Leaf(leaf), is_shorter);
-        while let Some(Level { page: above, mut inner, index }) = levels.pop() {
-            let children = inner.children.len();
-            let short = self.form.node_bytes_max / 2;
+        while let Some(level) = levels.pop() {
+            let may_join = is_shorter && node.bytes(self.form) < self.form.node_bytes_max / 2;
+            if node.len() > 0 && !may_join {
+                let mut pieces = node.pieces(self.form, edge);
+                is_shorter = false;
+                if let [piece] = &mut *pieces {
+                    // The node stays where it was, so at most the counts above change.
+                    let counts = (level.count, piece.count);
+                    pages.write(objects, page, std::mem::take(&mut piece.bytes))?;
+                    levels.push(level);
+                    match self.recount(pages, objects, &mut levels, counts)? {
+                        None => return Ok(()),
+                        Some((above, long)) => (page, node) = (above, Node::Inner(long)),
+                    }
+                } else {
+                    let mut inner = level.inner(self.form)?;
+                    let index = level.index;
+                    replace(pages, objects, &mut inner, index, pieces, &mut Vec::new())?;
+                    (page, node) = (level.page, Node::Inner(inner));
+                }
+                continue;
+            }
+            let mut inner = level.inner(self.form)?;
+            let (index, children) = (level.index, inner.children.len());
             if node.len() == 0 {
                 pages.remove(objects, page)?;
                 inner.children.remove(index);
-            } else {
-                let joined = match is_shorter && node.bytes(self.form) < short {
-                    true => self.join(pages, objects, &mut inner, index, node, is_at_edge)?,
-                    false => Err(node),
-                };
-                if let Err(node) = joined {
-                    let pieces = node.pieces(self.form, edge);
-                    let is_same = matches!(
-                        &*pieces, [piece] if piece.count == inner.children[index].count
-                    );
-                    replace(pages, objects, &mut inner, index, pieces, &mut Vec::new())?;
-                    // An equal count and the same separator: no node above changes.
-                    if is_same {
-                        return Ok(());
-                    }
+            } else if let Err(node) =
+                self.join(pages, objects, &mut inner, index, node, is_at_edge)?
+            {
+                let pieces = node.pieces(self.form, edge);
+                let is_same = matches!(
+                    &*pieces, [piece] if piece.count == inner.children[index].count
+                );
+                replace(pages, objects, &mut inner, index, pieces, &mut Vec::new())?;
+                // An equal count and the same separator: no node above changes.
+                if is_same {
+                    return Ok(());
                 }
             }
             is_shorter = inner.children.len() < children;
-            (page, node) = (above, Node::Inner(inner));
+            (page, node) = (level.page, Node::Inner(inner));
         }
         self.set_root(pages, objects, node, edge)
+    }
+
+    /// Changes the counts in the nodes above one whose items became more or fewer. Stops at a node
+    /// that becomes too long, and returns it with its page.
+    fn recount(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        levels: &mut Vec<Level>,
+        (before, after): (u64, u64),
+    ) -> Result<Option<(u64, Inner)>, Stop> {
+        if before == after {
+            return Ok(None);
+        }
+        while let Some(mut level) = levels.pop() {
+            level.set_count(level.count.saturating_sub(before).saturating_add(after));
+            if level.bytes.len() > self.form.node_bytes_max {
+                return Ok(Some((level.page, level.inner(self.form)?)));
+            }
+            match levels.is_empty() {
+                true => self.root = level.bytes,
+                false => pages.write(objects, level.page, level.bytes)?,
+            }
+        }
+        Ok(None)
     }
 
     /// Joins a short node with a neighbour, or takes items from it. Returns the node if it stays

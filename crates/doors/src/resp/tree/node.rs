@@ -327,12 +327,6 @@ impl Inner {
         out
     }
 
-    /// Returns the index of the child around a key.
-    pub(super) fn index_of(&self, sought: &Sought<'_>) -> usize {
-        let is_above = |child: &&Child| !sought.is_below(self.separator(child));
-        self.children.iter().skip(1).take_while(is_above).count()
-    }
-
     /// Returns the index of the child with a position, and the position in that child. A position
     /// at the end is in the last child.
     pub(super) fn index_at(&self, mut position: u64) -> Result<(usize, u64), Stop> {
