@@ -29,6 +29,7 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Language {
+    Java,
     Node,
     Python,
     Ruby,
@@ -44,14 +45,16 @@ const fn application(name: &'static str, file: &'static str, language: Language)
     Application { name, file, language }
 }
 
-const APPLICATIONS: [Application; 7] = [
+const APPLICATIONS: [Application; 9] = [
     application("bullmq", "bullmq_jobs.mjs", Language::Node),
     application("celery", "celery_jobs.py", Language::Python),
     application("connect-redis", "connect_sessions.mjs", Language::Node),
     application("django-redis", "django_sessions.py", Language::Python),
+    application("redisson", "RedissonLocks", Language::Java),
     application("redlock", "locks.mjs", Language::Node),
     application("rq", "rq_jobs.py", Language::Python),
     application("sidekiq", "sidekiq_jobs.rb", Language::Ruby),
+    application("spring-session", "SpringSessions", Language::Java),
 ];
 
 /// The packages for pip.
@@ -108,12 +111,9 @@ struct Place(PathBuf);
 impl Place {
     fn new() -> Result<Place> {
         let to = std::path::absolute(target().join("doors/applications"))?;
-        std::fs::create_dir_all(&to).with_context(|| format!("make {}", to.display()))?;
         let from = Path::new("xtask/src/doors/applications");
-        for file in std::fs::read_dir(from).context("find the applications")? {
-            let file = file?;
-            std::fs::copy(file.path(), to.join(file.file_name())).context("copy a program")?;
-        }
+        copy(from, &to)?;
+        copy(&from.join("java"), &to.join("java"))?;
         Ok(Place(to))
     }
 
@@ -141,6 +141,17 @@ impl Place {
                 }
                 Ok("node".into())
             }
+            Language::Java => {
+                if is_missing("/usr/bin/mvn") {
+                    install(&["default-jdk-headless", "maven"])?;
+                }
+                let project = self.0.join("java");
+                println!("building the programs in Java");
+                let mut maven = Command::new("mvn");
+                maven.args(["--quiet", "--batch-mode", "package"]).current_dir(project);
+                execute(maven)?;
+                Ok("java".into())
+            }
             Language::Ruby => {
                 if is_missing("/usr/bin/sidekiq") {
                     install(&["ruby-sidekiq"])?;
@@ -149,6 +160,18 @@ impl Place {
             }
         }
     }
+}
+
+/// Copies the files of a directory.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
+    for file in std::fs::read_dir(from).context("find the applications")? {
+        let file = file?;
+        if file.file_type()?.is_file() {
+            std::fs::copy(file.path(), to.join(file.file_name())).context("copy a program")?;
+        }
+    }
+    Ok(())
 }
 
 /// A server with its data in a directory. It is started again after a kill.
@@ -199,6 +222,9 @@ fn run(
     let mut server = Server { thunderhead, data, process: None, port };
     server.start()?;
     let mut command = Command::new(interpreter);
+    if language == Language::Java {
+        command.args(["-cp", "java/target/classes:java/target/dependency/*"]);
+    }
     command.arg(file).args([&server.port, &count.to_string()]).arg(scratch.directory());
     command.current_dir(&place.0).stdin(Stdio::null()).stdout(Stdio::piped());
     let errors = scratch.path("errors");
