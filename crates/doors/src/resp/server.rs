@@ -218,7 +218,7 @@ impl Server {
     }
 
     /// Executes the next command of a client, or a run of a few, if it has arrived. The bytes begin
-    /// behind those that earlier steps have used.
+    /// behind the bytes that earlier steps have used.
     pub fn step(
         &mut self,
         store: &mut impl Store,

@@ -165,8 +165,8 @@ pub trait Store {
         counts: bool,
     ) -> Result<Option<Found<'_>>, Refusal>;
 
-    /// Shows each of some objects, in the order of their keys, until `show` returns `false`. That is
-    /// as many calls of [`Store::find`], but a store can do them faster.
+    /// Shows each of some objects, in the order of their keys, until `show` returns `false`. It has
+    /// the effects of as many calls of [`Store::find`], but a store can do it faster.
     ///
     /// # Errors
     /// Only [`Refusal::NotNow`]. Then forget the objects that were shown.
@@ -185,9 +185,10 @@ pub trait Store {
         Ok(())
     }
 
-    /// Writes strings that do not expire, one after the other: keys and values in turn. Returns the
-    /// number of those that it has written. It stops before one that it refuses, or that it cannot
-    /// write in this way. That is as many calls of [`Store::apply`], but a store can do them faster.
+    /// Writes strings that do not expire, one after the other: keys and values in turn. Stops
+    /// before a string that is refused, or that cannot be written in this way. Returns the number
+    /// of written strings. It has the effects of as many calls of [`Store::apply`], but a store
+    /// can do it faster.
     fn put_each(&mut self, database: Database, pairs: Strings<'_>) -> usize {
         let put = |(key, value)| {
             let put = Change::Put { database, key, value, kind: Kind::String, expires: None };

@@ -196,7 +196,7 @@ impl DoorTable<'_> {
     /// `false`.
     ///
     /// # Errors
-    /// If the shard does not serve one of the keys now. Then do not tell what was shown.
+    /// If the shard does not serve one of the keys now. Then do not tell the shown objects.
     pub fn read_each<'k>(
         &mut self,
         keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
@@ -236,8 +236,8 @@ impl DoorTable<'_> {
         Ok(())
     }
 
-    /// Writes several objects, one after the other, whether their keys exist or not. Returns the
-    /// number of those that were written: it ends before the first one that fails.
+    /// Writes several objects, one after the other, whether their keys exist or not. Stops before
+    /// the first object that fails. Returns the number of written objects.
     ///
     /// # Errors
     /// The result of the object that follows.
