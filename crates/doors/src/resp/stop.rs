@@ -84,6 +84,11 @@ pub(super) fn wrong_arity(name: &str) -> Stop {
     Stop::error_of(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
+/// Returns the part of a word that Redis shows in an error: its text ends at a byte of zero.
+pub(super) fn shown(word: &[u8]) -> &[u8] {
+    &word[..memchr::memchr(0, word).unwrap_or(word.len())]
+}
+
 /// Whether a browser has sent this line. A page must not make a browser send commands to a
 /// server on the user's own machine. So the connection ends, as in Redis.
 #[inline]

@@ -6,7 +6,7 @@ use super::commands::{
 };
 use super::context::{Context, from, is};
 use super::parser::Arguments;
-use super::stop::{Done, Stop};
+use super::stop::{Done, Stop, shown};
 use super::stream::Stream;
 use super::stream_groups::{Group, check_name};
 use super::stream_id::StreamId;
@@ -58,12 +58,12 @@ const SHOWN_BYTES_MAX: usize = 128;
 
 /// Returns the error for wrong options of a subcommand.
 pub(super) fn wrong_subcommand(arguments: Arguments<'_>) -> Stop {
-    let shown = |text: &[u8]| text[..text.len().min(SHOWN_BYTES_MAX)].to_vec();
+    let word = shown(&arguments[1]);
     let name = arguments[0].to_ascii_uppercase();
     Stop::error_of(
         [
             b"ERR unknown subcommand or wrong number of arguments for '",
-            &*shown(&arguments[1]),
+            &word[..word.len().min(SHOWN_BYTES_MAX)],
             b"'. Try ",
             &*name,
             b" HELP.",
@@ -80,6 +80,7 @@ const NO_STREAM: Stop = Stop::error(
 
 /// Returns the error for a group that does not exist.
 pub(super) fn no_group(key: &[u8], group: &[u8]) -> Stop {
+    let (key, group) = (shown(key), shown(group));
     let parts = [b"NOGROUP No such consumer group '", group, b"' for key name '", key, &b"'"[..]];
     Stop::error_of(parts.concat())
 }

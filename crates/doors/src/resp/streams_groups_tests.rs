@@ -456,6 +456,16 @@ fn a_stream_is_described_in_full() {
 }
 
 #[test]
+fn errors_show_names_up_to_a_byte_of_zero() {
+    let mut door = door();
+    door.expect(&[
+        ("xpending s \"n\\x00o\"", &no_group("s", "n")),
+        ("xclaim s g c 0 \"1\\x00o\" \"n\\x00o\"", "-ERR Unrecognized XCLAIM option 'n'|"),
+        ("xgroup setid s \"n\\x00o\" 0", "-NOGROUP No such consumer group 'n' for key name 's'|"),
+    ]);
+}
+
+#[test]
 fn help_lists_the_subcommands() {
     let mut door = Door::new();
     assert!(door.said("xgroup help").starts_with("*13|+XGROUP <subcommand>"));

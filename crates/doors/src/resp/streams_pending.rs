@@ -33,6 +33,7 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// Returns the error for a stream or a group that does not exist.
 fn no_group(key: &[u8], group: &[u8]) -> Stop {
+    let (key, group) = (stop::shown(key), stop::shown(group));
     let parts = [b"NOGROUP No such key '", key, b"' or consumer group '", group, &b"'"[..]];
     Stop::error_of(parts.concat())
 }
@@ -241,7 +242,7 @@ impl Claim {
                 }
                 _ => {
                     return Err(Stop::error_of(
-                        [b"ERR Unrecognized XCLAIM option '", word, b"'"].concat(),
+                        [b"ERR Unrecognized XCLAIM option '", stop::shown(word), b"'"].concat(),
                     ));
                 }
             };

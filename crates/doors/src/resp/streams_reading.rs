@@ -281,9 +281,9 @@ fn xreadgroup(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             return Err(Stop::error_of(
                 [
                     b"NOGROUP No such key '",
-                    key,
+                    stop::shown(key),
                     b"' or consumer group '",
-                    names.0,
+                    stop::shown(names.0),
                     b"' in XREADGROUP with GROUP option",
                 ]
                 .concat(),
