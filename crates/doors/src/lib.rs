@@ -5,6 +5,7 @@
 //! server's door for memcached uses it; no door uses [`resp`] yet.
 //!
 //! - [`memcached`]: the text protocol with its classic and its meta commands.
+//! - [`rdb`]: the form of values in the files of Redis, and in `DUMP`.
 //! - [`resp`]: the protocol of Redis, versions 2 and 3, and a server of it.
 //!
 //! # Promises
@@ -16,4 +17,5 @@
 //! - It does not matter in which pieces the bytes arrive.
 
 pub mod memcached;
+pub mod rdb;
 pub mod resp;

@@ -25,8 +25,9 @@
 //! - Some settings have no effect, and `maxmemory` cannot be changed.
 //! - `SLOWLOG` and `LATENCY` have no entries. `DEBUG` knows a few harmless words.
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
-//! - `DUMP`, `RESTORE`, `CLIENT TRACKING`, modules, users other than `default`, replication and
-//!   clusters are missing.
+//! - `DUMP` writes simple forms that Redis 7.0 reads, and so other bytes than Redis 8.2. `RESTORE`
+//!   refuses bytes behind a value.
+//! - `CLIENT TRACKING`, modules, users other than `default`, replication and clusters are missing.
 
 mod administration;
 mod bit_fields;
@@ -50,6 +51,9 @@ mod connection;
 mod connection_tests;
 mod context;
 mod digits;
+mod dumps;
+#[cfg(test)]
+mod dumps_tests;
 mod expiry;
 mod extended;
 mod geo;

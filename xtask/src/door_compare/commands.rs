@@ -550,6 +550,22 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        name: "dumps",
+        keys: KEYS,
+        style: Style::Plain,
+        is_default: true,
+        rows: &[
+            "RESTORE key 0 payload [ REPLACE ]",
+            "RESTORE key ( ms / 0 ) payload [ REPLACE ] [ ( IDLETIME small / FREQ small ) ]",
+            "RESTORE key ( atms / 0 ) payload ABSTTL REPLACE [ ( IDLETIME odd / FREQ odd ) ]",
+            "DUMP key",
+            "PTTL key",
+            "TYPE key",
+            "HPEXPIRETIME key FIELDS nfields",
+            "DEL key",
+        ],
+    },
+    Group {
         name: "geo",
         keys: &["g1", "g2"],
         style: Style::Plain,

@@ -54,6 +54,21 @@ const ODD_AMOUNTS: &[&[u8]] = &[
     b"4294967296",
 ];
 
+/// Payloads of `DUMP`: a value of each type, and four that are wrong.
+const PAYLOADS: &[&[u8]] = &[
+    b"\x00\x05hello\x0a\x00cr\xdfve4\x20\x0a",
+    b"\x00\xc1\xe8\x03\x0b\x00\xe0\x0e\xfa\xfdG[^\xed",
+    b"\x01\x03\x01a\xc0\x05\x01a\x0a\x008\xe8\x8a\xca\xb1\x20\x9d\xb2",
+    b"\x02\x03\x01a\xc0\x05\x01b\x0a\x00\xaej\xc9\xa4\xdb\xc5\x04^",
+    b"\x05\x02\x01b\x00\x00\x00\x00\x00\x00\x04@\x01a\x00\x00\x00\x00\x00\x00\xf0\xbf\x0a\x00\xf5H\x22,\xce**@",
+    b"\x04\x02\x01a\xc0\x01\x01b\x01x\x0a\x00\xba6\x0cu\xae\x9bkG",
+    b"\x18\x00\xd8\xc3,\xbb\x03\x00\x00\x02\x01\x01a\xc0\x01\x00\x01b\x01x\x0c\x00\xb3\x1f[n\x89-`8",
+    b"\x00\x05hello\x0d\x00\xc1\xdbV\xc5b\x81W\xca",
+    b"c\x05hello\x0a\x00\xa3\x9f\xc9\x09\x18\x20\x06\xb7",
+    b"\x02\x00\x0a\x00:\xce9\x00\x9b\x899\xe8",
+    b"\x00\x05hello\x0a\x00cr\xdfve4\x20\x00",
+];
+
 const VALUES: &[&str] = &[
     "1",
     "2",
@@ -259,6 +274,7 @@ impl Fill for Filler<'_> {
             "atms" => self.amount(&["4102444800000", "4102444900500", "1000"], random),
             "offset" => self.amount(&["0", "1", "2", "5", "7", "8", "23", "100", "1000"], random),
             "script" => text(random.of(SCRIPTS)),
+            "payload" => random.of(PAYLOADS).to_vec(),
             "bound" => {
                 let mut word = if random.one_in(3) { text("(") } else { Vec::new() };
                 word.extend_from_slice(random.of(SCORES).as_bytes());

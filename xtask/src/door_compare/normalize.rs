@@ -71,6 +71,8 @@ const EXCEPTIONS: [(Comparison, &[&str]); 11] = [
             "LOLWUT",
             "ROLE",
             "LASTSAVE",
+            // Ours has simpler forms.
+            "DUMP",
             "COMMAND",
             "CLIENT ID",
             "CLIENT INFO",

@@ -31,6 +31,7 @@ static FAMILIES: &[&[Command]] = &[
     super::clients::COMMANDS,
     super::command_info::COMMANDS,
     super::connection::COMMANDS,
+    super::dumps::COMMANDS,
     super::geo::COMMANDS,
     super::hashes::COMMANDS,
     super::hashes_expiring::COMMANDS,

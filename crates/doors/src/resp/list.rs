@@ -273,6 +273,16 @@ impl<'k> List<'k> {
         self.collection.pages() + self.ends.bytes().div_ceil(NODE_BYTES_MAX) as u64
     }
 
+    /// Writes the list, which has elements, with a time of expiry.
+    pub(super) fn save_until(
+        mut self,
+        objects: &mut Transaction<'_>,
+        expires: Option<u64>,
+    ) -> Result<(), Stop> {
+        self.collection.expires = expires;
+        self.save(objects)
+    }
+
     /// Writes the list, or deletes the key if the list is empty.
     pub(super) fn save(mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
         if self.len() == 0 {

@@ -312,6 +312,16 @@ impl<'k> SortedSet<'k> {
         self.index(objects, was_indexed)
     }
 
+    /// Writes the sorted set, which has members, with a time of expiry.
+    pub(super) fn save_until(
+        mut self,
+        objects: &mut Transaction<'_>,
+        expires: Option<u64>,
+    ) -> Result<(), Stop> {
+        self.collection.expires = expires;
+        self.save(objects)
+    }
+
     /// Writes the sorted set, or deletes the key if the sorted set is empty.
     pub(super) fn save(mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
         if self.length == 0 {

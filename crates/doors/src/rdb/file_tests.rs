@@ -1,0 +1,99 @@
+//! Whole files are read part by part, in pieces of any length.
+
+use super::*;
+
+/// Returns a file with a body, and its checksum.
+fn file(version: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = [b"REDIS", version.as_bytes(), body, b"\xff"].concat();
+    let sum = checksum(&bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Returns the keys of a file that arrives in pieces of so many bytes.
+fn read(bytes: &[u8], piece: usize) -> Result<Vec<String>, FileError> {
+    let (mut file, mut shown) = (File::new(), Vec::new());
+    let (mut at, mut end) = (0, 0);
+    loop {
+        let (part, used) = file.next(&bytes[at..end])?;
+        at += used;
+        match part {
+            Part::More if end == bytes.len() => return Ok([shown, vec!["cut".into()]].concat()),
+            Part::More => end = bytes.len().min(end + piece),
+            Part::Nothing => {}
+            Part::End => {
+                assert_eq!(at, bytes.len());
+                return Ok(shown);
+            }
+            Part::Entry(entry) => {
+                let Entry { database, expires, is_supported, .. } = &entry;
+                let payload = entry.payload();
+                let inner = unwrap(&payload).unwrap();
+                let value = Value::read(inner[0], &mut Reader::new(&inner[1..], 1000));
+                assert_eq!(value.is_ok(), *is_supported);
+                let key = entry.key.escape_ascii();
+                shown.push(format!("{database} {key} {expires:?} {is_supported}"));
+            }
+        }
+    }
+}
+
+/// The parts that Redis 8.2 writes around keys, and some keys.
+const BODY: &[u8] = b"\xfa\x09redis-ver\x058.2.3\xfa\x05ctime\xc2\0\0\0\x01\
+    \xf5\x04code\
+    \xf7\x05\x02\x01\x05\x03abc\0\
+    \xfe\x00\xfb\x02\x01\
+    \x00\x01a\x011\
+    \xfc\xe8\x03\0\0\0\0\0\0\xf8\x05\x01\x01l\x02\x01a\x01b\
+    \xfd\x02\0\0\0\xf9\x07\x02\x01t\x01\x01m\
+    \xfe\x03\xf4\x01\x02\x03\
+    \x07\x01m\x05\x02\x07\x00\
+    \x0f\x01x\x01\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03abc\x01\x02\x03\
+    \x01\x01g\x02\x03\x01\
+    \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\
+    \x01\x01c\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+    \x00\x01z\xc0\x07";
+
+#[test]
+fn a_file_is_read_in_pieces_of_any_length() {
+    let bytes = file("0011", BODY);
+    for piece in [1, 2, 7, 1000] {
+        let keys = [
+            "0 a None true",
+            "0 l Some(1000) true",
+            "0 t Some(2000) true",
+            "3 m None false",
+            "3 x None false",
+            "3 z None true",
+        ];
+        assert_eq!(read(&bytes, piece).unwrap(), keys, "{piece}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_refused() {
+    let bytes = file("0011", BODY);
+    for at in 9..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        let read = read(&damaged, 1000);
+        let is_cut = read.as_ref().is_ok_and(|keys| keys.last().is_some_and(|it| it == "cut"));
+        assert!(is_cut || read.is_err(), "{at} {read:?}");
+    }
+    assert_eq!(read(b"RIDES0011", 1), Err(FileError::NotRdb));
+    assert_eq!(read(b"REDISabcd", 1), Err(FileError::NotRdb));
+    assert_eq!(read(b"REDIS0013", 1), Err(FileError::Version(13)));
+    assert_eq!(read(b"REDIS0011\x02\x01a\0", 1), Err(FileError::Damaged(9, Damaged::Format)));
+    let mut wrong = bytes.clone();
+    wrong[bytes.len() - 1] ^= 1;
+    assert_eq!(read(&wrong, 1000), Err(FileError::Checksum));
+}
+
+#[test]
+fn a_file_may_have_no_checksum() {
+    let mut bytes = file("0011", BODY);
+    let sum = bytes.len() - 8;
+    bytes[sum..].fill(0);
+    assert_eq!(read(&bytes, 1000).map(|keys| keys.len()), Ok(6));
+    assert_eq!(read(b"REDIS0003\x00\x01a\x011\xff", 1), Ok(vec!["0 a None true".to_owned()]));
+}

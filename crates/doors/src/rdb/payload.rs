@@ -1,0 +1,47 @@
+//! The payloads of `DUMP` and `RESTORE`: a value between its type and a version with a checksum.
+
+use super::{VERSION, VERSION_EXPIRING, VERSION_MAX, Value, checksum};
+
+/// The bytes of the version and of the checksum.
+const VERSION_BYTES: usize = 2;
+const SUM_BYTES: usize = 8;
+
+/// A payload whose version is too new, or whose checksum is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadPayload;
+
+/// Returns the type and the bytes of the value of a payload.
+///
+/// # Errors
+/// If the payload has another version, or was damaged.
+pub fn unwrap(payload: &[u8]) -> Result<&[u8], BadPayload> {
+    let (summed, sum) = payload.split_last_chunk::<SUM_BYTES>().ok_or(BadPayload)?;
+    let (value, version) = summed.split_last_chunk::<VERSION_BYTES>().ok_or(BadPayload)?;
+    let is_right =
+        u16::from_le_bytes(*version) <= VERSION_MAX && u64::from_le_bytes(*sum) == checksum(summed);
+    if is_right { Ok(value) } else { Err(BadPayload) }
+}
+
+/// Returns the payload for the type and the bytes of a value.
+#[must_use]
+pub fn wrap(value: Vec<u8>, is_expiring: bool) -> Vec<u8> {
+    wrap_as(value, if is_expiring { VERSION_EXPIRING } else { VERSION })
+}
+
+/// Returns the payload for a value that has the form of a version.
+pub(super) fn wrap_as(mut value: Vec<u8>, version: u16) -> Vec<u8> {
+    value.extend_from_slice(&version.to_le_bytes());
+    let sum = checksum(&value);
+    value.extend_from_slice(&sum.to_le_bytes());
+    value
+}
+
+impl Value {
+    /// Returns the payload of this value.
+    #[must_use]
+    pub fn payload(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        wrap(bytes, self.is_expiring())
+    }
+}
