@@ -99,6 +99,7 @@ mod runs;
 mod runs_tests;
 mod scan;
 mod score;
+mod scripts;
 mod server;
 #[cfg(test)]
 mod server_tests;
@@ -164,6 +165,7 @@ pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use options::{Facts, ServerOptions};
 pub use parser::{Arguments, Limits, Parsed, Parser};
+pub use scripts::ScriptClock;
 pub use server::{ClientId, Output, Server, Step};
 pub use settings::Settings;
 pub use sweep::Swept;

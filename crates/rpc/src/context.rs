@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_net::{ConnectionId, ForeignPeer, OwnCluster, Transport};
 use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::slice::{Budget, MESSAGES, SLICE};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::{TimerId, Timers};
@@ -101,6 +102,12 @@ impl Context<'_> {
             Some(fresh) => fresh,
             None => *self.state.fresh.insert(self.state.world.clock.now()),
         }
+    }
+
+    /// Returns the clock, for work that must end after some time.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.state.world.clock.clone()
     }
 
     /// Counts the cost of a message that takes long, known from benchmarks. When a turn's messages

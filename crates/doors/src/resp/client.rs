@@ -1,6 +1,6 @@
 //! The state of a client's connection.
 
-use super::commands::{Command, WRITE};
+use super::commands::Command;
 use super::parser::Arguments;
 use super::server::ClientId;
 use super::store::Database;
@@ -30,7 +30,7 @@ pub(super) struct Multi {
 impl Multi {
     /// Whether one of the commands writes.
     pub(super) fn has_writes(&self) -> bool {
-        self.queued.iter().any(|queued| queued.command.has(WRITE))
+        self.queued.iter().any(|queued| queued.command.may_write())
     }
 
     /// Adds a command.
@@ -138,10 +138,16 @@ impl Client {
     }
 
     /// Returns the line of `MONITOR` for one of its commands.
-    pub(super) fn monitor_line(&self, arguments: &Arguments<'_>, now_ms: u64) -> Vec<u8> {
+    /// `source` is its address, or says that a script has executed the command.
+    pub(super) fn monitor_line(
+        &self,
+        source: &str,
+        arguments: &Arguments<'_>,
+        now_ms: u64,
+    ) -> Vec<u8> {
         let (seconds, rest) = (now_ms / 1000, now_ms % 1000);
-        let Client { database, peer, .. } = self;
-        let mut line = format!("+{seconds}.{rest:03}000 [{database} {peer}]").into_bytes();
+        let database = self.database;
+        let mut line = format!("+{seconds}.{rest:03}000 [{database} {source}]").into_bytes();
         for argument in arguments.iter() {
             line.extend_from_slice(b" \"");
             for byte in argument {

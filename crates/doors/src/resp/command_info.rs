@@ -2,7 +2,7 @@
 
 use super::commands::{
     ADMIN, BLOCKING, Begin, Command, DANGEROUS, FAST, FLAG_NAMES, Find, Group, Keys, LOADING,
-    PUBSUB, READONLY, STALE, WRITE, all, by_subcommand, subcommand,
+    NO_MANDATORY_KEYS, PUBSUB, READONLY, STALE, WRITE, all, by_subcommand, subcommand,
 };
 use super::context::{Context, from, is};
 use super::glob;
@@ -58,6 +58,10 @@ impl Command {
             if self.has(flags) {
                 names.push(name);
             }
+        }
+        if names.contains(&"@scripting") {
+            // Reading is not the point of such a command.
+            names.retain(|name| *name != "@read");
         }
         if !self.has(FAST) {
             names.push("@slow");
@@ -151,7 +155,7 @@ fn reply_info(reply: &mut Writer<'_>, command: &Command) {
     for keys in command.keys {
         reply_keys(reply, keys);
     }
-    reply.set(command.subcommands.len());
+    reply.array(command.subcommands.len());
     for subcommand in command.subcommands {
         reply_info(reply, subcommand);
     }
@@ -319,6 +323,8 @@ fn keys_of(context: &Context<'_>, words: &[&[u8]]) -> Result<Vec<(usize, &'stati
     let mut places = Vec::new();
     for keys in command.keys {
         let found = find(keys, words);
+        // A script may have no keys.
+        let found = found.or_else(|| command.has(NO_MANDATORY_KEYS).then(Vec::new));
         let found = found.ok_or(Stop::error("ERR Invalid arguments specified for command"))?;
         let gets = words.iter().skip(3).any(|word| is(word, "GET"));
         let flags = match command.name {

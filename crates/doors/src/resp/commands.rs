@@ -39,6 +39,7 @@ static FAMILIES: &[&[Command]] = &[
     super::info::COMMANDS,
     super::keys::COMMANDS,
     super::refused::COMMANDS,
+    super::scripts::COMMANDS,
     super::sets::COMMANDS,
     super::sets_algebra::COMMANDS,
     super::lists::COMMANDS,
@@ -139,6 +140,7 @@ pub(super) enum Group {
     String,
     Transactions,
     Cluster,
+    Scripting,
 }
 
 impl Group {
@@ -159,6 +161,7 @@ impl Group {
             Group::String => "string",
             Group::Transactions => "transactions",
             Group::Cluster => "cluster",
+            Group::Scripting => "scripting",
         }
     }
 
@@ -177,6 +180,7 @@ impl Group {
             Group::Stream => "@stream",
             Group::String => "@string",
             Group::Transactions => "@transaction",
+            Group::Scripting => "@scripting",
             Group::PubSub | Group::Server | Group::Cluster => "",
         }
     }
@@ -338,7 +342,13 @@ impl Command {
         self.flags & flags != 0
     }
 
-    fn takes(&self, count: usize) -> bool {
+    /// Whether it may write: also a script may.
+    pub(super) fn may_write(&self) -> bool {
+        self.has(WRITE) || matches!(self.name, "eval" | "evalsha")
+    }
+
+    /// Whether it takes so many arguments, with its name.
+    pub(super) fn takes(&self, count: usize) -> bool {
         let wanted = self.arity.unsigned_abs() as usize;
         if self.arity < 0 { count >= wanted } else { count == wanted }
     }
@@ -417,6 +427,15 @@ impl Names {
     /// Returns the command of a place, if there is one.
     pub(super) fn at(&self, place: usize) -> Option<&'static Command> {
         self.places.get(place).copied().flatten()
+    }
+
+    /// Returns the command, or its subcommand, that some arguments name. Their number may be wrong.
+    pub(super) fn known(&self, arguments: &Arguments<'_>) -> Option<&'static Command> {
+        let command = self.command(&arguments[0])?;
+        match arguments.get(1) {
+            Some(name) if !command.subcommands.is_empty() => subcommand(command, name),
+            _ => Some(command),
+        }
     }
 
     /// Returns the command, or its subcommand, that some arguments call.

@@ -21,13 +21,13 @@ use super::channels::Channels;
 use super::client::{Client, Multi, Queued};
 use super::commands::{
     ADMIN, AT_ONCE, Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS, SKIP_MONITOR,
-    WRITE,
 };
 use super::context::{Context, is};
 use super::options::{Facts, ServerOptions};
 use super::parser::{Arguments, Limits, Parsed, Parser};
 use super::paused::Paused;
 use super::runs::Runs;
+use super::scripts::{ScriptClock, Scripts};
 use super::settings::Settings;
 use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
@@ -112,6 +112,7 @@ pub(super) struct State {
     pub(super) seed: u64,
     /// The search for pages of collections that are gone.
     pub(super) sweeper: Sweeper,
+    pub(super) scripts: Scripts,
 }
 
 /// See the module's documentation.
@@ -170,10 +171,22 @@ impl Server {
             monitors: 0,
             seed: 0,
             sweeper: Sweeper::default(),
+            scripts: Scripts::default(),
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         let runs = Runs::new(&state.names);
         Server { parsers, state, overlay, signals: Vec::new(), runs }
+    }
+
+    /// Gives scripts a clock, by which their time is limited. Without one, their time is counted.
+    pub fn set_script_clock(&mut self, clock: ScriptClock) {
+        self.state.scripts.set_clock(clock);
+    }
+
+    /// Whether scripts have a clock.
+    #[must_use]
+    pub fn has_script_clock(&self) -> bool {
+        self.state.scripts.has_clock()
     }
 
     /// Returns the number of clients.
@@ -446,21 +459,25 @@ impl State {
     /// Writes the error for a command that is not done.
     pub(super) fn write_error(&mut self, stop: &Stop, reply: &mut Writer<'_>) {
         let text = match stop {
-            Stop::Error(text) => &**text,
+            Stop::Error(text) | Stop::Ended(text) => &**text,
             Stop::Refused(Refusal::Full) => stop::FULL.as_bytes(),
             Stop::Refused(Refusal::TooLong) => stop::TOO_LONG.as_bytes(),
             Stop::Refused(Refusal::NotNow) | Stop::Wait(_) => stop::LOADING.as_bytes(),
         };
-        self.counts.errors += 1;
         let end = memchr::memchr(b' ', text).unwrap_or(text.len());
-        let code = &text[..end];
+        self.count_error(&text[..end]);
+        reply.error(text);
+    }
+
+    /// Counts an error by its code.
+    pub(super) fn count_error(&mut self, code: &[u8]) {
+        self.counts.errors += 1;
         let codes = &mut self.counts.codes;
         if let Some(count) = codes.get_mut(code) {
             *count += 1;
         } else if codes.len() < CODES_MAX {
             codes.insert(code.to_vec(), 1);
         }
-        reply.error(text);
     }
 
     /// Ends the waiting of clients whose time has run out.
@@ -479,13 +496,42 @@ impl State {
         now_ms: u64,
         messages: &mut Vec<(ClientId, Vec<u8>)>,
     ) {
+        if !command.has(SKIP_MONITOR | ADMIN) {
+            self.show_script(id, arguments, now_ms, messages);
+        }
+    }
+
+    /// Shows a command that executes a script to the clients of `MONITOR`.
+    pub(super) fn show_script(
+        &self,
+        id: ClientId,
+        arguments: &Arguments<'_>,
+        now_ms: u64,
+        messages: &mut Vec<(ClientId, Vec<u8>)>,
+    ) {
+        let Some(client) = self.clients.get(&id).filter(|_| self.monitors > 0) else { return };
+        self.show_line(&client.monitor_line(&client.peer, arguments, now_ms), messages);
+    }
+
+    /// Shows a command that a script has executed to the clients of `MONITOR`.
+    pub(super) fn show_call(
+        &self,
+        id: ClientId,
+        command: &Command,
+        arguments: &Arguments<'_>,
+        now_ms: u64,
+        messages: &mut Vec<(ClientId, Vec<u8>)>,
+    ) {
         if self.monitors == 0 || command.has(SKIP_MONITOR | ADMIN) {
             return;
         }
         let Some(client) = self.clients.get(&id) else { return };
-        let line = client.monitor_line(arguments, now_ms);
+        self.show_line(&client.monitor_line("lua", arguments, now_ms), messages);
+    }
+
+    fn show_line(&self, line: &[u8], messages: &mut Vec<(ClientId, Vec<u8>)>) {
         for monitor in self.clients.values().filter(|it| it.is_monitor) {
-            messages.push((monitor.id, line.clone()));
+            messages.push((monitor.id, line.to_vec()));
         }
     }
 
@@ -579,7 +625,7 @@ impl Run<'_> {
         let is_write = match &client.multi {
             Some(multi) if command.name == "exec" => multi.has_writes(),
             Some(_) => false,
-            None => command.has(WRITE),
+            None => command.may_write(),
         };
         if self.state.paused.delay(id, is_write, now_ms) {
             return Outcome::Waits(false);

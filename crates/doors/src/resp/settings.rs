@@ -215,6 +215,11 @@ impl Settings {
         value.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
     }
 
+    /// Returns the time that scripts may take, in milliseconds.
+    pub(super) fn script_ms(&self) -> i64 {
+        self.values.get("busy-reply-threshold").and_then(|text| integer_of(text)).unwrap_or(0)
+    }
+
     /// Returns the name of a setting, in small letters.
     pub(super) fn name_of(name: &[u8]) -> Option<&'static str> {
         let mut names = SETTINGS.iter().map(|(name, _, _)| *name);
@@ -240,6 +245,14 @@ impl Settings {
             return Ok(());
         };
         let value = values.checked(value)?;
+        // One setting has two names.
+        for (one, other) in
+            [("busy-reply-threshold", "lua-time-limit"), ("lua-time-limit", "busy-reply-threshold")]
+        {
+            if name == one {
+                self.values.insert(other, value.clone());
+            }
+        }
         match values {
             _ if name == "maxmemory" => match self.values.get(name) == Some(&value) {
                 true => Ok(()),

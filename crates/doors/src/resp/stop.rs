@@ -12,6 +12,9 @@ pub(super) enum Stop {
     Refused(Refusal),
     /// The command waits until one of its keys has elements.
     Wait(Box<Wait>),
+    /// A script was ended: the client gets an error. Nothing of the script is done, and nothing of
+    /// its transaction.
+    Ended(Cow<'static, [u8]>),
 }
 
 /// The reason why a blocked client waits.

@@ -125,6 +125,7 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
             return Err(match stop {
                 Stop::Refused(Refusal::Full) => aborted(stop::FULL),
                 Stop::Refused(Refusal::TooLong) => aborted(stop::TOO_LONG),
+                Stop::Ended(text) => aborted(&String::from_utf8_lossy(&text)),
                 stop => stop,
             });
         }

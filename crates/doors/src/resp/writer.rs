@@ -56,6 +56,11 @@ impl<'a> Writer<'a> {
         self.out.truncate(length);
     }
 
+    /// Takes the bytes behind a length.
+    pub(super) fn split_off(&mut self, length: usize) -> Vec<u8> {
+        self.out.split_off(length)
+    }
+
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.out.push(kind);
         self.out.extend_from_slice(text);
@@ -77,10 +82,19 @@ impl<'a> Writer<'a> {
         self.line(b'+', text.as_bytes());
     }
 
+    /// Writes a short text. Line breaks become spaces.
+    pub(super) fn status(&mut self, text: &[u8]) {
+        self.marked(b'+', text);
+    }
+
     /// Writes an error: its code in capital letters, a space, a sentence. Line breaks become
     /// spaces.
     pub fn error(&mut self, text: &[u8]) {
-        self.out.push(b'-');
+        self.marked(b'-', text);
+    }
+
+    fn marked(&mut self, kind: u8, text: &[u8]) {
+        self.out.push(kind);
         let is_break = |byte: &u8| matches!(*byte, b'\r' | b'\n');
         self.out.extend(text.iter().map(|byte| if is_break(byte) { b' ' } else { *byte }));
         self.out.extend_from_slice(b"\r\n");

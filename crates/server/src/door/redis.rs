@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Absent, Caches, Store};
 use thunderhead_doors::resp::{
-    ClientId, Facts, Output, Server, ServerOptions, Settings, Step, Swept,
+    ClientId, Facts, Output, ScriptClock, Server, ServerOptions, Settings, Step, Swept,
 };
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
@@ -220,6 +220,11 @@ impl Redis {
         self.gather_facts(world, now);
         let expiring = self.server.caches(Some(0));
         let caches = Caches { expiring, lasting: self.server.caches(None) };
+        if !self.server.has_script_clock() {
+            let clock = world.context.clock();
+            let read = move || clock.now().since(Time::default());
+            self.server.set_script_clock(ScriptClock::new(read));
+        }
         let catalog = self.options.databases.catalog();
         let mut why = Status::Busy;
         let door = match (world.shard.as_deref_mut(), catalog) {
