@@ -103,7 +103,7 @@ fn put_text(text: &[u8], out: &mut Vec<u8>) {
 
 fn put_integer(number: i64, out: &mut Vec<u8>) {
     match number {
-        0..=127 | -32..=-1 => out.push(number as u8),
+        -32..=127 => out.push(number as u8),
         128..=0xff => out.extend([0xcc, number as u8]),
         0x100..=0xffff => {
             out.push(0xcd);
