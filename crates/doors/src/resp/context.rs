@@ -4,7 +4,7 @@ use super::client::Client;
 use super::options::Facts;
 use super::parser::Arguments;
 use super::server::{ClientId, State};
-use super::stop::{Done, Stop};
+use super::stop::{self, Done};
 use super::store::{Database, Kind};
 use super::transaction::Transaction;
 use super::writer::Writer;
@@ -88,7 +88,7 @@ impl Context<'_> {
     pub(super) fn check_reply(&self) -> Done {
         match self.reply.length() - self.before_reply <= self.state.options.reply_bytes_max {
             true => Ok(()),
-            false => Err(Stop::error("ERR The reply is too long. Ask for less at a time.")),
+            false => Err(stop::REPLY_TOO_LONG),
         }
     }
 

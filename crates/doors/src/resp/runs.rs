@@ -130,7 +130,9 @@ impl Runs {
             && state.monitors == 0
             && state.paused.is_idle()
             && !state.blocked.has_ready()
-            && (word == Word::Get || state.watches.is_empty())
+            // A write signals its keys to those that watch them, and to consumers that wait.
+            && (word == Word::Get
+                || (state.watches.is_empty() && !state.blocked.has_consumers()))
             && state.options.value_bytes_max + FRAME_BYTES <= state.options.reply_bytes_max;
         if !is_usual {
             return None;

@@ -693,6 +693,7 @@ impl Run<'_> {
         let Some(client) = self.state.clients.get(&id) else { return (Ok(()), true) };
         let value_bytes_max = self.state.options.value_bytes_max;
         let Client { database, version, touches_not, .. } = *client;
+        let is_again = client.waits.is_some();
         let seed = self.state.seed;
         self.signals.clear();
         let before_reply = output.replies.len();
@@ -719,6 +720,8 @@ impl Run<'_> {
         let mut done = (command.execute)(&mut context, arguments);
         if let Err(Stop::Wait(wait)) = &done
             && wait.is_of_group
+            // The first time has made the consumer.
+            && !is_again
             && let Err(stop) = context.commit()
         {
             done = Err(stop);

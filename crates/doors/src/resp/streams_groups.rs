@@ -134,6 +134,16 @@ fn find_group<'k>(
     Ok((stream, group))
 }
 
+/// Reads the id to which a group is set. Besides the ids of `CREATE`, Redis takes the bounds of
+/// ranges.
+fn id_to_set(text: &[u8], last: StreamId) -> Result<StreamId, Stop> {
+    match text {
+        b"-" => Ok(StreamId::MIN),
+        b"+" => Ok(StreamId::MAX),
+        _ => id_of(text, last),
+    }
+}
+
 /// Reads the id that a group begins with. `$` is the last one of the stream.
 fn id_of(text: &[u8], last: StreamId) -> Result<StreamId, Stop> {
     if text == b"$" { Ok(last) } else { StreamId::parse(text, 0) }
@@ -169,7 +179,7 @@ fn xgroup_setid(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if !matches!(arguments.len(), 5 | 7) {
         return Err(wrong_subcommand(arguments));
     }
-    let last = id_of(&arguments[4], stream.state.last)?;
+    let last = id_to_set(&arguments[4], stream.state.last)?;
     let entries_read = options.entries_read.map(|count| count.min(stream.state.added));
     let group = Group { last, entries_read, ..group };
     stream.put_group(&mut context.objects, &arguments[3], &group)?;

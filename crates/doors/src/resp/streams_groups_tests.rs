@@ -1,5 +1,6 @@
 //! Commands about the groups of a stream.
 
+use super::ServerOptions;
 use super::testing::{BEGIN_MS, Door};
 
 const INVALID: &str = "-ERR Invalid stream ID specified as stream command argument|";
@@ -470,4 +471,28 @@ fn help_lists_the_subcommands() {
     let mut door = Door::new();
     assert!(door.said("xgroup help").starts_with("*13|+XGROUP <subcommand>"));
     assert!(door.said("xinfo help").starts_with("*9|+XINFO <subcommand>"));
+}
+
+#[test]
+fn a_group_is_set_to_the_bounds_of_ranges() {
+    let mut door = door();
+    door.expect(&[
+        ("xgroup setid s g +", "+OK|"),
+        ("xreadgroup group g c streams s >", "*-1|"),
+        ("xgroup setid s g -", "+OK|"),
+        ("xreadgroup group g c count 1 streams s >", &read(&[1])),
+    ]);
+}
+
+#[test]
+fn a_reply_that_names_streams_again_and_again_is_bounded() {
+    let options = ServerOptions { reply_bytes_max: 1000, ..ServerOptions::default() };
+    let mut door = Door::with(options);
+    door.said(&format!("xadd s 1-1 f {}\nxgroup create s g 0", "v".repeat(300)));
+    let error = "-ERR The reply is too long. Ask for less at a time.|";
+    let (names, ids) = ("s ".repeat(5), "0 ".repeat(5));
+    assert_eq!(door.said(&format!("xread streams {names}{ids}")), error);
+    door.said("xreadgroup group g c streams s >");
+    assert_eq!(door.said(&format!("xreadgroup group g c streams {names}{ids}")), error);
+    assert_eq!(door.said(&format!("xclaim s g c 0 {}", "1-1 ".repeat(5))), error);
 }

@@ -264,10 +264,14 @@ fn claimed(
     objects: &mut Transaction<'_>,
     ids: &[StreamId],
     only_ids: bool,
-    writer: &mut super::writer::Writer<'_>,
+    (writer, bytes_max): (&mut super::writer::Writer<'_>, usize),
 ) -> Done {
+    let begin = writer.length();
     writer.array(ids.len());
     for id in ids {
+        if writer.length() - begin > bytes_max {
+            return Err(stop::REPLY_TOO_LONG);
+        }
         match only_ids {
             true => reply_id(writer, *id),
             false => {
@@ -280,6 +284,7 @@ fn claimed(
 }
 
 fn xclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let bytes_max = context.state.options.reply_bytes_max;
     let Context { objects, reply, .. } = context;
     let now = objects.now();
     let found = Stream::find(objects, &arguments[1])?;
@@ -318,7 +323,7 @@ fn xclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         ids.push(id);
     }
     stream.put_consumer(objects, &group, &arguments[3], &consumer)?;
-    claimed(&mut stream, objects, &ids, claim.only_ids, reply)?;
+    claimed(&mut stream, objects, &ids, claim.only_ids, (reply, bytes_max))?;
     stream.save(objects)
 }
 
@@ -359,6 +364,7 @@ impl AutoClaim {
 }
 
 fn xautoclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let bytes_max = context.state.options.reply_bytes_max;
     let claim = AutoClaim::of(arguments)?;
     let Context { objects, reply, .. } = context;
     let now = objects.now();
@@ -401,7 +407,7 @@ fn xautoclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     stream.put_consumer(objects, &group, &arguments[3], &consumer)?;
     reply.array(3);
     reply_id(reply, next.unwrap_or_default());
-    claimed(&mut stream, objects, &ids, claim.only_ids, reply)?;
+    claimed(&mut stream, objects, &ids, claim.only_ids, (reply, bytes_max))?;
     reply.array(deleted.len());
     deleted.into_iter().for_each(|id| reply_id(reply, id));
     stream.save(objects)

@@ -178,18 +178,26 @@ fn reply(context: &mut Context<'_>, read: &[(&[u8], Vec<Read>)]) -> Done {
     Ok(())
 }
 
+/// Takes an entry from the room that is left for a reply.
+fn take_room(room: &mut usize, entry: &[u8]) -> Done {
+    *room = room.checked_sub(entry.len()).ok_or(stop::REPLY_TOO_LONG)?;
+    Ok(())
+}
+
 /// Returns the entries behind an id.
 fn entries_behind(
     stream: &mut Stream<'_>,
     objects: &mut Transaction<'_>,
     id: StreamId,
     count: Option<u64>,
+    room: &mut usize,
 ) -> Result<Vec<Read>, Stop> {
     let mut entries = Vec::new();
     let Some(begin) = id.next() else { return Ok(entries) };
     let begin = stream.rank(objects, begin)?;
     let end = count.map_or(u64::MAX, |count| begin.saturating_add(count)).min(stream.len()?);
     stream.visit(objects, begin..end, false, |id, bytes| {
+        take_room(room, bytes)?;
         entries.push((id, Some(bytes.to_vec())));
         Ok(())
     })?;
@@ -198,6 +206,7 @@ fn entries_behind(
 
 fn xread(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let options = Options::of(context, arguments, false)?;
+    let mut room = context.state.options.reply_bytes_max;
     let objects = &mut context.objects;
     let (mut begins, mut replaced) = (Vec::with_capacity(options.streams), Vec::new());
     for (number, key) in options.keys(arguments).enumerate() {
@@ -227,7 +236,7 @@ fn xread(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let mut read = Vec::new();
     for (key, id) in options.keys(arguments).zip(begins) {
         let Some(mut stream) = Stream::read(objects, key)? else { continue };
-        let entries = entries_behind(&mut stream, objects, id, options.count)?;
+        let entries = entries_behind(&mut stream, objects, id, options.count, &mut room)?;
         if !entries.is_empty() {
             read.push((key, entries));
         }
@@ -269,6 +278,7 @@ fn wanted(text: &[u8]) -> Result<Wanted, Stop> {
 fn xreadgroup(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let options = Options::of(context, arguments, true)?;
     let Some(names) = options.group else { return Err(stop::SYNTAX) };
+    let mut room = context.state.options.reply_bytes_max;
     let objects = &mut context.objects;
     let mut all_wanted = Vec::with_capacity(options.streams);
     for (number, key) in options.keys(arguments).enumerate() {
@@ -295,7 +305,7 @@ fn xreadgroup(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let mut read = Vec::new();
     for (key, wanted) in options.keys(arguments).zip(all_wanted) {
         let Some(stream) = Stream::find(objects, key)? else { continue };
-        let entries = deliver(stream, objects, &options, names, wanted)?;
+        let entries = deliver(stream, objects, &options, names, wanted, &mut room)?;
         if !entries.is_empty() || matches!(wanted, Wanted::PendingBehind(_)) {
             read.push((key, entries));
         }
@@ -306,6 +316,10 @@ fn xreadgroup(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     }
 }
 
+/// The most entries that are delivered to a consumer at once. The notes about more might not fit
+/// into one change of the store.
+const DELIVERED_MAX: u64 = 10_000;
+
 /// Delivers entries of a stream to a consumer, which is made if there is none.
 fn deliver(
     mut stream: Stream<'_>,
@@ -313,12 +327,14 @@ fn deliver(
     options: &Options<'_>,
     names: (&[u8], &[u8]),
     wanted: Wanted,
+    room: &mut usize,
 ) -> Result<Vec<Read>, Stop> {
     let Some(mut group) = stream.group(objects, names.0)? else { return Ok(Vec::new()) };
     let mut consumer = stream.seen(objects, &group, names.1)?;
     let entries = match wanted {
         Wanted::New => {
-            let entries = entries_behind(&mut stream, objects, group.last, options.count)?;
+            let count = options.count.unwrap_or(u64::MAX).min(DELIVERED_MAX);
+            let entries = entries_behind(&mut stream, objects, group.last, Some(count), room)?;
             let first = stream.first(objects)?;
             for (id, _) in &entries {
                 stream.advance(objects, first, &mut group, *id)?;
@@ -338,7 +354,8 @@ fn deliver(
             entries
         }
         Wanted::PendingBehind(id) => {
-            deliver_again(&mut stream, objects, &group, consumer.number, id, options.count)?
+            let count = options.count.unwrap_or(u64::MAX).min(DELIVERED_MAX);
+            deliver_again(&mut stream, objects, &group, consumer.number, (id, count), room)?
         }
     };
     stream.put_consumer(objects, &group, names.1, &consumer)?;
@@ -352,14 +369,15 @@ fn deliver_again(
     objects: &mut Transaction<'_>,
     group: &Group,
     consumer: u64,
-    id: StreamId,
-    count: Option<u64>,
+    (id, count): (StreamId, u64),
+    room: &mut usize,
 ) -> Result<Vec<Read>, Stop> {
     let Some(begin) = id.next() else { return Ok(Vec::new()) };
-    let ids = stream.owned(objects, group, consumer, begin, count.unwrap_or(u64::MAX))?;
+    let ids = stream.owned(objects, group, consumer, begin, count)?;
     let mut entries = Vec::with_capacity(ids.len());
     for id in ids {
         let entry = stream.entry(objects, id)?;
+        take_room(room, entry.as_deref().unwrap_or_default())?;
         if entry.is_some()
             && let Some(before) = stream.pending(objects, group, id)?
         {

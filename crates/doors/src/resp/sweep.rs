@@ -170,10 +170,11 @@ impl Sweeper {
                 return Ok(());
             }
             swept.visited += PAGES_PER_HASH;
-            if let Err(stop) = self.free(room, database, &key, swept) {
-                if matches!(stop, Stop::Refused(_)) {
-                    self.due.insert((time, database, key));
-                }
+            // After any other error, a walk will find it again.
+            if let Err(stop @ Stop::Refused(Refusal::NotNow)) =
+                self.free(room, database, &key, swept)
+            {
+                self.due.insert((time, database, key));
                 return Err(stop);
             }
         }
@@ -254,7 +255,12 @@ impl Sweeper {
             swept.deleted += pages.len();
             swept.has_more |= !pages.is_empty();
             for key in owners {
-                self.free(room, self.database, &key, swept)?;
+                // No damaged hash may stop the walk for all others.
+                if let Err(stop @ Stop::Refused(Refusal::NotNow)) =
+                    self.free(room, self.database, &key, swept)
+                {
+                    return Err(stop);
+                }
             }
             self.cursor = next;
             if next == 0 {

@@ -300,7 +300,9 @@ impl<'a> Transaction<'a> {
             return Ok(());
         }
         let (mut hits, mut misses) = (0, 0);
+        let now = self.store.now();
         self.store.find_each(self.database, keys, self.touches, &mut |found| {
+            let found = found.filter(|it| !Header::is_over(it.kind, it.value, now));
             match found {
                 Some(_) => hits += 1,
                 None => misses += 1,
