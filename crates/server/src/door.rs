@@ -207,12 +207,33 @@ struct Session<S> {
     /// The position up to which the log must be durable before the next answer leaves: the client
     /// may take it for the answer to earlier requests that had none.
     until: LogPosition,
-    /// The first try of the present request, if it could not be done.
-    blocked_since: Option<Time>,
+    /// The tries of the present request, if it could not be done.
+    tries: Option<Tries>,
     /// Its request waits for an answer that comes later.
     waits: bool,
     /// No further bytes are taken: the stream ends when all answers have left.
     is_ending: bool,
+}
+
+/// The tries of a request that could not be done.
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    since: Time,
+    count: u32,
+}
+
+impl Tries {
+    fn begin(now: Time) -> Tries {
+        Tries { since: now, count: 0 }
+    }
+
+    /// Counts a try; returns whether it was the last. Time in which the machine does not run
+    /// this process is no patience: the cleaners had none of it either. So the tries of half of the
+    /// time must have happened.
+    fn count_try(&mut self, now: Time, patience: Duration) -> bool {
+        self.count = self.count.saturating_add(1);
+        now >= self.since + patience && PAUSE * self.count >= patience / 2
+    }
 }
 
 impl<S> Session<S> {
@@ -266,7 +287,7 @@ impl<P: Protocol> DoorOf<P> {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             until: LogPosition::default(),
-            blocked_since: None,
+            tries: None,
             waits: false,
             is_ending: false,
         };
@@ -331,8 +352,10 @@ impl<P: Protocol> DoorOf<P> {
             };
             let mut next = self.protocol.execute(&mut world, (from, &mut session.own), rest);
             if let Next::Blocked(status) = next {
-                let since = *session.blocked_since.get_or_insert(world.context.now());
-                if world.context.now() < since + P::PATIENCE {
+                let now = world.context.now();
+                let tries = session.tries.get_or_insert(Tries::begin(now));
+                let is_last = tries.count_try(now, P::PATIENCE);
+                if !is_last {
                     self.paused.push(from);
                     break Then::Wait;
                 }
@@ -340,7 +363,7 @@ impl<P: Protocol> DoorOf<P> {
                 let own = (from, &mut session.own);
                 next = self.protocol.give_up(&mut world, own, rest, status);
             } else {
-                session.blocked_since = None;
+                session.tries = None;
             }
             session.until = world.until;
             let was_woken = self.others.woken.contains(&from);
@@ -594,5 +617,26 @@ impl Door {
 
     pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&mut Shard>) {
         either!(self, door => door.on_timer(context, shard));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_given_up_after_its_time_and_never_for_a_stall_alone() {
+        let patience = Duration::from_secs(2);
+        let at = |milliseconds| Time::default() + Duration::from_millis(milliseconds);
+        let mut tries = Tries::begin(at(0));
+        for now in (0..2000).step_by(5) {
+            assert!(!tries.count_try(at(now), patience), "{now}");
+        }
+        assert!(tries.count_try(at(2000), patience));
+        // The process did not run for a minute.
+        let mut tries = Tries::begin(at(0));
+        assert!(!tries.count_try(at(0), patience));
+        let over = (60_000..70_000).step_by(5).find(|now| tries.count_try(at(*now), patience));
+        assert_eq!(over, Some(60_990));
     }
 }
