@@ -239,6 +239,22 @@ fn messages_reach_subscribers_and_a_watched_key_stops_a_transaction() {
 }
 
 #[test]
+fn a_client_that_is_gone_takes_no_element_whatever_it_sent_behind_its_wait() {
+    let server = Redis::start(&[]);
+    let mut other = server.connect();
+    for behind in [&[][..], &["PING", "RPUSH queue late"], &["BLPOP queue 0"]] {
+        let mut gone = server.connect();
+        gone.send(&[&["BLPOP queue 0"], behind].concat());
+        gone.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        gone.0.read_to_end(&mut rest).expect("the door closes the connection");
+        assert_eq!(rest, b"", "{behind:?}");
+        assert_eq!(other.ask("RPUSH queue first"), ":1", "{behind:?}");
+        assert_eq!(other.ask("LPOP queue"), "first", "{behind:?}");
+    }
+}
+
+#[test]
 fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
     let value = "v".repeat(100_000);
     let server = Redis::start(&[]);

@@ -86,6 +86,13 @@ pub trait Handler {
         Taken::read_on(bytes.len())
     }
 
+    /// The peer of a stream sends no further bytes, while the handler waits and was not offered all
+    /// of them. [`stream_ended`](Handler::stream_ended) follows once it was. It is called at most
+    /// once for a stream.
+    fn stream_ending(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {
+        let _ = (transport, stream);
+    }
+
     /// The peer of a stream sends no further bytes, and all that it sent were offered. It may still
     /// read. By default the stream is closed once it has taken the output. A handler that waits to
     /// send more of it finishes the stream itself, after that.

@@ -59,6 +59,12 @@ pub trait Service {
         Taken::read_on(bytes.len())
     }
 
+    /// Handles the end of a stream's input while the service waits and has not taken all of it: see
+    /// [`Handler::stream_ending`].
+    fn stream_ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        let _ = (context, stream);
+    }
+
     /// Handles the end of a stream's input. Its peer may still read.
     fn stream_ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
         context.finish_stream(stream);
@@ -345,6 +351,11 @@ impl<S: Service> Handler for Dispatch<'_, S> {
     ) -> Taken {
         let mut context = Context { transport, state: self.state };
         self.service.stream_bytes(&mut context, from, bytes)
+    }
+
+    fn stream_ending(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {
+        let mut context = Context { transport, state: self.state };
+        self.service.stream_ending(&mut context, stream);
     }
 
     fn stream_ended(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {

@@ -211,6 +211,8 @@ struct Session<S> {
     tries: Option<Tries>,
     /// Its request waits for an answer that comes later.
     waits: bool,
+    /// The client sends no further bytes.
+    has_last: bool,
     /// No further bytes are taken: the stream ends when all answers have left.
     is_ending: bool,
 }
@@ -289,6 +291,7 @@ impl<P: Protocol> DoorOf<P> {
             until: LogPosition::default(),
             tries: None,
             waits: false,
+            has_last: false,
             is_ending: false,
         };
         self.sessions.insert(stream, Some(Box::new(session)));
@@ -312,6 +315,16 @@ impl<P: Protocol> DoorOf<P> {
             if session.waiting.is_empty() {
                 context.finish_stream(stream);
             }
+        }
+    }
+
+    /// Handles the end of a client's input of which some bytes were not taken. A client that waits
+    /// for an answer would get it after it is gone.
+    fn ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        let Some(session) = self.sessions.get_mut(&stream) else { return };
+        session.has_last = true;
+        if session.waits {
+            self.ended(context, stream);
         }
     }
 
@@ -382,6 +395,10 @@ impl<P: Protocol> DoorOf<P> {
                 }
                 // It may have been served at once.
                 Next::Waits(taken) if was_woken => used += taken,
+                Next::Waits(_) if session.has_last => {
+                    self.protocol.ended(&session.own);
+                    session.is_ending = true;
+                }
                 Next::Waits(taken) => {
                     used += taken;
                     session.waits = true;
@@ -591,6 +608,10 @@ impl Door {
 
     pub(crate) fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
         either!(self, door => door.ended(context, stream));
+    }
+
+    pub(crate) fn ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        either!(self, door => door.ending(context, stream));
     }
 
     /// Executes the requests in the bytes of a connection.

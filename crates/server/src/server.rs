@@ -730,6 +730,12 @@ impl Service for Server {
         }
     }
 
+    fn stream_ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        if let Some(door) = &mut self.door {
+            door.ending(context, stream);
+        }
+    }
+
     fn stream_ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
         match &mut self.door {
             Some(door) => door.ended(context, stream),

@@ -34,7 +34,9 @@ pub(super) struct StreamState {
     is_long: bool,
     /// The peer sends no further bytes.
     has_ended: bool,
-    /// The handler knows that.
+    /// The handler knows that, though it waits and some bytes are still to be offered.
+    knows_last: bool,
+    /// The handler knows that, and has been offered all bytes.
     knows_end: bool,
     /// It is closed once its output is taken.
     is_finishing: bool,
@@ -324,14 +326,21 @@ impl OsTransport {
         self.tell_end(id, handler);
     }
 
-    /// Tells the handler the end of a stream's input, once all that came before was offered.
+    /// Tells the handler the end of a stream's input, once all that came before was offered. A
+    /// handler that waits learns before that no further bytes come.
     fn tell_end(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let has_more = !connection.input.is_empty() && connection.paused || connection.is_held;
+        let has_input = !connection.input.is_empty();
+        let is_offered_soon = has_input && connection.paused || connection.is_held;
         let Some(state) = &mut connection.stream else { return };
-        let has_more = has_more || state.waits && !connection.input.is_empty();
-        if state.has_ended && !has_more && !std::mem::replace(&mut state.knows_end, true) {
+        if !state.has_ended || state.knows_end || is_offered_soon {
+            return;
+        }
+        if !state.waits || !has_input {
+            state.knows_end = true;
             handler.stream_ended(self, id);
+        } else if !std::mem::replace(&mut state.knows_last, true) {
+            handler.stream_ending(self, id);
         }
     }
 

@@ -32,7 +32,9 @@ pub(super) struct StreamState {
     is_offered: bool,
     is_resumed: bool,
     has_ended: bool,
-    /// The handler knows that.
+    /// The handler knows that, though it waits and some bytes are still to be offered.
+    knows_last: bool,
+    /// The handler knows that, and has been offered all bytes.
     knows_end: bool,
     pub(super) is_finishing: bool,
 }
@@ -226,13 +228,19 @@ impl SimTransport {
         self.tell_end(id, handler);
     }
 
-    /// Tells the handler the end of a stream's input, once all that came before was offered.
+    /// Tells the handler the end of a stream's input, once all that came before was offered. A
+    /// handler that waits learns before that no further bytes come.
     fn tell_end(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id).filter(|it| !it.doomed) else { return };
         let Some(state) = &mut connection.stream else { return };
-        let has_more = state.is_owed() || state.waits && !state.input.is_empty();
-        if state.has_ended && !has_more && !std::mem::replace(&mut state.knows_end, true) {
+        if !state.has_ended || state.knows_end || state.is_owed() {
+            return;
+        }
+        if !state.waits || state.input.is_empty() {
+            state.knows_end = true;
             handler.stream_ended(self, id);
+        } else if !std::mem::replace(&mut state.knows_last, true) {
+            handler.stream_ending(self, id);
         }
     }
 

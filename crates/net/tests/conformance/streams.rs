@@ -19,6 +19,8 @@ struct Lines {
     is_slow: bool,
     opened: Vec<(ConnectionId, Opened)>,
     received: BTreeMap<ConnectionId, Vec<u8>>,
+    /// Streams that end while they wait.
+    ending: Vec<ConnectionId>,
     ended: Vec<ConnectionId>,
     closed: Vec<(ConnectionId, Cause)>,
     /// How often bytes were offered.
@@ -84,6 +86,10 @@ impl Handler for Lines {
             }
         }
         Taken::read_on(used)
+    }
+
+    fn stream_ending(&mut self, _: &mut dyn Transport, stream: ConnectionId) {
+        self.ending.push(stream);
     }
 
     fn stream_ended(&mut self, transport: &mut dyn Transport, stream: ConnectionId) {
@@ -286,6 +292,27 @@ fn a_peer_that_closes_is_told_once() {
         }
         assert_eq!(streams.at_server.closed.len(), 1, "{name}");
         assert!(streams.at_client.closed.is_empty(), "{name}: it closed it itself");
+    }
+}
+
+#[test]
+fn a_handler_that_waits_with_input_learns_that_its_peer_has_closed() {
+    for pair in every_transport() {
+        let mut streams = Streams::new(pair);
+        let (id, there) = streams.open();
+        streams.send(id, b"one\nwait\ntwo\nwait\nthree\n");
+        streams.until("waits", |it| !it.at_server.waiting.is_empty());
+        streams.pair.client.close(id, Cause::ByUs);
+        streams.until("told", |it| !it.at_server.ending.is_empty());
+        let name = streams.pair.name;
+        assert!(streams.at_server.ended.is_empty(), "{name}: not all bytes were offered");
+        // It is told once. The answers find the connection closed.
+        while streams.at_server.closed.is_empty() {
+            streams.pair.server.resume(there);
+            streams.turn();
+        }
+        assert_eq!(streams.at_server.ending, [there], "{name}");
+        assert!(streams.at_server.ended.len() <= 1, "{name}");
     }
 }
 
