@@ -1,5 +1,6 @@
 //! Hashes and sets, small and large ones: the replies of Redis 8.2.
 
+use super::store::{Change, Kind, PAGES, Store};
 use super::testing::Door;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -441,4 +442,67 @@ fn a_value_that_is_too_long_changes_nothing() {
     let reply = door.replies(1, command(&long[..long.len() - 100]).as_bytes());
     assert_eq!(reply, b":2\r\n");
     door.expect(&[("HLEN h", ":2|"), ("HGET h a", "$1|1|")]);
+}
+
+/// Writes other bytes into the leaves of all collections.
+fn damage(door: &mut Door, change: impl Fn(&mut Vec<u8>)) {
+    let (mut pages, mut cursor) = (Vec::new(), 0);
+    loop {
+        let next = door.store.walk(PAGES, cursor, &mut |key, found| {
+            // The first byte of a leaf is 0. A page's key has its number behind the collection's.
+            if found.value.first() == Some(&0) && key.last() != Some(&0) {
+                pages.push((key.to_vec(), found.value.to_vec()));
+            }
+        });
+        cursor = next.unwrap();
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert!(pages.len() > 2, "{}", pages.len());
+    for (key, mut value) in pages {
+        change(&mut value);
+        let (key, value) = (&*key, &*value);
+        let (kind, expires) = (Kind::String, None);
+        let put = Change::Put { database: PAGES, key, value, kind, expires };
+        door.store.apply(&[put]).unwrap();
+    }
+}
+
+#[test]
+fn a_page_with_another_number_of_items_than_its_parent_counts_is_damage() {
+    let tables: [(&str, &[u8], &[&str]); 4] = [
+        (
+            "RPUSH",
+            &[1, b'x'],
+            &["LINDEX k 0", "LRANGE k -3 -1", "LSET k 100 y", "RPOP k", "LTRIM k 3 -4", "LPOS k z"],
+        ),
+        ("SADD", &[1, b'x'], &["SMEMBERS k", "SADD k new", "SREM k m100", "SSCAN k 0"]),
+        (
+            "HSET",
+            &[1, b'x', 1, b'y'],
+            &["HGETALL k", "HSET k new 1", "HDEL k m100", "HRANDFIELD k 500"],
+        ),
+        (
+            "ZADD",
+            &[9, b'x', b'x', b'x', b'x', b'x', b'x', b'x', b'x', b'x'],
+            &["ZRANGE k 0 -1", "ZRANK k m100", "ZCOUNT k 100 200", "ZPOPMAX k", "ZADD k 5 new"],
+        ),
+    ];
+    for (command, more, commands) in tables {
+        let mut door = Door::new();
+        let words = (0..600).map(|at| match command {
+            "HSET" => format!("m{at} v"),
+            "ZADD" => format!("{at} m{at}"),
+            _ => format!("m{at}"),
+        });
+        many(&mut door, &format!("{command} k"), words);
+        damage(&mut door, |leaf| leaf.extend_from_slice(more));
+        for line in commands {
+            let reply = door.said(line);
+            assert_eq!(reply, "-ERR The value of this key is damaged|", "{line}");
+        }
+        // The key can still be deleted.
+        door.expect(&[("DEL k", ":1|"), ("EXISTS k", ":0|")]);
+    }
 }

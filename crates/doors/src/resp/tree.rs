@@ -15,7 +15,8 @@
 //!   this also holds for positions.
 //! - In a tree of [`Order::Hashed`] whose items all fit into the root, they are in the order in
 //!   which they were inserted: clients see them in the order of Redis.
-//! - Bytes that this server has not written lead to an error, and to no panic.
+//! - Bytes that this server has not written lead to an error, and to no panic. A page that has more
+//!   or fewer items than its parent counts leads to an error too, and not to a wrong position.
 //!
 //! # Sizes
 //!
@@ -186,13 +187,16 @@ impl Tree {
         sought: &Sought<'_>,
     ) -> Result<(u64, bool), Stop> {
         let mut before = 0u64;
+        // The page on the way, and the items that its parent counts in it and below.
         let mut page = None;
         for _ in 0..HEIGHT_MAX {
-            let is_root = page.is_none();
             let bytes = match page {
                 None => &self.root,
-                Some(page) => pages.read(objects, page)?,
+                Some((page, _)) => pages.read(objects, page)?,
             };
+            if page.is_some_and(|(_, expected)| count(self.form, bytes) != Ok(expected)) {
+                return Err(stop::DAMAGED);
+            }
             match View::parse(self.form, bytes)? {
                 View::Inner(mut rest) => {
                     let (mut found, mut count, _) = take_child(&mut rest)?;
@@ -204,10 +208,10 @@ impl Tree {
                         before = before.saturating_add(count);
                         (found, count) = (child.0, child.1);
                     }
-                    page = Some(found);
+                    page = Some((found, count));
                 }
                 View::Leaf(items) => {
-                    let is_sorted = !(is_root && self.form.order == Order::Hashed);
+                    let is_sorted = !(page.is_none() && self.form.order == Order::Hashed);
                     for item in items {
                         let key = &bytes[item?.key];
                         match sought.compare(key) {
@@ -246,7 +250,7 @@ pub(super) fn count(form: Form, root: &[u8]) -> Result<u64, Stop> {
         View::Inner(mut rest) => {
             let mut count = 0u64;
             while !rest.is_empty() {
-                count = count.saturating_add(take_child(&mut rest)?.1);
+                count = count.checked_add(take_child(&mut rest)?.1).ok_or(stop::DAMAGED)?;
             }
             Ok(count)
         }

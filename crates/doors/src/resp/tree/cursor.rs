@@ -3,7 +3,7 @@
 use super::super::pages::Pages;
 use super::super::stop::{self, Stop};
 use super::super::transaction::Transaction;
-use super::node::{Leaf, Node};
+use super::node::{Child, Leaf, Node};
 use super::{Form, HEIGHT_MAX, Inner};
 
 /// The key and the value of an item.
@@ -53,10 +53,10 @@ impl<'k> Cursor<'k> {
                 Node::Inner(inner) => inner,
             };
             let (index, below) = inner.index_at(position)?;
-            let page = inner.children[index].page;
+            let Child { page, count, .. } = inner.children[index];
             position = below;
             self.path.push((inner, index));
-            node = Node::parse(self.form, self.pages.read(objects, page)?)?;
+            node = Node::parse_child(self.form, self.pages.read(objects, page)?, count)?;
         }
         Err(stop::DAMAGED)
     }
@@ -71,8 +71,8 @@ impl<'k> Cursor<'k> {
         self.path.truncate(depth + 1);
         let Some((inner, index)) = self.path.last_mut() else { return Ok(false) };
         *index = if is_forward { *index + 1 } else { *index - 1 };
-        let page = inner.children[*index].page;
-        let node = Node::parse(self.form, self.pages.read(objects, page)?)?;
+        let Child { page, count, .. } = inner.children[*index];
+        let node = Node::parse_child(self.form, self.pages.read(objects, page)?, count)?;
         self.descend(node, objects, if is_forward { 0 } else { u64::MAX })?;
         Ok(true)
     }

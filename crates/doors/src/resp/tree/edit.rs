@@ -7,7 +7,7 @@ use super::super::pages::Pages;
 use super::super::stop::{self, Stop};
 use super::super::transaction::Transaction;
 use super::super::varint;
-use super::node::{Edge, Inner, Leaf, Node, Piece, Sought, take_child};
+use super::node::{Child, Edge, Inner, Leaf, Node, Piece, Sought, take_child};
 use super::{Form, HEIGHT_MAX, Order, Tree};
 use std::ops::Range;
 
@@ -134,6 +134,12 @@ impl Tree {
                 true => &self.root,
                 false => pages.read(objects, page)?,
             };
+            // The page has as many items as its parent counts.
+            if let Some(level) = levels.last()
+                && super::count(self.form, bytes)? != level.count
+            {
+                return Err(stop::DAMAGED);
+            }
             if !Inner::is_inner(bytes) {
                 let Node::Leaf(leaf) = Node::parse(self.form, bytes)? else { break };
                 let position = match target {
@@ -412,8 +418,8 @@ impl Tree {
         for (neighbour, may_share) in
             neighbours.iter().map(|it| (*it, false)).chain(neighbours.iter().map(|it| (*it, true)))
         {
-            let page = parent.children[neighbour].page;
-            let other = Node::parse(form, pages.read(objects, page)?)?;
+            let Child { page, count, .. } = parent.children[neighbour];
+            let other = Node::parse_child(form, pages.read(objects, page)?, count)?;
             let total = bytes + other.bytes(form) - 1;
             // The room that is left keeps the next insertion from splitting the node again.
             let is_joined = total <= if is_at_edge { most / 2 } else { most / 8 * 7 };
@@ -465,8 +471,8 @@ impl Tree {
                     node = Node::Leaf(Leaf::default());
                     continue;
                 };
-                let page = child.page;
-                let below = Node::parse(self.form, pages.read(objects, page)?)?;
+                let (page, count) = (child.page, child.count);
+                let below = Node::parse_child(self.form, pages.read(objects, page)?, count)?;
                 // A leaf comes back when it has room: the next insertion does not move it again.
                 if matches!(below, Node::Leaf(_)) && below.bytes(self.form) > most / 2 {
                     break;

@@ -365,6 +365,15 @@ impl Node {
         }
     }
 
+    /// Copies a node from the bytes of its page. Its parent counts so many items in it and below.
+    ///
+    /// # Errors
+    /// If there are more or fewer.
+    pub(super) fn parse_child(form: Form, bytes: &[u8], count: u64) -> Result<Node, Stop> {
+        let node = Node::parse(form, bytes)?;
+        if node.count() == count { Ok(node) } else { Err(stop::DAMAGED) }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.items.len(),
@@ -373,7 +382,6 @@ impl Node {
     }
 
     /// Returns the number of items in the node and below it.
-    #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         match self {
             Node::Leaf(leaf) => leaf.items.len() as u64,
