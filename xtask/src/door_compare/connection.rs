@@ -6,8 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest wait for an answer. A busy machine may stop a server for some seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The most bytes of one reply. Generated commands have far shorter ones.
 const REPLY_BYTES_MAX: usize = 64 << 20;
