@@ -125,7 +125,7 @@ pub(crate) enum DataCommand {
     Cas(objects::Cas),
     /// List a table's objects, in no particular order.
     Scan(objects::Scan),
-    /// Write the objects of a file into a table.
+    /// Write the objects of a file into a table, or the keys of Redis into a server of its clients.
     Import(transfer::Import),
     /// Write a table's objects into a file.
     Export(transfer::Export),

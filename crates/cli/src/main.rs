@@ -20,6 +20,7 @@ mod exit;
 #[cfg(test)]
 mod fake;
 mod memcached;
+mod migrate;
 mod objects;
 mod progress;
 mod redis;
@@ -35,7 +36,7 @@ mod tables;
 mod text;
 mod transfer;
 
-use arguments::{Arguments, Command, Common, ServerCommand};
+use arguments::{Arguments, Command, Common, DataCommand, ServerCommand};
 use clap::Parser;
 use exit::{Exit, Failure};
 use session::Session;
@@ -148,6 +149,10 @@ fn dispatch(
             let client = resolve(Vec::new(), session)?.client;
             let mut connect = || connect::connect(&client);
             shell::run(arguments, stdin_is_terminal, &mut connect, session)
+        }
+        // The other data commands need a cluster.
+        Command::Data(DataCommand::Import(import)) if import.redis().is_some() => {
+            transfer::import_from_redis(&import, session)
         }
         Command::Data(command) => {
             let client = resolve(Vec::new(), session)?.client;

@@ -9,6 +9,7 @@
 mod formats;
 
 use crate::exit::{Exit, Failure};
+use crate::migrate;
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::store::Store;
@@ -61,15 +62,36 @@ impl Shape {
 /// `import`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Import {
-    /// The table's name.
-    table: String,
+    /// The table's name. With `--to`: an RDB file of Redis.
+    #[arg(required_unless_present = "from")]
+    table: Option<String>,
     /// The file; - is the standard input.
-    file: PathBuf,
+    #[arg(required_unless_present = "to", conflicts_with = "to")]
+    file: Option<PathBuf>,
     #[command(flatten)]
     shape: Shape,
     /// Skip lines that are malformed or refused, and count them.
     #[arg(long)]
     skip_bad: bool,
+    /// Copy the keys of a running server of Redis: redis://[user:password@]host:port[/database].
+    #[arg(long, value_name = "URL", requires = "to", conflicts_with = "table")]
+    from: Option<String>,
+    /// The server of Redis's clients that gets the keys, such as `thunderhead redis`.
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+}
+
+impl Import {
+    /// Returns the URL of the server of Redis's clients that gets the keys.
+    pub(crate) fn redis(&self) -> Option<&str> {
+        self.to.as_deref()
+    }
+}
+
+/// `import` from Redis, which needs no cluster.
+pub(crate) fn import_from_redis(import: &Import, session: &mut Session<'_>) -> Result<(), Failure> {
+    let file = import.table.as_ref().map(Path::new);
+    migrate::run(import.from.as_deref(), file, import.redis().unwrap_or(""), session)
 }
 
 /// `export`.
@@ -136,8 +158,14 @@ pub(crate) fn import(
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
+    if import.redis().is_some() {
+        return import_from_redis(&import, session);
+    }
     let began = Instant::now();
-    let Import { table, file, shape, skip_bad } = import;
+    let Import { table, file, shape, skip_bad, .. } = import;
+    let (Some(table), Some(file)) = (table, file) else {
+        return Err(Failure::usage("name a table and a file"));
+    };
     let table = store.table(&table)?;
     let (input, total): (Box<dyn Read + '_>, Option<u64>) = if file.as_os_str() == "-" {
         match session.input.take() {

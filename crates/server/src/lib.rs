@@ -41,6 +41,7 @@ pub use options::{BackupOptions, Options, durability};
 pub use process::{Machine, RunningServer};
 pub use server::Server;
 pub use thunderhead_coordinator::Probing;
+pub use thunderhead_doors::rdb;
 pub use thunderhead_doors::resp::{
     ServerOptions as RedisServerOptions, commands_by_group as redis_commands,
 };
