@@ -76,12 +76,13 @@ const REDIS: &str = "docs/redis.md";
 const CONFIGURATION: &str = "docs/configuration.md";
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
-const FUZZ_TARGETS: [&str; 10] = [
+const FUZZ_TARGETS: [&str; 11] = [
     "connection",
     "entry",
     "frames",
     "greeting",
     "memcached",
+    "rdb",
     "redis",
     "replicate",
     "resp",

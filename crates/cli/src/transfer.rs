@@ -71,7 +71,7 @@ pub(crate) struct Import {
     #[command(flatten)]
     shape: Shape,
     /// Skip lines that are malformed or refused, and count them.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "to")]
     skip_bad: bool,
     /// Copy the keys of a running server of Redis: redis://[user:password@]host:port[/database].
     #[arg(long, value_name = "URL", requires = "to", conflicts_with = "table")]

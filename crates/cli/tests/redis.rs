@@ -295,3 +295,61 @@ fn settings_that_harm_are_refused_with_advice() {
     assert_eq!(client.ask("AUTH secret"), "+OK");
     assert_eq!(client.ask("GET a"), "nil");
 }
+
+#[test]
+fn fields_that_expire_and_sketches_are_there_again_after_a_crash() {
+    let data = directory("fields");
+    let server = Redis::kept(&data);
+    let mut client = server.connect();
+    assert_eq!(client.ask("HSET h a 1 b 2 c 3"), ":3");
+    assert_eq!(client.ask("HEXPIRE h 100000 FIELDS 2 a b"), "[:1 :1]");
+    assert_eq!(client.ask("HSET other a 1"), ":1");
+    assert_eq!(client.ask("HEXPIRE other 100000 FIELDS 1 a"), "[:1]");
+    assert_eq!(client.ask("HPERSIST other FIELDS 1 a"), "[:1]");
+    assert_eq!(client.ask("PFADD p a b c"), ":1");
+    assert_eq!(client.ask("GEOADD g 15 37 a"), ":1");
+    drop(server);
+    let server = Redis::kept(&data);
+    let mut client = server.connect();
+    assert_eq!(client.ask("HGETALL h"), "[a 1 b 2 c 3]");
+    let left = client.ask("HTTL h FIELDS 1 a");
+    let left = left.trim_matches(['[', ']', ':']).parse::<u32>().unwrap();
+    assert!((90_000..=100_000).contains(&left));
+    assert_eq!(client.ask("HTTL h FIELDS 2 c none"), "[:-1 :-2]");
+    assert_eq!(client.ask("HTTL other FIELDS 1 a"), "[:-1]");
+    assert_eq!(client.ask("HEXPIREAT h 1 FIELDS 3 a b c"), "[:2 :2 :2]");
+    assert_eq!(client.ask("EXISTS h"), ":0");
+    assert_eq!((client.ask("PFCOUNT p"), client.ask("ZCARD g")), (":3".into(), ":1".into()));
+    drop((client, server));
+    std::fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn keys_are_imported_from_another_server() {
+    let (old, new) = (Redis::start(&["--requirepass", "secret"]), Redis::start(&[]));
+    let mut client = old.connect();
+    assert_eq!(client.ask("AUTH secret"), "+OK");
+    for key in 0..200 {
+        assert_eq!(client.ask(&format!("SET k{key} {key} EX 100000")), "+OK");
+    }
+    assert_eq!(client.ask("SELECT 2"), "+OK");
+    assert_eq!(client.ask("HSET h a 1 b 2"), ":2");
+    assert_eq!(client.ask("HEXPIRE h 100000 FIELDS 1 b"), "[:1]");
+    let from = format!("redis://:secret@{}", old.address);
+    let to = format!("redis://{}", new.address);
+    let mut import = Command::new(PROGRAM);
+    let done = import.args(["import", "--from", &from, "--to", &to]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{said} {}", String::from_utf8_lossy(&done.stderr));
+    assert!(said.starts_with("imported "), "{said}");
+    let notes = String::from_utf8_lossy(&done.stderr);
+    assert!(notes.contains("sends no events (thunderhead has none)"), "{notes}");
+    let mut client = new.connect();
+    assert_eq!(client.ask("DBSIZE"), ":200");
+    assert_eq!(client.ask("MGET k0 k199"), "[0 199]");
+    let left = client.ask("TTL k7").trim_start_matches(':').parse::<u32>().unwrap();
+    assert!((90_000..=100_000).contains(&left));
+    assert_eq!(client.ask("SELECT 2"), "+OK");
+    assert_eq!(client.ask("HGETALL h"), "[a 1 b 2]");
+    assert_eq!(client.ask("HTTL h FIELDS 1 a"), "[:-1]");
+}
