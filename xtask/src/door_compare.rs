@@ -24,6 +24,7 @@ mod grammar;
 mod memcached;
 mod normalize;
 mod older;
+mod programs;
 mod random;
 mod redis;
 mod reply;

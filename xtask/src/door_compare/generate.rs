@@ -118,6 +118,7 @@ impl Generator {
             let (group, rows) = if use_second { (second, more) } else { (first, rows) };
             let block = match group.style {
                 Style::Plain | Style::Marked => self.row(group, rows, random),
+                Style::Scripts if random.one_in(2) => Some(self.program(random)),
                 Style::Scripts if random.one_in(2) => self.call(random),
                 Style::Scripts => self.row(group, rows, random),
                 Style::Transactions if random.one_in(2) => self.transaction(random),
@@ -259,6 +260,13 @@ impl Generator {
         let mut words = [b"EVAL".as_slice(), CALL.as_bytes(), b"0"].map(<[u8]>::to_vec).to_vec();
         words.extend(called.words);
         Some(Block { steps: vec![step(words)], is_fixed: false })
+    }
+
+    /// Returns a random script.
+    fn program(&self, random: &mut Random) -> Block {
+        let script = super::programs::program(random).into_bytes();
+        let words = vec![b"EVAL".to_vec(), script, b"0".to_vec()];
+        Block { steps: vec![step(words)], is_fixed: false }
     }
 
     /// Returns a command of the real server with too few or too many words.
