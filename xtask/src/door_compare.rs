@@ -32,6 +32,7 @@ mod report;
 mod sequence;
 pub(crate) mod servers;
 mod shrink;
+mod streams;
 
 use crate::scratch::Scratch;
 use crate::steps::{run, target};

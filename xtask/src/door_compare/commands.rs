@@ -533,6 +533,8 @@ pub(super) const GROUPS: &[Group] = &[
             "!XADD kA * f v ; XLEN kA ; DEL kA",
         ],
     },
+    super::streams::OPTIONS,
+    super::streams::WAITS,
     Group {
         name: "hyperloglog",
         keys: &["p1", "p2"],

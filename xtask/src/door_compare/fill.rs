@@ -301,7 +301,11 @@ impl Fill for Filler<'_> {
                 Some((_, usual)) => {
                     let may_be_odd = self.is_noisy && other != "wrongtime" && other != "small";
                     if may_be_odd && random.one_in(50) {
-                        random.of(ODD).to_vec()
+                        // An automatic id is the time, which the contents would show.
+                        match random.of(ODD) {
+                            b"*" if other == "id" => text("a-b"),
+                            odd => odd.to_vec(),
+                        }
                     } else {
                         text(random.of(usual))
                     }

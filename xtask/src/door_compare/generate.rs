@@ -47,7 +47,7 @@ const OF_TRANSACTIONS: [&str; 2] = ["MULTI", "EXEC"];
 
 /// Commands that would wait if a word were added, and AUTH: Redis 8.2 does not answer it for an
 /// unknown user.
-const AS_WRITTEN: [&str; 10] = [
+const AS_WRITTEN: [&str; 11] = [
     "BLPOP",
     "BRPOP",
     "BLMOVE",
@@ -57,6 +57,7 @@ const AS_WRITTEN: [&str; 10] = [
     "BZPOPMAX",
     "BZMPOP",
     "XREAD",
+    "XREADGROUP",
     "AUTH",
 ];
 
