@@ -50,6 +50,7 @@ mod connection;
 #[cfg(test)]
 mod connection_tests;
 mod context;
+mod counts;
 mod digits;
 mod dumps;
 #[cfg(test)]

@@ -321,7 +321,7 @@ impl<P: Protocol> DoorOf<P> {
     /// Handles the end of a client's input of which some bytes were not taken. A client that waits
     /// for an answer would get it after it is gone.
     fn ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        let Some(session) = self.sessions.get_mut(&stream) else { return };
+        let Some(session) = self.session(stream) else { return };
         session.has_last = true;
         if session.waits {
             self.ended(context, stream);

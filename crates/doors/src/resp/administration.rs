@@ -6,9 +6,9 @@ use super::commands::{
 };
 use super::connection::{REDIS_VERSION, USER};
 use super::context::{Context, from, is};
+use super::counts::Counts;
 use super::number::integer_of;
 use super::parser::Arguments;
-use super::server::Counts;
 use super::settings::Settings;
 use super::stop::{self, Done, Stop};
 

@@ -475,7 +475,7 @@ fn a_page_with_another_number_of_items_than_its_parent_counts_is_damage() {
         (
             "RPUSH",
             &[1, b'x'],
-            &["LINDEX k 0", "LRANGE k -3 -1", "LSET k 100 y", "RPOP k", "LTRIM k 3 -4", "LPOS k z"],
+            &["LINDEX k 99", "LRANGE k 200 300", "LSET k 99 y", "LTRIM k 99 -100", "LPOS k z"],
         ),
         ("SADD", &[1, b'x'], &["SMEMBERS k", "SADD k new", "SREM k m100", "SSCAN k 0"]),
         (

@@ -130,7 +130,7 @@ impl Runs {
             && state.monitors == 0
             && state.paused.is_idle()
             && !state.blocked.has_ready()
-            // A write signals its keys to those that watch them, and to consumers that wait.
+            // Clients that watch keys, and consumers that wait, are told of writes.
             && (word == Word::Get
                 || (state.watches.is_empty() && !state.blocked.has_consumers()))
             && state.options.value_bytes_max + FRAME_BYTES <= state.options.reply_bytes_max;

@@ -23,6 +23,7 @@ use super::commands::{
     ADMIN, AT_ONCE, Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS, SKIP_MONITOR,
 };
 use super::context::{Context, is};
+use super::counts::Counts;
 use super::options::{Facts, ServerOptions};
 use super::parser::{Arguments, Limits, Parsed, Parser};
 use super::paused::Paused;
@@ -37,7 +38,6 @@ use super::transaction::{Overlay, Transaction};
 use super::transactions;
 use super::watches::Watches;
 use super::writer::{Version, Writer};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The name of a connection, chosen by the caller.
@@ -72,25 +72,8 @@ pub struct Output {
     pub woken: Vec<ClientId>,
 }
 
-/// Counts since the start, or since `CONFIG RESETSTAT`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) commands: u64,
-    pub(super) errors: u64,
-    pub(super) hits: u64,
-    pub(super) misses: u64,
-    pub(super) connections: u64,
-    /// Calls, and failures, of each command, in the order of [`Names`].
-    pub(super) calls: Vec<(u64, u64)>,
-    /// Errors by their code.
-    pub(super) codes: BTreeMap<Vec<u8>, u64>,
-}
-
 /// The most bytes of commands that a client may queue in a `MULTI`.
 const QUEUED_BYTES_MAX: usize = 256 << 20;
-
-/// The most codes of errors that are counted.
-const CODES_MAX: usize = 128;
 
 /// The state of the server that commands see.
 pub(super) struct State {
@@ -420,22 +403,6 @@ impl State {
         self.clients.get(&id).is_some_and(|client| client.waits.is_some())
     }
 
-    /// Counts a command that was executed.
-    pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
-        *self.count_calls(self.names.place_of(command), 1) += u64::from(has_failed);
-    }
-
-    /// Counts calls of the command with a place; returns its count of failures.
-    pub(super) fn count_calls(&mut self, place: usize, count: u64) -> &mut u64 {
-        self.counts.commands += count;
-        if self.counts.calls.len() <= place {
-            self.counts.calls.resize(place + 1, (0, 0));
-        }
-        let (calls, failures) = &mut self.counts.calls[place];
-        *calls += count;
-        failures
-    }
-
     /// Takes back the changes of a client by the commands of a transaction.
     pub(super) fn restore(&mut self, mut client: Client) {
         if let Some(mut changed) = self.clients.remove(&client.id) {
@@ -467,17 +434,6 @@ impl State {
         let end = memchr::memchr(b' ', text).unwrap_or(text.len());
         self.count_error(&text[..end]);
         reply.error(text);
-    }
-
-    /// Counts an error by its code.
-    pub(super) fn count_error(&mut self, code: &[u8]) {
-        self.counts.errors += 1;
-        let codes = &mut self.counts.codes;
-        if let Some(count) = codes.get_mut(code) {
-            *count += 1;
-        } else if codes.len() < CODES_MAX {
-            codes.insert(code.to_vec(), 1);
-        }
     }
 
     /// Ends the waiting of clients whose time has run out.
