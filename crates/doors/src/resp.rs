@@ -18,6 +18,8 @@
 //! - A range of strings in a sorted set whose scores differ holds other members; Redis promises
 //!   none. A score of -0 is kept as 0. `LSET` refuses indexes that Redis
 //!   cuts to 32 bits.
+//! - An approximate trim of a stream removes a hundred entries at a time, also with `DELREF` and
+//!   `ACKED`. Changes of a stream's groups count as changes of a watched stream.
 //! - The replies to `OBJECT` and `MEMORY USAGE` are estimates: the store keeps values in a form of
 //!   its own.
 //! - A string is at most as long as a value of the store, which `proto-max-bulk-len` shows. `LCS`
