@@ -95,7 +95,7 @@ pub(crate) fn applications(arguments: &Arguments) -> Result<()> {
 pub(super) fn check(thunderhead: &Path, extent: Extent) -> Result<()> {
     let (names, count): (&[&str], _) = match extent {
         Extent::Whole => (&[], 1000),
-        Extent::Sample => (&["rq", "django-redis"], 200),
+        Extent::Sample => (&["celery", "bullmq"], 200),
     };
     let place = Place::new()?;
     let wanted = APPLICATIONS.iter().filter(|it| names.is_empty() || names.contains(&it.name));
