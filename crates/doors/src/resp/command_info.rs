@@ -155,7 +155,10 @@ fn reply_info(reply: &mut Writer<'_>, command: &Command) {
     for keys in command.keys {
         reply_keys(reply, keys);
     }
-    reply.array(command.subcommands.len());
+    match command.subcommands {
+        [] => reply.set(0),
+        several => reply.array(several.len()),
+    }
     for subcommand in command.subcommands {
         reply_info(reply, subcommand);
     }

@@ -181,10 +181,10 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes an integer of any length.
-    pub fn big_number(&mut self, digits: &str) {
+    pub fn big_number(&mut self, digits: impl AsRef<[u8]>) {
         match self.version {
-            Version::Two => self.string(digits.as_bytes()),
-            Version::Three => self.line(b'(', digits.as_bytes()),
+            Version::Two => self.string(digits.as_ref()),
+            Version::Three => self.line(b'(', digits.as_ref()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The value that a script returns, as a reply.
 
+use super::failure::{before_zero, without_ends};
 use super::limits::Limits;
 use super::values::truncated;
 use crate::resp::context::Context;
@@ -43,10 +44,9 @@ fn number_of(value: &Value) -> Option<f64> {
     }
 }
 
-fn without_breaks(text: &[u8]) -> String {
+fn without_breaks(text: &[u8]) -> Vec<u8> {
     let shown = |byte: &u8| if matches!(*byte, b'\r' | b'\n') { b' ' } else { *byte };
-    let text: Vec<u8> = text.iter().map(shown).collect();
-    String::from_utf8_lossy(&text).into_owned()
+    text.iter().map(shown).collect()
 }
 
 impl Answer<'_, '_> {
@@ -82,7 +82,7 @@ impl Answer<'_, '_> {
             return write_error(self.context, table);
         }
         if let Value::String(text) = Self::field(table, "ok")? {
-            self.context.reply.status(&text.as_bytes());
+            self.context.reply.status(before_zero(&text.as_bytes()));
             return Ok(());
         }
         if let Some(number) = number_of(&Self::field(table, "double")?) {
@@ -170,7 +170,7 @@ pub(super) fn put_error(context: &mut Context<'_>, text: Vec<u8>, is_counted: bo
 /// Returns the text of the error that a table stands for, and whether it was counted.
 pub(super) fn error_of(table: &Table) -> mlua::Result<(Vec<u8>, bool)> {
     let text = match table.raw_get("err")? {
-        Value::String(text) => text.as_bytes().to_vec(),
+        Value::String(text) => without_ends(before_zero(&text.as_bytes())).to_vec(),
         _ => b"ERR unknown error".to_vec(),
     };
     let is_counted = matches!(table.raw_get("ignore_error_stats_update")?, Value::Boolean(true));

@@ -109,23 +109,26 @@ pub(super) fn error_table(lua: &Lua, text: &[u8], is_counted: bool) -> mlua::Res
     Ok(table)
 }
 
+/// Returns the part of a text that C sees: the bytes before a byte 0.
+pub(super) fn before_zero(text: &[u8]) -> &[u8] {
+    &text[..memchr::memchr(0, text).unwrap_or(text.len())]
+}
+
+/// Returns a text without line breaks at its ends.
+pub(super) fn without_ends(text: &[u8]) -> &[u8] {
+    let is_end = |byte: &u8| matches!(*byte, b'\r' | b'\n');
+    let begin = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_end(byte)).map_or(begin, |end| end + 1);
+    &text[begin..end]
+}
+
 /// Adds the code `ERR` to an error's text that has none, in the way of Redis: a text that begins
 /// with `-` has a code.
 pub(super) fn with_code(text: &[u8]) -> Vec<u8> {
-    let trimmed = |text: &[u8]| -> Vec<u8> {
-        let is_end = |byte: &u8| matches!(*byte, b'\r' | b'\n');
-        let begin = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
-        let end = text.iter().rposition(|byte| !is_end(byte)).map_or(begin, |end| end + 1);
-        text[begin..end].to_vec()
-    };
-    match text.strip_prefix(b"-") {
-        Some(text) => {
-            let text = trimmed(text);
-            match memchr::memchr(b' ', &text) {
-                Some(_) => text,
-                None => [b"ERR ", &text[..]].concat(),
-            }
-        }
-        None => [b"ERR ".to_vec(), trimmed(text)].concat(),
+    let text = before_zero(text);
+    match text.strip_prefix(b"-").map(without_ends) {
+        Some(text) if memchr::memchr(b' ', text).is_some() => text.to_vec(),
+        Some(text) => [b"ERR ", text].concat(),
+        None => [b"ERR ", without_ends(text)].concat(),
     }
 }
