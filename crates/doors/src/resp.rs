@@ -147,6 +147,7 @@ mod strings_tests;
 mod sweep;
 #[cfg(test)]
 mod sweep_tests;
+mod tally;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

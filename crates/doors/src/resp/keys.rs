@@ -287,6 +287,11 @@ fn move_key(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn randomkey(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    let database = context.objects.database;
+    if context.objects.has_changes() && context.objects.objects(database)? == 0 {
+        context.reply.null();
+        return Ok(());
+    }
     let begin = context.state.random() >> 1;
     let choice = context.state.random();
     let mut keys = Vec::new();
@@ -294,7 +299,7 @@ fn randomkey(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     for mut cursor in [begin, 0] {
         loop {
             let mut visit = |key: &[u8], _: &Found<'_>| keys.push(key.to_vec());
-            cursor = context.objects.walk(cursor, &mut visit)?;
+            cursor = context.objects.walk(cursor, &mut visit)?.next;
             if cursor == 0 || !keys.is_empty() {
                 break;
             }
@@ -319,11 +324,12 @@ fn keys(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let pattern = Some(&arguments[1]);
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
-        cursor = context.objects.walk(cursor, &mut |key, _| {
+        let walked = context.objects.walk(cursor, &mut |key, _| {
             if is_match(pattern, key) {
                 names.push(key.to_vec());
             }
         })?;
+        cursor = walked.next;
         if cursor == 0 {
             break;
         }
@@ -370,14 +376,17 @@ fn scan(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if at < arguments.len() {
         return Err(stop::SYNTAX);
     }
-    let (mut names, mut visited) = (Vec::new(), 0);
+    let (mut names, mut visited) = (Vec::new(), 0i64);
     loop {
-        cursor = context.objects.walk(cursor, &mut |key, found| {
+        let walked = context.objects.walk(cursor, &mut |key, found| {
             visited += 1;
             if is_match(pattern, key) && kind.is_none_or(|kind| is(kind, found.kind.name())) {
                 names.push(key.to_vec());
             }
         })?;
+        cursor = walked.next;
+        // Objects that were deleted before in the same transaction take time, too.
+        visited = visited.saturating_add_unsigned(walked.skipped);
         if cursor == 0 || visited >= count {
             break;
         }

@@ -153,10 +153,7 @@ impl Store for Memory {
         let range = (Bound::Included(bytes[..begin].to_vec()), Bound::Unbounded);
         let mut last = 0;
         for (visited, (key, object)) in objects.range::<Vec<u8>, _>(range).enumerate() {
-            let mut prefix = [0; 8];
-            let length = key.len().min(8);
-            prefix[..length].copy_from_slice(&key[..length]);
-            let place = u64::from_be_bytes(prefix) >> 1;
+            let place = place_of(key);
             if visited >= VISITED && place != last {
                 return Ok(place);
             }
@@ -169,7 +166,19 @@ impl Store for Memory {
         Ok(0)
     }
 
+    fn places(&self) -> fn(&[u8]) -> u64 {
+        place_of
+    }
+
     fn now(&self) -> u64 {
         self.now_ms
     }
+}
+
+/// Returns the place of a key in a walk: its first bytes.
+fn place_of(key: &[u8]) -> u64 {
+    let mut prefix = [0; 8];
+    let length = key.len().min(8);
+    prefix[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(prefix) >> 1
 }

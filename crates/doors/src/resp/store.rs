@@ -222,6 +222,10 @@ pub trait Store {
         visit: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<u64, Refusal>;
 
+    /// Returns the function from a key to its place in a walk. An object is visited by the call
+    /// whose cursor is not behind its place, and whose next cursor is.
+    fn places(&self) -> fn(&[u8]) -> u64;
+
     /// Returns the time, in milliseconds since 1970. It stands still while a command is executed.
     fn now(&self) -> u64;
 }

@@ -10,6 +10,7 @@
 use super::header::{Dropped, Header};
 use super::stop::{self, Stop};
 use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store, Strings};
+use super::tally::Tally;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +69,8 @@ pub(super) struct Overlay {
     /// The changed keys, and behind them entries whose memory is used again.
     entries: Vec<Entry>,
     count: usize,
+    /// The objects among the entries of the databases that a command has counted or walked through.
+    tallies: BTreeMap<Database, Tally>,
     /// The places of entries, once there are many.
     places: BTreeMap<Database, BTreeMap<Vec<u8>, usize>>,
     /// About the bytes of the changes.
@@ -116,6 +119,7 @@ impl Overlay {
         self.bases.clear();
         self.cleared.clear();
         self.places.clear();
+        self.tallies.clear();
         (self.count, self.bytes) = (0, 0);
         self.entries.truncate(SEARCHED_MAX);
         for entry in &mut self.entries {
@@ -175,6 +179,31 @@ impl Overlay {
             entry.value = Vec::new();
             (entry.state, entry.is_in_store) = (State::Nothing, Some(false));
         }
+        if let Some(tally) = self.tallies.get_mut(&base) {
+            tally.clear(self.count);
+        }
+    }
+
+    /// Changes the state of an entry.
+    fn set_state(&mut self, place: usize, state: State) {
+        let entry = &mut self.entries[place];
+        entry.state = state;
+        if !self.tallies.is_empty()
+            && let Some(tally) = self.tallies.get_mut(&entry.base)
+        {
+            tally.set(place, &entry.key, state == State::Present);
+        }
+    }
+
+    /// Returns the tally of a database of the store.
+    fn tally(&mut self, base: Database, places: fn(&[u8]) -> u64) -> &mut Tally {
+        let tally = self.tallies.entry(base).or_insert_with(|| Tally::new(places));
+        for place in tally.visited()..self.count {
+            let entry = &self.entries[place];
+            let is_there = entry.base == base && entry.state == State::Present;
+            tally.visit(&entry.key, is_there);
+        }
+        tally
     }
 
     /// Returns the exchanges that bring all databases into their order.
@@ -210,6 +239,15 @@ impl Overlay {
         });
         cleared.chain(self.swaps()).chain(entries)
     }
+}
+
+/// The progress of a walk through the objects of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Walked {
+    /// The next cursor, or 0 at the end.
+    pub(super) next: u64,
+    /// The objects of the store that were not visited, because they were changed or deleted.
+    pub(super) skipped: u64,
 }
 
 /// See the module's documentation.
@@ -387,7 +425,8 @@ impl<'a> Transaction<'a> {
                 entry.value.extend_from_slice(value);
             }
         }
-        (entry.kind, entry.expires, entry.state) = (kind, expires, State::Present);
+        (entry.kind, entry.expires) = (kind, expires);
+        self.overlay.set_state(place, State::Present);
         Ok(())
     }
 
@@ -421,9 +460,8 @@ impl<'a> Transaction<'a> {
         }
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let is_in_store = self.look_up(place)?;
-        let entry = &mut self.overlay.entries[place];
-        entry.state = if is_in_store { State::Removed } else { State::Nothing };
-        entry.value = Vec::new();
+        self.overlay.set_state(place, if is_in_store { State::Removed } else { State::Nothing });
+        self.overlay.entries[place].value = Vec::new();
         Ok(true)
     }
 
@@ -454,50 +492,81 @@ impl<'a> Transaction<'a> {
         self.overlay.bases.insert(other, first);
     }
 
+    /// Whether there are changes that the store does not have yet.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
     /// Returns the number of objects of a database. It may count objects that have just expired.
     pub(super) fn objects(&mut self, database: Database) -> Result<u64, Stop> {
         let base = self.overlay.base(database);
-        let mut count = match self.overlay.is_cleared(base) {
+        let count = match self.overlay.is_cleared(base) {
             true => 0,
             false => self.store.objects(base)?,
         };
-        for place in 0..self.overlay.count {
-            if self.overlay.entries[place].base == base {
-                let is_in_store = self.look_up(place)?;
-                let is_there = self.overlay.entries[place].state == State::Present;
-                count = (count + u64::from(is_there)).saturating_sub(u64::from(is_in_store));
-            }
+        if self.overlay.count == 0 {
+            return Ok(count);
         }
-        Ok(count)
+        let places = self.store.places();
+        loop {
+            // Each entry is looked up once, however often objects are counted.
+            let last = self.overlay.count;
+            let tally = self.overlay.tally(base, places);
+            let Some(place) = tally.next_to_look_up(last) else {
+                return Ok((count + tally.present()).saturating_sub(tally.in_store()));
+            };
+            let is_in_store = self.overlay.entries[place].base == base && self.look_up(place)?;
+            self.overlay.tally(base, places).looked_up(is_in_store);
+        }
     }
 
-    /// Visits some objects of the commands' database: see [`Store::walk`].
+    /// Visits some objects of the commands' database: see [`Store::walk`]. Changed objects are in
+    /// the same order as those of the store, and a call visits a few of them.
     pub(super) fn walk(
         &mut self,
         cursor: u64,
         visit: &mut dyn FnMut(&[u8], &Found<'_>),
-    ) -> Result<u64, Stop> {
+    ) -> Result<Walked, Stop> {
         let base = self.overlay.base(self.database);
         let now = self.now();
         let is_there = |found: &Found<'_>| !Header::is_over(found.kind, found.value, now);
-        if cursor == 0 {
-            for entry in &self.overlay.entries[..self.overlay.count] {
-                if entry.base == base
-                    && let Some(found) = entry.found().filter(is_there)
-                {
-                    visit(&entry.key, &found);
+        let is_cleared = self.overlay.is_cleared(base);
+        if self.overlay.count == 0 && !is_cleared {
+            let next = self.store.walk(base, cursor, &mut |key, found| {
+                if is_there(found) {
+                    visit(key, found);
                 }
-            }
+            })?;
+            return Ok(Walked { next, skipped: 0 });
         }
-        if self.overlay.is_cleared(base) {
-            return Ok(0);
-        }
+        let places = self.store.places();
+        let (changed, end) = self.overlay.tally(base, places).slice(cursor);
         let overlay = &*self.overlay;
-        Ok(self.store.walk(base, cursor, &mut |key, found| {
-            if overlay.place(base, key).is_none() && is_there(found) {
-                visit(key, found);
+        let (mut next, mut skipped) = (0, 0);
+        if !is_cleared {
+            next = self.store.walk(base, cursor, &mut |key, found| {
+                if end.is_some_and(|end| places(key) >= end) {
+                    return; // The next call visits it.
+                }
+                match overlay.place(base, key) {
+                    None if is_there(found) => visit(key, found),
+                    None => {}
+                    Some(_) => skipped += 1,
+                }
+            })?;
+        }
+        if let Some(end) = end.filter(|end| next == 0 || *end < next) {
+            next = end;
+        }
+        for (place, entry) in changed {
+            let entry = &overlay.entries[entry];
+            if (next == 0 || place < next)
+                && let Some(found) = entry.found().filter(is_there)
+            {
+                visit(&entry.key, &found);
             }
-        })?)
+        }
+        Ok(Walked { next, skipped })
     }
 
     /// Visits the keys that were changed one by one.

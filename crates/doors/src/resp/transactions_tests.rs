@@ -1,6 +1,8 @@
 //! `MULTI` and `EXEC`, alone and beside other clients.
 
 use super::testing::Door;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 #[test]
 fn queued_commands_are_executed_together() {
@@ -73,4 +75,91 @@ fn a_refused_exec_ends_the_watching_also_without_a_transaction() {
     door.expect(&[("watch a", "+OK|"), ("set a 1", "+OK|")]);
     assert!(door.said("exec x").starts_with("-EXECABORT "));
     door.expect(&[("multi", "+OK|"), ("exec", "*0|")]);
+}
+
+/// Returns the elements of an array of strings.
+fn elements(reply: &str) -> Vec<String> {
+    let lines: Vec<&str> = reply.split('|').collect();
+    lines.iter().filter(|line| line.starts_with('k')).map(ToString::to_string).collect()
+}
+
+proptest! {
+    #[test]
+    fn changes_of_a_transaction_are_counted_and_visited_once(
+        before in proptest::collection::btree_set(0..200u32, 0..100),
+        changes in proptest::collection::vec((0..200u32, 0..40u32), 0..150),
+    ) {
+        let mut door = Door::new();
+        let mut keys: BTreeSet<String> = before.iter().map(|key| format!("k{key}")).collect();
+        keys.iter().for_each(|key| drop(door.said(&format!("set {key} v"))));
+        door.said("multi");
+        let mut expected = Vec::new();
+        for (key, action) in changes {
+            let key = format!("k{key}");
+            match action {
+                0 => {
+                    door.said("flushdb");
+                    keys.clear();
+                    expected.push("+OK".to_owned());
+                }
+                1..15 => {
+                    door.said(&format!("set {key} w"));
+                    keys.insert(key);
+                    expected.push("+OK".to_owned());
+                }
+                15..30 => {
+                    door.said(&format!("del {key}"));
+                    expected.push(format!(":{}", u32::from(keys.remove(&key))));
+                }
+                _ => {
+                    door.said("dbsize");
+                    expected.push(format!(":{}", keys.len()));
+                }
+            }
+        }
+        let count = expected.len();
+        door.said("keys *");
+        door.said("randomkey");
+        door.said("scan 0");
+        let reply = door.said("exec");
+        let said: Vec<&str> = reply.split('|').collect();
+        prop_assert_eq!(&said[1..=count], &expected);
+        let size: usize = said[count + 1].trim_start_matches('*').parse().unwrap();
+        prop_assert_eq!(size, keys.len());
+        let behind = count + 2 + 2 * size;
+        let all = said[count + 2..behind].iter().filter(|line| line.starts_with('k'));
+        prop_assert_eq!(all.map(ToString::to_string).collect::<BTreeSet<_>>(), keys.clone());
+        let drawn = said[behind..].iter().find(|line| line.starts_with('k') || **line == "$-1");
+        match drawn {
+            Some(key) if keys.is_empty() => prop_assert_eq!(*key, "$-1"),
+            drawn => prop_assert!(drawn.is_some_and(|key| keys.contains(*key))),
+        }
+        // A scan that began in the transaction finds the rest behind it.
+        let is_page = |at: &usize| said[*at] == "*2" && said[*at + 3].starts_with('*');
+        let at = (behind..said.len() - 3).find(is_page).unwrap();
+        let mut page = said[at..].join("|");
+        let mut found = BTreeSet::new();
+        loop {
+            found.extend(elements(&page));
+            let cursor = page.split('|').nth(2).unwrap().to_owned();
+            if cursor == "0" {
+                break;
+            }
+            page = door.said(&format!("scan {cursor}"));
+        }
+        prop_assert_eq!(found, keys);
+    }
+}
+
+#[test]
+fn many_counts_and_scans_of_many_changes_take_little_time() {
+    const MANY: usize = 20_000;
+    let mut door = Door::new();
+    let sets = (0..MANY).map(|key| format!("set k{key} v\r\n"));
+    let counts = (0..MANY).map(|_| "dbsize\r\nscan 0 match none\r\nrandomkey\r\n".to_owned());
+    let all = sets.chain(counts).collect::<String>();
+    // With a look at all changes for each of them, it would take many minutes.
+    let reply = door.replies(1, format!("multi\r\n{all}exec\r\n").as_bytes());
+    assert!(reply.ends_with(b"\r\n"));
+    assert_eq!(door.said("dbsize"), format!(":{MANY}|"));
 }

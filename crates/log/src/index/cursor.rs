@@ -11,6 +11,7 @@ use super::Entries;
 use super::blocks::BlockSource;
 use super::form::{Form, reference_in};
 use super::table::Table;
+use thunderhead_wire::KeyHash;
 
 /// The progress of a walk. It stays valid through all changes of the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// The place of an object with this hash in a walk. The call that begins at this place, or
+    /// before it and ends behind it, visits the object.
+    #[must_use]
+    pub fn of(hash: KeyHash) -> Cursor {
+        Cursor { position: hash.0.reverse_bits() }
+    }
+
     /// The cursor as a number, to be sent elsewhere.
     #[must_use]
     pub fn to_bits(self) -> u64 {

@@ -7,7 +7,7 @@ use thunderhead_doors::resp::store as contract;
 use thunderhead_doors::resp::store::{Change, Database, Found, Kind, PAGES, Refusal, Strings};
 use thunderhead_log::{Attributes, Cursor, Error, Object, Timestamp, Update};
 use thunderhead_master::{DoorError, DoorTable};
-use thunderhead_wire::{LogPosition, Status, TableId};
+use thunderhead_wire::{KeyHash, LogPosition, Status, TableId};
 
 /// The first byte of each key: the log has no empty key, and Redis has one.
 const KEY: u8 = 0;
@@ -396,9 +396,18 @@ impl contract::Store for Store<'_, '_> {
         }
     }
 
+    fn places(&self) -> fn(&[u8]) -> u64 {
+        place_of
+    }
+
     fn now(&self) -> u64 {
         self.now
     }
+}
+
+/// Returns the place of a key in a walk.
+fn place_of(key: &[u8]) -> u64 {
+    Cursor::of(KeyHash::of(put_key(&mut Vec::new(), key))).to_bits() >> 1
 }
 
 /// The store while the shard does not serve.
@@ -426,6 +435,10 @@ impl contract::Store for Absent {
         _: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<u64, Refusal> {
         Err(Refusal::NotNow)
+    }
+
+    fn places(&self) -> fn(&[u8]) -> u64 {
+        place_of
     }
 
     fn now(&self) -> u64 {
