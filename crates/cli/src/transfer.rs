@@ -73,7 +73,7 @@ pub(crate) struct Import {
     /// Skip lines that are malformed or refused, and count them.
     #[arg(long, conflicts_with = "to")]
     skip_bad: bool,
-    /// Copy the keys of a running server of Redis: redis://[user:password@]host:port[/database].
+    /// Copy the keys of a running server of Redis: redis://user:password@host:port/database.
     #[arg(long, value_name = "URL", requires = "to", conflicts_with = "table")]
     from: Option<String>,
     /// The server of Redis's clients that gets the keys, such as `thunderhead redis`.
