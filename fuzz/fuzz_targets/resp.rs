@@ -19,7 +19,7 @@ fn read(parser: &mut Parser, bytes: &[u8], said: &mut Vec<Vec<Vec<u8>>>) -> (usi
                 at += used;
             }
             Parsed::Error(text) => {
-                said.push(vec![text.into_bytes()]);
+                said.push(vec![text]);
                 return (at, true);
             }
         }

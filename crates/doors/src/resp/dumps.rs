@@ -166,7 +166,9 @@ fn restore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     };
     let now = context.objects.now();
     let begin = if options.is_absolute { 0 } else { now };
-    let expires = (time != 0).then(|| time.saturating_add(begin));
+    // A sum that does not fit wraps around in Redis: it is a time in the past.
+    let sum = i64::try_from(time.saturating_add(begin)).map_or(0, |sum| sum as u64);
+    let expires = (time != 0).then_some(sum);
     check(context, &value)?;
     context.objects.remove(key)?;
     if expires.is_none_or(|expires| expires > now) {

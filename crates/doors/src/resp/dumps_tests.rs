@@ -40,6 +40,9 @@ fn a_value_is_restored_with_its_time() {
     let busy = "-BUSYKEY Target key name already exists.|";
     assert_eq!(restore(door, "k", "0", HELLO, ""), busy);
     assert_eq!(restore(door, "k", "x", b"bad", ""), busy);
+    let far = i64::MAX.to_string();
+    assert_eq!(restore(door, "k", &far, HELLO, "replace"), "+OK|");
+    assert_eq!(door.said("exists k"), ":0|");
     assert_eq!(restore(door, "k", "100000", HELLO, "replace"), "+OK|");
     assert_eq!(door.said("pttl k"), ":100000|");
     assert_eq!(restore(door, "k", "1", HELLO, "REPLACE ABSTTL"), "+OK|");
