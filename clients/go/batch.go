@@ -42,6 +42,8 @@ type batch struct {
 	// one is the part of a batch with a single operation, which needs no other memory.
 	one  part
 	ones [1]*part
+	// all is the parts of a batch with many operations.
+	all []*part
 	// open counts the parts that have not ended.
 	open int
 	// inFlight counts the parts that connections have.
@@ -80,12 +82,42 @@ func (b *batch) release() {
 	batches.Put(b)
 }
 
-// push takes a part back from its connection.
-func (b *batch) push(p *part) {
+// keptParts is the most parts that a batch of many operations keeps for the next one.
+const keptParts = 1024
+
+var manyBatches = sync.Pool{New: func() any { return &batch{signal: make(chan struct{}, 1)} }}
+
+// newMany returns a batch that has so many parts in all, for the caller to fill in.
+func newMany(db *DB, size int) *batch {
+	b := manyBatches.Get().(*batch)
+	b.db = db
+	if missing := size - len(b.all); missing > 0 {
+		parts := make([]part, missing)
+		for i := range parts {
+			b.all = append(b.all, &parts[i])
+		}
+	}
+	return b
+}
+
+// releaseMany gives a batch of many operations back. Its parts must have ended.
+func (b *batch) releaseMany() {
+	for _, p := range b.all {
+		*p = part{}
+	}
+	b.db, b.parts = nil, nil
+	b.ready = b.ready[:0]
+	if len(b.all) <= keptParts {
+		manyBatches.Put(b)
+	}
+}
+
+// push takes parts back from their connection: first, and those linked to it, up to last.
+func (b *batch) push(first, last *part) {
 	for {
 		head := b.completed.Load()
-		p.next = head
-		if b.completed.CompareAndSwap(head, p) {
+		last.next = head
+		if b.completed.CompareAndSwap(head, first) {
 			if head == nil {
 				select {
 				case b.signal <- struct{}{}:
@@ -348,12 +380,42 @@ func (b *batch) leaseOpened() {
 
 // takeCompleted handles the parts that connections have handed back.
 func (b *batch) takeCompleted() {
+	var ended sequenceRun
 	for p := b.completed.Swap(nil); p != nil; {
 		next := p.next
 		p.next = nil
 		b.inFlight--
+		if p.isDone() && p.lease != nil && p.sequence != 0 {
+			ended.add(p.lease, p.sequence)
+			p.lease, p.sequence = nil, 0
+		}
 		b.answered(p)
 		p = next
+	}
+	ended.end()
+}
+
+// A sequenceRun is consecutive sequences of updates that have ended. Most updates of a message end
+// together, and their lease notes that at once.
+type sequenceRun struct {
+	lease       *clientLease
+	first, last uint64
+}
+
+// add adds a sequence. A sequence that does not stand before the others begins a new run.
+func (r *sequenceRun) add(lease *clientLease, sequence uint64) {
+	if r.lease == lease && sequence+1 == r.first {
+		r.first = sequence
+		return
+	}
+	r.end()
+	*r = sequenceRun{lease, sequence, sequence}
+}
+
+// end tells the lease.
+func (r *sequenceRun) end() {
+	if r.lease != nil {
+		r.lease.end(r.first, r.last)
 	}
 }
 
@@ -364,7 +426,7 @@ func (b *batch) answered(p *part) {
 		b.failed(p)
 	case p.isMalformed:
 		b.end(p, p.unlessDone(incomprehensible(p.isUpdate())))
-	case p.status == statusOK:
+	case p.isDone():
 		b.end(p, nil)
 	case p.status == statusNotFound && p.kind == kindRead:
 		p.isAbsent = true
@@ -510,7 +572,7 @@ func (b *batch) end(p *part, f *failure) {
 // endSequence notes that the client will not send the update again under its identity.
 func (p *part) endSequence() {
 	if p.lease != nil && p.sequence != 0 {
-		p.lease.end(p.sequence)
+		p.lease.end(p.sequence, p.sequence)
 	}
 	p.lease, p.sequence = nil, 0
 }

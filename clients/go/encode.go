@@ -103,6 +103,29 @@ func (c *conn) emitGroup(now int64, g *partGroup, tooLong []*part) []*part {
 	return tooLong
 }
 
+// takeSequences numbers the updates of a message that have no sequence yet. That is done only now,
+// so that the sequences of a message are consecutive: a shard records its outcomes together.
+func takeSequences(parts []*part) {
+	for at := 0; at < len(parts); {
+		count := 0
+		for _, p := range parts[at:] {
+			if !p.isUpdate() || p.sequence != 0 {
+				break
+			}
+			count++
+		}
+		if count == 0 {
+			at++
+			continue
+		}
+		first := parts[at].lease.take(count)
+		for i, p := range parts[at : at+count] {
+			p.sequence = first + uint64(i)
+		}
+		at += count
+	}
+}
+
 // emit encodes one message. It returns false if the message is too long for the peer; the parts
 // are then not in flight.
 func (c *conn) emit(now int64, parts ...*part) bool {
@@ -111,12 +134,8 @@ func (c *conn) emit(now int64, parts ...*part) bool {
 	for _, p := range parts {
 		timeout, timeoutAt = min(timeout, p.timeout), min(timeoutAt, p.timeoutAt)
 		p.attempt = attemptOver
-		if p.isUpdate() && p.sequence == 0 {
-			// Only now, so that the sequences of a message are consecutive: a shard records the
-			// outcomes of a message together.
-			p.sequence = p.lease.take()
-		}
 	}
+	takeSequences(parts)
 	at := c.slot()
 	slot := &c.slots[at]
 	opcode := first.opcodeAlone()

@@ -24,31 +24,41 @@ func newLease(id uint64) *clientLease {
 	return &clientLease{id: id, next: 1, first: 1, ended: make([]bool, 64)}
 }
 
-// take returns the sequence of a new update.
-func (l *clientLease) take() uint64 {
+// take returns the sequence of the first of so many new updates. The others follow it.
+func (l *clientLease) take(count int) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	number := l.next
-	l.next++
-	if l.next-l.first > uint64(len(l.ended)) {
-		longer := make([]bool, 2*len(l.ended))
-		for at := l.first; at < number; at++ {
-			longer[at%uint64(len(longer))] = l.ended[at%uint64(len(l.ended))]
+	first := l.next
+	l.next += uint64(count)
+	if length := ringLength(len(l.ended), l.next-l.first); length > len(l.ended) {
+		longer := make([]bool, length)
+		for at := l.first; at < first; at++ {
+			longer[at%uint64(length)] = l.ended[at%uint64(len(l.ended))]
 		}
 		l.ended = longer
 	}
-	l.ended[number%uint64(len(l.ended))] = false
-	return number
+	for at := first; at < l.next; at++ {
+		l.ended[at%uint64(len(l.ended))] = false
+	}
+	return first
 }
 
-// end notes that the update with this sequence has ended: the client will not send it again.
-func (l *clientLease) end(number uint64) {
+// ringLength doubles a length until the ring has room for so many sequences.
+func ringLength(length int, sequences uint64) int {
+	for uint64(length) < sequences {
+		length *= 2
+	}
+	return length
+}
+
+// end notes that the updates with the sequences from first to last have ended: the client will not
+// send them again.
+func (l *clientLease) end(first, last uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if number < l.first || number >= l.next {
-		return
+	for at := max(first, l.first); at <= last && at < l.next; at++ {
+		l.ended[at%uint64(len(l.ended))] = true
 	}
-	l.ended[number%uint64(len(l.ended))] = true
 	for l.first < l.next && l.ended[l.first%uint64(len(l.ended))] {
 		l.first++
 	}

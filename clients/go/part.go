@@ -246,6 +246,11 @@ func (p *part) done(version Version, rest []byte) {
 	}
 }
 
+// isDone tells whether the answer says that the operation was done.
+func (p *part) isDone() bool {
+	return p.result == callReplied && !p.isMalformed && p.status == statusOK
+}
+
 // clearResult makes the part ready for another attempt.
 func (p *part) clearResult() {
 	p.status, p.hint, p.version, p.body, p.sum = 0, 0, 0, nil, 0
@@ -255,5 +260,5 @@ func (p *part) clearResult() {
 // complete hands the part back to its batch.
 func (p *part) complete(result callResult, cause error) {
 	p.result, p.cause = result, cause
-	p.batch.push(p)
+	p.batch.push(p, p)
 }

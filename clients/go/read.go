@@ -135,6 +135,7 @@ func (c *conn) takeFrame(kind byte, payload []byte, taken []*part) ([]*part, err
 		c.endpoint.learnReads(len(taken), isMany, head.status, len(body))
 	}
 	rest := body
+	var done partChain
 	for i, p := range taken {
 		taken[i] = nil
 		var it partHead
@@ -155,9 +156,33 @@ func (c *conn) takeFrame(kind byte, payload []byte, taken []*part) ([]*part, err
 		default:
 			p.understand(head, body)
 		}
-		p.batch.push(p)
+		done.add(p)
 	}
+	done.push()
 	return taken[:0], nil
+}
+
+// A partChain is completed parts of one batch, which gets them together.
+type partChain struct{ first, last *part }
+
+// add adds a part. A part of another batch begins a new chain.
+func (c *partChain) add(p *part) {
+	if c.first != nil && c.first.batch != p.batch {
+		c.push()
+		*c = partChain{}
+	}
+	p.next = c.first
+	c.first = p
+	if c.last == nil {
+		c.last = p
+	}
+}
+
+// push hands the parts to their batch. They belong to it afterwards.
+func (c *partChain) push() {
+	if c.first != nil {
+		c.first.batch.push(c.first, c.last)
+	}
 }
 
 // learnReads adapts the limit of reads in one message to an answer.

@@ -289,21 +289,20 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 	deadline := t.db.deadlineOf(ctx)
 	var failed *ManyError
 	size := min(n, t.db.inFlight)
-	parts, pointers := make([]part, size), make([]*part, size)
-	b := &batch{db: t.db, signal: make(chan struct{}, 1)}
+	b := newMany(t.db, size)
+	defer b.releaseMany()
 	for from := 0; from < n; from += size {
 		count := min(size, n-from)
 		for i := range count {
-			p := &parts[i]
+			p := b.all[i]
 			*p = part{table: t.id, deadline: deadline}
 			fill(p, from+i)
 			p.hash, p.failure = keyHash(p.key), checkKey(p.key)
 			if err := ctx.Err(); err != nil {
 				p.failure = canceled(err, false)
 			}
-			pointers[i] = p
 		}
-		b.parts = pointers[:count]
+		b.parts = b.all[:count]
 		b.run(ctx)
 		for i, p := range b.parts {
 			if err := t.errorOf(op, p); err == nil {

@@ -177,7 +177,7 @@ func sent(parts ...*part) (c *conn, messages [][]byte) {
 
 func TestUpdatesOfOneMessageHaveConsecutiveSequences(t *testing.T) {
 	lease := newLease(5)
-	lease.take()
+	lease.take(1)
 	put := &part{kind: kindWrite, table: 1, key: "k", value: []byte("v"), lease: lease, mapVersion: 9}
 	_, messages := sent(put)
 	want := appendIdentity(nil, identity{5, 2, 1, 9})
