@@ -52,11 +52,11 @@ public:
     }
 
 private:
-    /// Reads without a copy, as th_get does.
+    /// Reads without a copy, and looks at the result where it is, as a program in C does.
     void gets(std::size_t count) {
         for (std::size_t at = 0; at < count; at++) {
-            const auto found = table_.borrow(keys_[0]).value();
-            if (!found || found->bytes().size() != value_.size()) {
+            const auto found = table_.borrow(keys_[0]);
+            if (!found || !*found || (*found)->bytes().size() != value_.size()) {
                 throw std::runtime_error("an object is not there");
             }
         }

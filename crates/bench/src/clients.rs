@@ -309,7 +309,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn measure(arguments: &Arguments) -> Result<Report> {
-    let store = Store::start(Kind::Thunderhead, Wanted::memory(MEMORY_BYTES))?;
+    let store = Store::start(Kind::Thunderhead, Wanted::memory(MEMORY_BYTES).populated())?;
     let kind = [Kind::Valkey, Kind::Redis].into_iter().find(|it| it.program().is_some());
     let redis = kind.map(|kind| Store::start(kind, Wanted::memory(0))).transpose()?;
     let coordinator = store.to().and_then(|it| it.coordinator).context("a coordinator")?;
