@@ -277,6 +277,32 @@ fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
 }
 
 #[test]
+fn a_change_that_is_too_much_at_once_is_refused_with_advice() {
+    let server = Redis::start(&[]);
+    let mut client = server.connect();
+    let pushed = format!("RPUSH list {}", vec!["v".repeat(100_000); 50].join(" "));
+    let advice = "ERR The command changes too much at once. Use smaller parts.";
+    assert_eq!(client.ask(&pushed), format!("-{advice}"));
+    assert_eq!(client.ask("EXISTS list"), ":0");
+    client.send(&["MULTI", "SET key 1", &pushed, "EXEC"]);
+    let replies: Vec<String> = (0..4).map(|_| client.reply()).collect();
+    assert!(replies[3].contains(advice), "{replies:?}");
+    assert_eq!(client.ask("EXISTS key list"), ":0");
+    let script = "for i = 1, 50 do redis.call('RPUSH',KEYS[1],string.rep('v',100000)) end";
+    client.0.get_mut().write_all(&eval(script, "list")).unwrap();
+    let refused = client.reply();
+    assert!(refused.contains("changes too much at once"), "{refused}");
+    assert_eq!(client.ask("EXISTS list"), ":0");
+}
+
+/// Returns the command that executes a script with one key.
+fn eval(script: &str, key: &str) -> Vec<u8> {
+    let words = ["EVAL", script, "1", key];
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*4\r\n{}", words.collect::<String>()).into_bytes()
+}
+
+#[test]
 fn settings_that_harm_are_refused_with_advice() {
     for (arguments, advice) in [
         (&["--maxmemory-policy", "allkeyslru"][..], "allkeys-lru"),

@@ -429,6 +429,7 @@ impl State {
             Stop::Error(text) | Stop::Ended(text) => &**text,
             Stop::Refused(Refusal::Full) => stop::FULL.as_bytes(),
             Stop::Refused(Refusal::TooLong) => stop::TOO_LONG.as_bytes(),
+            Stop::Refused(Refusal::TooMuch) => stop::TOO_MUCH.as_bytes(),
             Stop::Refused(Refusal::NotNow) | Stop::Wait(_) => stop::LOADING.as_bytes(),
         };
         let end = memchr::memchr(b' ', text).unwrap_or(text.len());

@@ -79,6 +79,8 @@ pub(super) const TOO_LARGE_TO_COPY: Stop =
 pub(super) const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 /// The error for a value that is too long.
 pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+/// The error for changes that are too much to be done together.
+pub(super) const TOO_MUCH: &str = "ERR The command changes too much at once. Use smaller parts.";
 /// The error for a command that could not be done for too long.
 pub(super) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 /// The error before the password.

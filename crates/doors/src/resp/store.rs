@@ -149,6 +149,8 @@ pub enum Refusal {
     Full,
     /// A key or a value is too long for the store.
     TooLong,
+    /// The changes are too much for the store to do them together.
+    TooMuch,
 }
 
 /// The databases. An object that has expired is not there.

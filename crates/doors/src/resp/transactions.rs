@@ -125,6 +125,7 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
             return Err(match stop {
                 Stop::Refused(Refusal::Full) => aborted(stop::FULL),
                 Stop::Refused(Refusal::TooLong) => aborted(stop::TOO_LONG),
+                Stop::Refused(Refusal::TooMuch) => aborted(stop::TOO_MUCH),
                 Stop::Ended(text) => aborted(&String::from_utf8_lossy(&text)),
                 stop => stop,
             });
@@ -176,7 +177,7 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
         context.state.count(queued.command, done.is_err());
         match done {
             Ok(()) => {}
-            Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)) => {
+            Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong | Refusal::TooMuch)) => {
                 context.reply.truncate(length);
                 context.signals.truncate(signals);
                 context.messages.truncate(messages);

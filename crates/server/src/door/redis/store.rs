@@ -236,7 +236,7 @@ impl<'a, 'd> Store<'a, 'd> {
             Change::Clear(_) | Change::Swap(..) => false,
         });
         if has_pages && !self.objects.fits_together(&all) {
-            return Err(Refusal::TooLong);
+            return Err(Refusal::TooMuch);
         }
         match self.objects.update_together(&all) {
             Ok(done) if done < all.len() => {
@@ -287,7 +287,7 @@ impl contract::Store for Store<'_, '_> {
             }
             Err(error) => match self.refusal(&error) {
                 // There is no such long key.
-                Refusal::TooLong => Ok(None),
+                Refusal::TooLong | Refusal::TooMuch => Ok(None),
                 Refusal::NotNow | Refusal::Full => Err(Refusal::NotNow),
             },
         }
@@ -322,7 +322,9 @@ impl contract::Store for Store<'_, '_> {
             goes_on
         });
         read.map_err(|error| match self.refusal(&error) {
-            Refusal::TooLong | Refusal::NotNow | Refusal::Full => Refusal::NotNow,
+            Refusal::TooLong | Refusal::TooMuch | Refusal::NotNow | Refusal::Full => {
+                Refusal::NotNow
+            }
         })
     }
 
@@ -390,7 +392,7 @@ impl contract::Store for Store<'_, '_> {
         match next {
             Ok(next) => Ok(next.map_or(0, |next| next.to_bits() >> 1)),
             Err(error) => match self.refusal(&error) {
-                Refusal::TooLong => Ok(0),
+                Refusal::TooLong | Refusal::TooMuch => Ok(0),
                 Refusal::NotNow | Refusal::Full => Err(Refusal::NotNow),
             },
         }
