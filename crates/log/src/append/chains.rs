@@ -139,7 +139,7 @@ impl Log {
         }
         self.evict_for(new_bytes.saturating_sub(old_bytes));
         match self.admit(new_bytes, old_bytes) {
-            Err(Error::MemoryFull { .. }) if self.may_evict_soon() => Err(Error::CleanerBehind),
+            Err(Error::MemoryFull { .. }) if self.may_evict() => Err(Error::CleanerBehind),
             admitted => admitted,
         }
     }

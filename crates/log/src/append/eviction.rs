@@ -90,14 +90,6 @@ impl Log {
         self.evicts() && self.shared.sums.has_cache.load(Ordering::Relaxed)
     }
 
-    /// Whether objects of caches make room, and the last look for such objects found some.
-    pub(super) fn may_evict_soon(&self) -> bool {
-        let sums = &self.shared.sums;
-        let is_over = sums.has_no_victims.load(Ordering::Relaxed)
-            && sums.victims.load(Ordering::Relaxed) == 0;
-        self.may_evict() && !is_over
-    }
-
     /// Sets whether objects of caches make room for newer ones: they do by default.
     pub fn set_evicts(&mut self, evicts: bool) {
         self.eviction.is_off = !evicts;

@@ -163,7 +163,6 @@ impl Log {
         self.keeps_time |= expires;
         if attributes.is_cached {
             self.shared.sums.has_cache.store(true, Ordering::Relaxed);
-            self.shared.sums.has_no_victims.store(false, Ordering::Relaxed);
         }
         // That of an item that expires counts as the version of a deleted object from the start.
         if attributes.is_cached || expires {

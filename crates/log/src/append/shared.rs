@@ -86,8 +86,6 @@ pub(crate) struct Sums {
     pub(crate) looks: AtomicU64,
     /// The log has or had objects of caches.
     pub(crate) has_cache: AtomicBool,
-    /// The last look for objects to evict found no segment that may have some.
-    pub(crate) has_no_victims: AtomicBool,
     /// The log has no copies, so no recovery reads its segments.
     pub(crate) is_volatile: AtomicBool,
     /// The last write for which room had to be made found none: writers are blocked on memory.

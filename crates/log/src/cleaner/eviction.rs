@@ -16,9 +16,7 @@ impl Candidates {
         }
         let places = self.list.iter().enumerate().filter(|(_, it)| it.segment.has_cached);
         let age = |it: &Candidate| (it.segment.created.max(it.hand.0), it.hand.1, it.segment.id);
-        let oldest = places.min_by_key(|(_, it)| age(it));
-        shared.sums.has_no_victims.store(oldest.is_none(), Ordering::Relaxed);
-        let (at, _) = oldest?;
+        let (at, _) = places.min_by_key(|(_, it)| age(it))?;
         Some(self.list.swap_remove(at))
     }
 }
