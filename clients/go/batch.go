@@ -3,6 +3,7 @@ package thunderhead
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,6 +94,7 @@ func newMany(db *DB, size int) *batch {
 	b.db = db
 	if missing := size - len(b.all); missing > 0 {
 		parts := make([]part, missing)
+		b.all = slices.Grow(b.all, missing)
 		for i := range parts {
 			b.all = append(b.all, &parts[i])
 		}
@@ -100,9 +102,9 @@ func newMany(db *DB, size int) *batch {
 	return b
 }
 
-// releaseMany gives a batch of many operations back. Its parts must have ended.
-func (b *batch) releaseMany() {
-	for _, p := range b.all {
+// releaseMany gives a batch of so many operations back. Its parts must have ended.
+func (b *batch) releaseMany(size int) {
+	for _, p := range b.all[:size] {
 		*p = part{}
 	}
 	b.db, b.parts = nil, nil
@@ -533,7 +535,7 @@ func (b *batch) cancel(ctx context.Context) {
 		if p.state != partInFlight {
 			continue
 		}
-		if isBack, wasSent := p.conn.withdraw(p); isBack {
+		if isBack, wasSent := p.withdraw(); isBack {
 			b.inFlight--
 			p.mayBeDone = p.mayBeDone || wasSent
 			b.end(p, canceled(err, p.isUpdate() && p.mayBeDone))

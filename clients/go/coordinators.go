@@ -327,7 +327,7 @@ func (b *batch) await(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		if isBack, _ := p.conn.withdraw(p); isBack {
+		if isBack, _ := p.withdraw(); isBack {
 			return ctx.Err()
 		}
 		for b.completed.Load() == nil {

@@ -421,6 +421,38 @@ func TestCloseEndsCallsInFlight(t *testing.T) {
 	<-isClosing
 }
 
+func TestACallMayBeCanceledWhileItsClientIsClosed(t *testing.T) {
+	f := startFake(t, func(*request) bool { return false })
+	db, table := openFake(t, f)
+	// The client has learned the table, and its connections are gone.
+	table.Get(context.Background(), "k")
+	db.pool.mu.Lock()
+	db.pool.closed = true
+	for _, it := range db.pool.endpoints {
+		it.current.Store(nil)
+	}
+	db.pool.mu.Unlock()
+	// The batch takes the end of the context or its completed part, by chance.
+	for range 100 {
+		b := newSingle(db)
+		p := &b.one
+		p.table, p.key, p.hash, p.deadline = table.id, "k", keyHash("k"), db.pool.now()+int64(time.Hour)
+		ctx, cancel := context.WithCancel(context.Background())
+		b.open, b.parts[0].batch = 1, b
+		b.ready = append(b.ready, p)
+		b.send()
+		cancel()
+		b.cancel(ctx)
+		if p.state != partDone && p.state != partWaiting {
+			t.Fatalf("the part is in state %d", p.state)
+		}
+		b.release()
+	}
+	db.pool.mu.Lock()
+	db.pool.closed = false
+	db.pool.mu.Unlock()
+}
+
 func TestAMovedTabletIsFoundAtItsNewServer(t *testing.T) {
 	var there []identity
 	after := startFake(t, script(&there, done(8)))

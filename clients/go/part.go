@@ -257,6 +257,15 @@ func (p *part) clearResult() {
 	p.isMalformed, p.wasMany, p.cause = false, false, nil
 }
 
+// withdraw takes the part back from its connection: see [conn.withdraw]. If the client was closed
+// before a connection got the part, it is being completed, too.
+func (p *part) withdraw() (isBack, wasSent bool) {
+	if p.conn == nil {
+		return false, false
+	}
+	return p.conn.withdraw(p)
+}
+
 // complete hands the part back to its batch.
 func (p *part) complete(result callResult, cause error) {
 	p.result, p.cause = result, cause

@@ -290,7 +290,6 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 	var failed *ManyError
 	size := min(n, t.db.inFlight)
 	b := newMany(t.db, size)
-	defer b.releaseMany()
 	for from := 0; from < n; from += size {
 		count := min(size, n-from)
 		for i := range count {
@@ -315,6 +314,8 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 			}
 		}
 	}
+	// Not if something panics: a connection may still have parts then.
+	b.releaseMany(size)
 	if failed != nil {
 		return failed
 	}
