@@ -91,7 +91,7 @@ pub(super) struct Collection<'k> {
     /// A number that the commands of the type choose: the encoding that `OBJECT ENCODING` shows.
     pub(super) encoding: u8,
     /// The time at which the last field of a hash expires, or 0, if fields may expire. All other
-    /// collections have their first tree only, or two if they are sorted sets.
+    /// collections have their first tree only. Sorted sets have two, and streams five.
     pub(super) end: Option<u64>,
     pages: Pages<'k>,
     trees: Vec<Tree>,

@@ -5,7 +5,7 @@
 //!
 //! | tree | key | value |
 //! |---|---|---|
-//! | state | empty | last id, entries ever added, highest deleted id, next number |
+//! | state | empty | last id, highest deleted id, entries ever added, next number |
 //! | entries | id | fields and values |
 //! | members | group or consumer | see [`groups`](super::stream_groups) |
 //! | pending | group, id | consumer, time of delivery, deliveries |
