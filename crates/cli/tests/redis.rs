@@ -277,6 +277,20 @@ fn a_full_server_refuses_writes_or_evicts_as_its_policy_says() {
 }
 
 #[test]
+fn a_cache_of_large_collections_evicts_no_more_than_it_must() {
+    let server = Redis::start(&["--maxmemory-policy", "allkeys-lru"]);
+    let mut client = server.connect();
+    let elements = vec!["v".repeat(1000); 500].join(" ");
+    for number in 0..200 {
+        let pushed = client.ask(&format!("RPUSH list{number} {elements}"));
+        assert_eq!(pushed, ":500", "list{number}");
+    }
+    let kept = client.ask("DBSIZE").trim_start_matches(':').parse::<u32>().unwrap();
+    assert!(kept >= 60, "{kept} of about 90 lists that fit");
+    assert_eq!(client.ask("LLEN list199"), ":500");
+}
+
+#[test]
 fn a_change_that_is_too_much_at_once_is_refused_with_advice() {
     let server = Redis::start(&[]);
     let mut client = server.connect();

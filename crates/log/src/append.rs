@@ -42,6 +42,7 @@ pub use batch::{ExpectedUpdates, Put};
 pub use chains::Update;
 pub use clock::TimeSource;
 pub use completions::Completion;
+pub use eviction::{Evicted, Keeps};
 pub use frames::FRAMES_SPARE;
 pub(crate) use log::{Keys, hash_of};
 pub use log::{Log, Usage};

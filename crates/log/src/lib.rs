@@ -93,8 +93,9 @@ mod restore;
 mod sync;
 
 pub use append::{
-    Completion, Event, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Log, NoReplication,
-    Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, TimeSource, Update, Usage, Written,
+    Completion, Event, Evicted, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Keeps, Log,
+    NoReplication, Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, TimeSource, Update,
+    Usage, Written,
 };
 pub use cleaner::{Cleaner, CleanerThreads, Phase, Step};
 pub use error::{Damage, Error, OptionsError};

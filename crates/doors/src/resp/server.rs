@@ -24,6 +24,7 @@ use super::commands::{
 };
 use super::context::{Context, is};
 use super::counts::Counts;
+use super::header::{Dropped, Header};
 use super::options::{Facts, ServerOptions};
 use super::parser::{Arguments, Limits, Parsed, Parser};
 use super::paused::Paused;
@@ -32,7 +33,7 @@ use super::scripts::{ScriptClock, Scripts};
 use super::settings::Settings;
 use super::slots::Slots;
 use super::stop::{self, Stop, Wait};
-use super::store::{Database, Refusal, Store};
+use super::store::{Database, Kind, Refusal, Store};
 use super::sweep::{Sweeper, Swept};
 use super::transaction::{Overlay, Transaction};
 use super::transactions;
@@ -334,6 +335,26 @@ impl Server {
     pub fn sweep(&mut self, store: &mut impl Store, budget: usize) -> Swept {
         let ServerOptions { databases, value_bytes_max, .. } = self.state.options;
         self.state.sweeper.sweep(store, &mut self.overlay, databases, value_bytes_max, budget)
+    }
+
+    /// Whether an object is the header of a large collection: its pages are other objects.
+    #[must_use]
+    pub fn has_pages(kind: Kind, value: &[u8]) -> bool {
+        Header::with_pages(kind, value).is_some()
+    }
+
+    /// Notes headers of large collections that the store has evicted: their pages are deleted next.
+    pub fn note_evicted(&mut self, headers: Vec<(Database, Kind, Vec<u8>)>) {
+        let dropped = headers.iter().filter_map(|(database, kind, value)| {
+            Dropped::of(*database, &Header::with_pages(*kind, value)?)
+        });
+        self.state.sweeper.note(dropped);
+    }
+
+    /// Whether pages of collections that are gone wait for [`sweep`](Server::sweep).
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        self.state.sweeper.is_freeing()
     }
 
     /// Returns the time of the next call of [`on_time`](Server::on_time), in milliseconds since

@@ -107,6 +107,11 @@ impl Sweeper {
         self.dropped.extend(dropped.take(room));
     }
 
+    /// Whether collections that were noted have pages.
+    pub(super) fn is_freeing(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
     /// Notes hashes with the times at which their first fields expire.
     pub(super) fn note_due(&mut self, due: impl Iterator<Item = (u64, Database, Vec<u8>)>) {
         for hash in due.filter(|(_, _, key)| key.len() <= DUE_BYTES_MAX) {

@@ -12,6 +12,10 @@
 //! object after a client has deleted its successor. A log without copies needs no tombstone
 //! ([`Log::go_without_copies`]).
 //!
+//! The value of an object may stand for other objects, which its user deletes after the eviction:
+//! [`Log::keep_evicted`]. Until they are gone, nothing else is evicted ([`Log::pause_eviction`]).
+//! Otherwise live data would hardly shrink, and all other objects would go, too.
+//!
 //! Tombstones take memory too, of small objects almost as much as the objects. So the high-water
 //! mark is for both together.
 
@@ -21,6 +25,7 @@ use super::shared::Shared;
 use super::write::{ExistingEntry, ReplacedEntry};
 use crate::memory::segment;
 use std::sync::atomic::Ordering;
+use thunderhead_wire::{Attributes, TableId};
 
 /// How many queued objects are looked at, at most, when an object is written to a cache.
 const LOOKS: usize = 64;
@@ -42,6 +47,25 @@ pub(super) struct Eviction {
     pub(super) evicted: u64,
     /// Writes to caches are refused when memory is full.
     is_off: bool,
+    /// Nothing is evicted, and writes wait.
+    is_paused: bool,
+    /// Tells which evicted objects are kept.
+    keeps: Option<Keeps>,
+    kept: Vec<Evicted>,
+}
+
+/// Tells by attributes and value whether an evicted object is kept.
+pub type Keeps = fn(&Attributes, &[u8]) -> bool;
+
+/// An object that was evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its table.
+    pub table: TableId,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its value.
+    pub value: Vec<u8>,
 }
 
 impl Shared {
@@ -95,6 +119,25 @@ impl Log {
         self.eviction.is_off = !evicts;
     }
 
+    /// Keeps some evicted objects until [`Log::take_evicted`]. As long as there is one, nothing
+    /// else is evicted.
+    pub fn keep_evicted(&mut self, keeps: Keeps) {
+        self.eviction.keeps = Some(keeps);
+    }
+
+    /// Takes the evicted objects that were kept.
+    #[inline]
+    pub fn take_evicted(&mut self) -> Vec<Evicted> {
+        std::mem::take(&mut self.eviction.kept)
+    }
+
+    /// Sets whether the user of the log frees memory now. Then nothing is evicted, and a write that
+    /// finds no memory is to be tried again.
+    #[inline]
+    pub fn pause_eviction(&mut self, is_paused: bool) {
+        self.eviction.is_paused = is_paused;
+    }
+
     /// Evicts objects until so many bytes more can be written, if that is possible now. Otherwise
     /// cleaners look for more objects, and the caller tries again later.
     pub(super) fn evict_for(&mut self, bytes: u64) {
@@ -141,6 +184,9 @@ impl Log {
 
     /// Looks at the next object of the queue; false if there is none, or no room for a tombstone.
     fn evict_next(&mut self, uses_count: bool) -> bool {
+        if self.eviction.is_paused || !self.eviction.kept.is_empty() {
+            return false;
+        }
         let victims = &mut self.eviction.victims;
         if victims.is_empty()
             && let Some(found) = self.shared.victims.pop()
@@ -164,6 +210,11 @@ impl Log {
         if !is_cached || uses_count && segment::take_use(&self.memory, victim.at) {
             return true;
         }
+        let kept = self.eviction.keeps.and_then(|keeps| {
+            let value = item.located.value(&self.memory).to_vec();
+            let (table, attributes) = (victim.table, item.attributes);
+            keeps(&attributes, &value).then_some(Evicted { table, attributes, value })
+        });
         if self.shared.sums.is_volatile.load(Ordering::Relaxed) {
             self.note_safe_version(item.located.fields.version);
             self.remove_item(&item);
@@ -175,6 +226,7 @@ impl Log {
                 return false;
             }
         }
+        self.eviction.kept.extend(kept);
         self.eviction.evicted += 1;
         true
     }

@@ -149,3 +149,48 @@ fn a_memory_full_of_other_objects_refuses_a_caches_writes_only_for_the_moment() 
         assert!(log.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
     }
 }
+
+#[test]
+fn an_evicted_object_that_is_kept_stops_the_eviction_until_it_is_taken() {
+    let watch = Watch::default();
+    let mut log = log_with(256 << 10, Recorder::new(), &watch);
+    log.keep_evicted(|_, value| value[0] == b'K');
+    let mut cleaner = log.cleaner().unwrap();
+    let mut number = 0u32;
+    let mut write = |log: &mut Log, first: u8| {
+        number += 1;
+        let value = [&[first][..], &[0; 99]].concat();
+        let written =
+            log.with_attributes(cached(), |log| log.write(TABLE, &number.to_be_bytes(), &value));
+        cleaner.step();
+        log.turn();
+        written.is_ok()
+    };
+    let mut tries = 0;
+    while log.usage().evicted == 0 {
+        write(&mut log, b'K');
+        tries += 1;
+        assert!(tries < 10_000, "{:?}", log.usage());
+    }
+    // Each object is kept, so one was evicted, and nothing else is until it is taken.
+    for _ in 0..500 {
+        write(&mut log, b'K');
+    }
+    assert_eq!(log.usage().evicted, 1);
+    let kept = log.take_evicted();
+    assert_eq!((kept.len(), kept[0].table, kept[0].value[0]), (1, TABLE, b'K'));
+    assert!(kept[0].attributes.is_cached);
+    // The user frees memory meanwhile.
+    log.pause_eviction(true);
+    for _ in 0..500 {
+        write(&mut log, b'K');
+    }
+    assert_eq!((log.usage().evicted, log.take_evicted()), (1, vec![]));
+    log.pause_eviction(false);
+    let mut tries = 0;
+    while log.usage().evicted < 10 {
+        write(&mut log, b'K');
+        tries += log.take_evicted().len();
+        assert!(tries < 20, "each was taken");
+    }
+}

@@ -9,8 +9,8 @@ use super::Shard;
 use crate::refusal::Refusal;
 use std::time::Duration;
 use thunderhead_log::{
-    Attributes, Condition, Cursor, Error, ExpectedUpdates, HashedKey, Object, TabletRange, Update,
-    Usage,
+    Attributes, Condition, Cursor, Error, Evicted, ExpectedUpdates, HashedKey, Keeps, Object,
+    TabletRange, Update, Usage,
 };
 use thunderhead_rpc::Context;
 use thunderhead_wire::operations::Identity;
@@ -330,6 +330,18 @@ impl DoorTable<'_> {
         self.cost += UPDATE * u32::try_from(done).unwrap_or(u32::MAX);
         self.shard.statistics.updates += done as u64;
         self.end_update(result)
+    }
+
+    /// Keeps some evicted objects until [`DoorTable::take_evicted`]. As long as there is one,
+    /// nothing else is evicted. `is_freeing`: the door frees memory now, and nothing is evicted.
+    pub fn keep_evicted(&mut self, keeps: Keeps, is_freeing: bool) {
+        self.shard.log.keep_evicted(keeps);
+        self.shard.log.pause_eviction(is_freeing);
+    }
+
+    /// Takes the evicted objects that were kept.
+    pub fn take_evicted(&mut self) -> Vec<Evicted> {
+        self.shard.log.take_evicted()
     }
 
     /// Whether updates are done together also after a crash.

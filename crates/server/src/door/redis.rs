@@ -10,7 +10,7 @@ use databases::Tables;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{Absent, Caches, Store};
+use store::{Absent, Caches, Store, has_pages};
 use thunderhead_doors::resp::{
     ClientId, Facts, Output, ScriptClock, Server, ServerOptions, Settings, Step, Swept,
 };
@@ -31,6 +31,9 @@ const SWEEP_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration
 
 /// The pages that are looked at, at most, in one look.
 const SWEPT_PAGES: usize = 100;
+
+/// The same while a collection waits for it: nothing is evicted meanwhile, so writes may wait.
+const FREED_PAGES: usize = 500;
 
 /// The options of a door for Redis's clients.
 #[derive(Clone, Debug)]
@@ -162,6 +165,7 @@ impl Protocol for Redis {
         self.affect(world);
         if self.sweeps_at.is_some_and(|at| at <= world.context.now()) {
             let (swept, _) = self.with_store(world, |server, store, _, _| match store {
+                Ok(store) if server.is_freeing() => server.sweep(store, FREED_PAGES),
                 Ok(store) => server.sweep(store, SWEPT_PAGES),
                 Err(_) => Swept::default(),
             });
@@ -235,16 +239,22 @@ impl Redis {
             }
             _ => None,
         };
-        let Some(door) = door else {
+        let Some(mut door) = door else {
             let mut absent = Absent { now: self.milliseconds(now) };
             let Redis { server, output, facts, .. } = self;
             return (act(server, Err(&mut absent), facts, output), why);
         };
+        door.keep_evicted(has_pages, self.server.is_freeing());
         let time = self.clock.1;
         let Redis { server, options, tables, output, facts, buffers, .. } = self;
         let mut store = Store::new((door, time), tables, &options.databases, buffers, caches);
         let result = act(server, Ok(&mut store), facts, output);
+        let evicted = store.evicted();
         let (cost, until, blocked) = store.end();
+        if !evicted.is_empty() {
+            server.note_evicted(evicted);
+            self.sweeps_at = Some(now);
+        }
         world.context.charge(cost);
         world.until = world.until.max(until);
         if self.sweeps_at.is_none() && self.tables.have_pages() {

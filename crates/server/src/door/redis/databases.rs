@@ -149,6 +149,11 @@ impl Catalog {
         (table.0 != 0).then_some(table)
     }
 
+    /// Returns the database whose objects a table has.
+    pub(super) fn database_of(&self, table: TableId) -> Option<usize> {
+        self.0.iter().position(|[objects, _]| *objects == table)
+    }
+
     pub(super) fn set(&mut self, (database, is_pages): (usize, bool), table: TableId) {
         self.grow(database);
         if let Some(tables) = self.0.get_mut(database) {

@@ -3,9 +3,10 @@
 use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, place};
 use std::ops::Range;
 use std::time::Duration;
+use thunderhead_doors::resp::Server;
 use thunderhead_doors::resp::store as contract;
 use thunderhead_doors::resp::store::{Change, Database, Found, Kind, PAGES, Refusal, Strings};
-use thunderhead_log::{Attributes, Cursor, Error, Object, Timestamp, Update};
+use thunderhead_log::{Attributes, Cursor, Error, Evicted, Object, Timestamp, Update};
 use thunderhead_master::{DoorError, DoorTable};
 use thunderhead_wire::{KeyHash, LogPosition, Status, TableId};
 
@@ -74,6 +75,11 @@ fn kind_of(attributes: &Attributes) -> Kind {
     u8::try_from(attributes.client_flags).ok().and_then(Kind::of).unwrap_or_default()
 }
 
+/// Whether an object is the header of a large collection.
+pub(super) fn has_pages(attributes: &Attributes, header: &[u8]) -> bool {
+    Server::has_pages(kind_of(attributes), header)
+}
+
 fn expires_of(attributes: &Attributes) -> Option<u64> {
     (attributes.expires != Timestamp::ZERO).then_some(attributes.expires.0)
 }
@@ -108,6 +114,17 @@ impl<'a, 'd> Store<'a, 'd> {
             }
         }
         Store { objects, tables, databases, buffers, caches, now, blocked }
+    }
+
+    /// Takes the large collections that were evicted: their databases, kinds and headers.
+    pub(super) fn evicted(&mut self) -> Vec<(Database, Kind, Vec<u8>)> {
+        let evicted = self.objects.take_evicted();
+        let Some(catalog) = self.tables.catalog() else { return Vec::new() };
+        let with_database = |it: Evicted| {
+            let database = catalog.database_of(it.table)? as Database;
+            Some((database, kind_of(&it.attributes), it.value))
+        };
+        evicted.into_iter().filter_map(with_database).collect()
     }
 
     /// Ends the use: returns its cost, the position up to which the log must be durable before
