@@ -232,11 +232,9 @@ def test_a_task_that_ends_the_loop_keeps_no_results_from_others(
         await table.get("k")
         raise SystemExit("a task wants it")
 
-    async def begin() -> tuple[aio.Client, list[asyncio.Task[Any]]]:
+    async def begin() -> tuple[aio.Client, aio.Table]:
         db = await aio.connect(url)
-        table = await db.table(name, create=True)
-        uses = [table.get("a"), leave(table), table.get("b"), leave(table), table.get("c")]
-        return db, [asyncio.create_task(use) for use in uses]
+        return db, await db.table(name, create=True)
 
     async def end(db: aio.Client, tasks: list[asyncio.Task[Any]]) -> list[Any]:
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -245,7 +243,10 @@ def test_a_task_that_ends_the_loop_keeps_no_results_from_others(
         return results
 
     loop = new_loop()
-    db, tasks = loop.run_until_complete(begin())
+    db, table = loop.run_until_complete(begin())
+    # They begin when the loop runs again: none may end it while the table is opened.
+    uses = [table.get("a"), leave(table), table.get("b"), leave(table), table.get("c")]
+    tasks: list[asyncio.Task[Any]] = [loop.create_task(use) for use in uses]
     exits = 0  # uvloop may end both tasks before it stops.
     while not all(task.done() for task in tasks):
         try:
