@@ -63,6 +63,9 @@ type batch struct {
 	signal    chan struct{}
 }
 
+// keptParts is the most parts of many operations that a batch keeps for the next one.
+const keptParts = 1024
+
 var batches = sync.Pool{New: func() any { return &batch{signal: make(chan struct{}, 1)} }}
 
 // newSingle returns a batch with one part, which the caller fills in.
@@ -74,23 +77,9 @@ func newSingle(db *DB) *batch {
 	return b
 }
 
-// release gives a batch with one part back. Its part must have ended.
-func (b *batch) release() {
-	b.one = part{}
-	b.db, b.parts = nil, nil
-	clear(b.ready)
-	b.ready = b.ready[:0]
-	batches.Put(b)
-}
-
-// keptParts is the most parts that a batch of many operations keeps for the next one.
-const keptParts = 1024
-
-var manyBatches = sync.Pool{New: func() any { return &batch{signal: make(chan struct{}, 1)} }}
-
-// newMany returns a batch that has so many parts in all, for the caller to fill in.
+// newMany returns a batch with so many parts, which the caller fills in.
 func newMany(db *DB, size int) *batch {
-	b := manyBatches.Get().(*batch)
+	b := batches.Get().(*batch)
 	b.db = db
 	if missing := size - len(b.all); missing > 0 {
 		parts := make([]part, missing)
@@ -99,18 +88,21 @@ func newMany(db *DB, size int) *batch {
 			b.all = append(b.all, &parts[i])
 		}
 	}
+	b.parts = b.all[:size]
 	return b
 }
 
-// releaseMany gives a batch of so many operations back. Its parts must have ended.
-func (b *batch) releaseMany(size int) {
-	for _, p := range b.all[:size] {
+// release gives a batch back. Its parts must have ended: after a panic, a connection may still have
+// some.
+func (b *batch) release() {
+	for _, p := range b.parts {
 		*p = part{}
 	}
 	b.db, b.parts = nil, nil
+	clear(b.ready)
 	b.ready = b.ready[:0]
 	if len(b.all) <= keptParts {
-		manyBatches.Put(b)
+		batches.Put(b)
 	}
 }
 

@@ -105,24 +105,24 @@ func (c *conn) emitGroup(now int64, g *partGroup, tooLong []*part) []*part {
 
 // takeSequences numbers the updates of a message that have no sequence yet. That is done only now,
 // so that the sequences of a message are consecutive: a shard records its outcomes together.
+// The updates of a message have the same lease.
 func takeSequences(parts []*part) {
-	for at := 0; at < len(parts); {
-		count := 0
-		for _, p := range parts[at:] {
-			if !p.isUpdate() || p.sequence != 0 {
-				break
-			}
+	isNew := func(p *part) bool { return p.isUpdate() && p.sequence == 0 }
+	count := 0
+	for _, p := range parts {
+		if isNew(p) {
 			count++
 		}
-		if count == 0 {
-			at++
-			continue
+	}
+	if count == 0 {
+		return
+	}
+	next := parts[0].lease.take(count)
+	for _, p := range parts {
+		if isNew(p) {
+			p.sequence = next
+			next++
 		}
-		first := parts[at].lease.take(count)
-		for i, p := range parts[at : at+count] {
-			p.sequence = first + uint64(i)
-		}
-		at += count
 	}
 }
 

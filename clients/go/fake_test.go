@@ -446,7 +446,7 @@ func TestACallMayBeCanceledWhileItsClientIsClosed(t *testing.T) {
 		if p.state != partDone && p.state != partWaiting {
 			t.Fatalf("the part is in state %d", p.state)
 		}
-		b.release()
+		// The batch is not given back: only run makes it ready for another call.
 	}
 	db.pool.mu.Lock()
 	db.pool.closed = false

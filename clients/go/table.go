@@ -290,10 +290,11 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 	var failed *ManyError
 	size := min(n, t.db.inFlight)
 	b := newMany(t.db, size)
+	all := b.parts
 	for from := 0; from < n; from += size {
 		count := min(size, n-from)
 		for i := range count {
-			p := b.all[i]
+			p := all[i]
 			*p = part{table: t.id, deadline: deadline}
 			fill(p, from+i)
 			p.hash, p.failure = keyHash(p.key), checkKey(p.key)
@@ -301,7 +302,7 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 				p.failure = canceled(err, false)
 			}
 		}
-		b.parts = b.all[:count]
+		b.parts = all[:count]
 		b.run(ctx)
 		for i, p := range b.parts {
 			if err := t.errorOf(op, p); err == nil {
@@ -314,8 +315,8 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 			}
 		}
 	}
-	// Not if something panics: a connection may still have parts then.
-	b.releaseMany(size)
+	b.parts = all
+	b.release()
 	if failed != nil {
 		return failed
 	}

@@ -149,7 +149,7 @@ pub enum Refusal {
     Full,
     /// A key or a value is too long for the store.
     TooLong,
-    /// The changes are too much for the store to do them together.
+    /// The changes are too much for the store to do them together: only [`Store::apply`] says so.
     TooMuch,
 }
 

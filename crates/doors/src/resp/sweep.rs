@@ -7,8 +7,9 @@
 //! no owner record. Commands change headers, owner records and pages together, so this is true at
 //! any time between two commands, and no list of deleted collections must survive a crash.
 //!
-//! Collections that commands have deleted are noted, and swept first. The others are found by walks
-//! through all pages, a slice at a time.
+//! Collections that commands have deleted, or that the store has evicted, are noted, and swept
+//! first. The others are found by walks through all pages, a slice at a time. While a noted one has
+//! pages, nothing is evicted: its pages are the memory that is wanted.
 //!
 //! So it is with fields of hashes that have expired: their memory is freed here. Each hash with
 //! such fields has an owner record, which is a page, so walks find it.
@@ -101,7 +102,7 @@ fn delete(store: &mut dyn Store, database: Database, keys: &[Vec<u8>]) -> Result
 }
 
 impl Sweeper {
-    /// Notes collections that were deleted.
+    /// Notes collections that were deleted or evicted.
     pub(super) fn note(&mut self, dropped: impl Iterator<Item = Dropped>) {
         let room = DROPPED_MAX.saturating_sub(self.dropped.len());
         self.dropped.extend(dropped.take(room));

@@ -177,7 +177,7 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
         context.state.count(queued.command, done.is_err());
         match done {
             Ok(()) => {}
-            Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong | Refusal::TooMuch)) => {
+            Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)) => {
                 context.reply.truncate(length);
                 context.signals.truncate(signals);
                 context.messages.truncate(messages);

@@ -23,6 +23,7 @@ use super::Log;
 use super::expired::ExpiredItem;
 use super::shared::Shared;
 use super::write::{ExistingEntry, ReplacedEntry};
+use crate::memory::object::Object;
 use crate::memory::segment;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{Attributes, TableId};
@@ -54,8 +55,8 @@ pub(super) struct Eviction {
     kept: Vec<Evicted>,
 }
 
-/// Tells by attributes and value whether an evicted object is kept.
-pub type Keeps = fn(&Attributes, &[u8]) -> bool;
+/// Tells whether an evicted object is kept.
+pub type Keeps = fn(&Object<'_>) -> bool;
 
 /// An object that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,10 +211,11 @@ impl Log {
         if !is_cached || uses_count && segment::take_use(&self.memory, victim.at) {
             return true;
         }
-        let kept = self.eviction.keeps.and_then(|keeps| {
-            let value = item.located.value(&self.memory).to_vec();
-            let (table, attributes) = (victim.table, item.attributes);
-            keeps(&attributes, &value).then_some(Evicted { table, attributes, value })
+        let object = Object { memory: &self.memory, located: item.located };
+        let kept = self.eviction.keeps.is_some_and(|keeps| keeps(&object)).then(|| Evicted {
+            table: victim.table,
+            attributes: item.attributes,
+            value: object.value().to_vec(),
         });
         if self.shared.sums.is_volatile.load(Ordering::Relaxed) {
             self.note_safe_version(item.located.fields.version);

@@ -154,7 +154,7 @@ fn a_memory_full_of_other_objects_refuses_a_caches_writes_only_for_the_moment() 
 fn an_evicted_object_that_is_kept_stops_the_eviction_until_it_is_taken() {
     let watch = Watch::default();
     let mut log = log_with(256 << 10, Recorder::new(), &watch);
-    log.keep_evicted(|_, value| value[0] == b'K');
+    log.keep_evicted(|object| object.value().to_vec()[0] == b'K');
     let mut cleaner = log.cleaner().unwrap();
     let mut number = 0u32;
     let mut write = |log: &mut Log, first: u8| {
@@ -193,4 +193,15 @@ fn an_evicted_object_that_is_kept_stops_the_eviction_until_it_is_taken() {
         tries += log.take_evicted().len();
         assert!(tries < 20, "each was taken");
     }
+    // Objects that are not kept stop nothing.
+    let mut kept = 1;
+    for _ in 0..10_000 {
+        write(&mut log, b'p');
+        kept = log.take_evicted().len();
+    }
+    let before = log.usage().evicted;
+    for _ in 0..500 {
+        write(&mut log, b'p');
+    }
+    assert!(kept == 0 && log.usage().evicted > before + 100, "{:?}", log.usage());
 }

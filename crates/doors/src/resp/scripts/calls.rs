@@ -99,15 +99,12 @@ impl Caller<'_, '_> {
         context.reply.set_version(interpreter.version.get());
         let done = (command.execute)(context, arguments).and_then(|()| context.check_reply());
         let now_ms = context.objects.now();
-        let is_failed = matches!(
-            done,
-            Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong | Refusal::TooMuch))
-        );
+        let is_failed = matches!(done, Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)));
         context.state.count(command, is_failed);
         let mut end = None;
         match done {
             Ok(()) => {}
-            Err(error @ (Stop::Error(_) | Stop::Refused(Refusal::TooLong | Refusal::TooMuch))) => {
+            Err(error @ (Stop::Error(_) | Stop::Refused(Refusal::TooLong))) => {
                 context.reply.truncate(length);
                 context.signals.truncate(signals);
                 context.messages.truncate(messages);

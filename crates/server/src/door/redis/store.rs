@@ -76,8 +76,9 @@ fn kind_of(attributes: &Attributes) -> Kind {
 }
 
 /// Whether an object is the header of a large collection.
-pub(super) fn has_pages(attributes: &Attributes, header: &[u8]) -> bool {
-    Server::has_pages(kind_of(attributes), header)
+pub(super) fn has_pages(object: &Object<'_>) -> bool {
+    let kind = kind_of(&object.attributes());
+    kind != Kind::String && Server::has_pages(kind, &object.value().to_vec())
 }
 
 fn expires_of(attributes: &Attributes) -> Option<u64> {
