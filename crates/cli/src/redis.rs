@@ -20,6 +20,10 @@ const CATALOG: &str = "redis";
 /// The beginning of the names of tables with objects. A number follows.
 const PREFIX: &str = "redis-";
 
+/// The longest string, if the memory is large enough. A reply of this length still fits into the
+/// output of a connection.
+const STRING_BYTES_MAX: u64 = 32 * MEGABYTE;
+
 /// The least memory.
 const MEMORY_MIN: u64 = 8 * MEGABYTE;
 
@@ -190,6 +194,7 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
         databases: arguments.databases,
         memory_bytes: arguments.maxmemory,
         value_bytes_max: segment_bytes as usize / 8,
+        string_bytes_max: STRING_BYTES_MAX.min(arguments.maxmemory / 4) as usize,
         clients_max: arguments.maxclients,
         password: arguments.requirepass.clone().map(String::into_bytes),
         is_kept: arguments.data.is_some(),

@@ -87,6 +87,10 @@ mod lists;
 mod lists_moving;
 #[cfg(test)]
 mod lists_tests;
+mod long_begun;
+mod long_string;
+#[cfg(test)]
+mod long_string_tests;
 mod memory;
 #[cfg(test)]
 mod models;

@@ -119,6 +119,8 @@ impl std::fmt::Display for Cause {
 pub struct Limits {
     /// The longest message that a peer may send.
     pub message_bytes_max: usize,
+    /// The longest part of a stream that its handler may leave unfinished.
+    pub stream_bytes_max: usize,
     /// Connections that may be open at once. Further clients are turned away.
     pub connections_max: usize,
     /// Further connections that are reserved for servers and coordinators of the cluster. The same
@@ -149,6 +151,8 @@ impl Default for Limits {
         Limits {
             // The largest object is 1 MB; a multi-operation carries several.
             message_bytes_max: 8 << 20,
+            // Redis's clients send strings of 32 MiB, and longer ones get an error in words.
+            stream_bytes_max: 80 << 20,
             connections_max: 16_384,
             // Each shard of each other server has one connection, and so does each coordinator.
             connections_reserved: 4096,

@@ -7,10 +7,12 @@ use super::commands::{
 use super::connection::{REDIS_VERSION, USER};
 use super::context::{Context, from, is};
 use super::counts::Counts;
+use super::long_string::LongString;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::settings::Settings;
 use super::stop::{self, Done, Stop};
+use super::store::Kind;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("config", -2, 0, by_subcommand)
@@ -356,7 +358,11 @@ fn memory_usage(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         _ => return Err(stop::SYNTAX),
     }
     let key = &arguments[2];
-    match context.objects.peek(key)?.map(|found| found.value.len()) {
+    let bytes = match context.objects.peek(key)? {
+        Some(found) if found.kind == Kind::LongString => Some(LongString::of(&found)?.length()),
+        found => found.map(|found| found.value.len()),
+    };
+    match bytes {
         Some(bytes) => context.reply.integer((bytes + key.len() + OBJECT_BYTES) as i64),
         None => context.reply.null(),
     }

@@ -2,6 +2,7 @@
 
 use super::bits::offset_of;
 use super::context::{Context, is};
+use super::long_string::Text;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
@@ -153,22 +154,23 @@ pub(super) fn execute(
     let key = &arguments[1];
     let operations = operations(context, arguments, is_read_only)?;
     let writes = operations.iter().any(|it| !matches!(it.action, Action::Get));
-    let found = match writes {
-        true => context.objects.find_kind(key, Kind::String)?,
-        false => context.objects.read_kind(key, Kind::String)?,
-    };
     if !writes {
-        let value = found.map_or(&b""[..], |found| found.value);
+        let long;
+        let value = match context.objects.read_text(key)? {
+            None => &b""[..],
+            Some(Text::Whole(found)) => found.value,
+            Some(Text::Long(header)) => {
+                long = context.objects.all_of(&header)?;
+                &long
+            }
+        };
         context.reply.array(operations.len());
         for Operation { form, offset, .. } in &operations {
             context.reply.integer(form.read(value, *offset) as i64);
         }
         return Ok(());
     }
-    let (mut value, expires) = match found {
-        Some(found) => (found.value.to_vec(), found.expires),
-        None => (Vec::new(), None),
-    };
+    let (mut value, expires) = context.objects.find_copy(key)?;
     // Also an operation that fails makes the string longer.
     let written = operations.iter().filter(|it| !matches!(it.action, Action::Get));
     let end = written.map(|it| it.form.end(it.offset)).max().unwrap_or(0);

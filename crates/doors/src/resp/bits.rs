@@ -2,6 +2,7 @@
 
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::long_string::Text;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
@@ -53,7 +54,7 @@ pub(super) fn offset_of(
     };
     let number = integer_of(text).and_then(|number| u64::try_from(number).ok());
     let offset = number.and_then(|number| number.checked_mul(factor)).ok_or(BAD_OFFSET)?;
-    match offset / 8 < context.state.options.value_bytes_max as u64 {
+    match offset / 8 < context.objects.string_bytes_max() as u64 {
         true => Ok(offset),
         false => Err(BAD_OFFSET),
     }
@@ -71,12 +72,22 @@ fn setbit(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         b"1" => true,
         _ => return Err(Stop::error("ERR bit is not an integer or out of range")),
     };
-    let (mut value, expires) = match context.objects.find_kind(key, Kind::String)? {
-        Some(found) => (found.value.to_vec(), found.expires),
+    let (byte, mask) = ((offset / 8) as usize, 0x80 >> (offset % 8));
+    let (mut value, expires) = match context.objects.find_text(key)? {
+        Some(Text::Whole(found)) => (found.value.to_vec(), found.expires),
+        Some(Text::Long(long)) => {
+            let part = context.objects.part_of(&long, byte..byte.saturating_add(1))?;
+            let old = part.first().copied().unwrap_or(0);
+            let new = if set { old | mask } else { old & !mask };
+            context.reply.integer(i64::from(old & mask != 0));
+            if part.is_empty() || new != old {
+                context.objects.patch(key, long, byte, &[new])?;
+            }
+            return Ok(());
+        }
         None => (Vec::new(), None),
     };
     let before = bit(&value, offset);
-    let (byte, mask) = ((offset / 8) as usize, 0x80 >> (offset % 8));
     let grows = value.len() <= byte;
     if grows {
         value.resize(byte + 1, 0);
@@ -95,9 +106,15 @@ fn setbit(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 fn getbit(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let offset = offset_of(context, &arguments[2], None)?;
-    let found = context.objects.read_kind(&arguments[1], Kind::String)?;
-    let bit = found.is_some_and(|found| bit(found.value, offset));
-    context.reply.integer(i64::from(bit));
+    let byte = (offset / 8) as usize;
+    let is_set = match context.objects.read_text(&arguments[1])? {
+        None => false,
+        Some(Text::Whole(found)) => bit(found.value, offset),
+        Some(Text::Long(long)) => {
+            bit(&context.objects.part_of(&long, byte..byte.saturating_add(1))?, offset % 8)
+        }
+    };
+    context.reply.integer(i64::from(is_set));
     Ok(())
 }
 
@@ -123,8 +140,15 @@ fn bitcount(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
         _ => None,
     };
-    let found = context.objects.read_kind(&arguments[1], Kind::String)?;
-    let value = found.map_or(&b""[..], |found| found.value);
+    let long;
+    let value = match context.objects.read_text(&arguments[1])? {
+        None => &b""[..],
+        Some(Text::Whole(found)) => found.value,
+        Some(Text::Long(header)) => {
+            long = context.objects.all_of(&header)?;
+            &long
+        }
+    };
     let (begin, end, is_bits) = range.unwrap_or((0, -1, false));
     let bits = match is_bits {
         true => part(value.len() * 8, begin, end),
@@ -170,11 +194,18 @@ fn bitpos(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let begin = number(arguments.get(3))?.unwrap_or(0);
     let is_bits = counts_bits(arguments.get(5))?;
     let end = number(arguments.get(4))?;
-    let Some(found) = context.objects.read_kind(&arguments[1], Kind::String)? else {
-        context.reply.integer(if wanted { -1 } else { 0 });
-        return Ok(());
+    let long;
+    let value = match context.objects.read_text(&arguments[1])? {
+        None => {
+            context.reply.integer(if wanted { -1 } else { 0 });
+            return Ok(());
+        }
+        Some(Text::Whole(found)) => found.value,
+        Some(Text::Long(header)) => {
+            long = context.objects.all_of(&header)?;
+            &long
+        }
     };
-    let value = found.value;
     let bits = match is_bits {
         true => clamped(value.len() * 8, begin, end.unwrap_or(-1)),
         false => {
@@ -260,8 +291,15 @@ fn bitop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let mut odd = Vec::<u8>::new();
     let mut length = 0;
     for (index, key) in from(arguments, 3).enumerate() {
-        let found = context.objects.read_kind(key, Kind::String)?;
-        let value = found.map_or(&b""[..], |found| found.value);
+        let long;
+        let value = match context.objects.read_text(key)? {
+            None => &b""[..],
+            Some(Text::Whole(found)) => found.value,
+            Some(Text::Long(header)) => {
+                long = context.objects.all_of(&header)?;
+                &long
+            }
+        };
         length = length.max(value.len());
         let is_apart = matches!(operation, Operation::Diff | Operation::DiffOne | Operation::AndOr);
         if index == 0 {

@@ -10,7 +10,7 @@ use super::parser::Arguments;
 use super::set::{self, Set};
 use super::sorted_set::{self, SortedSet};
 use super::stop::{self, Done, Stop};
-use super::store::{Found, Kind, Refusal};
+use super::store::{Kind, Refusal};
 use crate::rdb::{self, Damaged, Field, Reader, Value};
 use std::rc::Rc;
 
@@ -49,10 +49,7 @@ fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Resul
         bytes > most
     };
     let value = match kind {
-        Kind::String => {
-            let found = objects.peek(key)?;
-            Value::String(found.map_or(Vec::new(), |Found { value, .. }| value.to_vec()))
-        }
+        Kind::String | Kind::LongString => Value::String(objects.find_copy(key)?.0),
         Kind::List => {
             let list = List::find(objects, key)?.ok_or(stop::DAMAGED)?;
             let mut elements = Vec::new();
@@ -183,7 +180,7 @@ fn restore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn check(context: &Context<'_>, value: &Value) -> Done {
     let objects = &context.objects;
     match value {
-        Value::String(string) if string.len() > objects.value_bytes_max() => {
+        Value::String(string) if string.len() > objects.string_bytes_max() => {
             Err(Refusal::TooLong.into())
         }
         Value::String(_) => Ok(()),

@@ -1,5 +1,6 @@
 //! `DUMP` and `RESTORE`: the replies are the ones of Redis 8.2.
 
+use super::ServerOptions;
 use super::testing::{BEGIN_MS, Door, text_of};
 use crate::rdb::{Field, Value, wrap};
 
@@ -99,7 +100,8 @@ fn arguments_are_checked() {
 
 #[test]
 fn a_payload_of_no_value_is_refused() {
-    let door = &mut Door::new();
+    let options = ServerOptions { string_bytes_max: 1 << 20, ..ServerOptions::default() };
+    let door = &mut Door::with(options);
     door.said("set k before");
     for value in [
         &b""[..],

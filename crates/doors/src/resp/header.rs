@@ -61,9 +61,12 @@ impl<'a> Header<'a> {
     /// Returns the header of an object that has pages.
     pub(super) fn with_pages(kind: Kind, value: &'a [u8]) -> Option<Header<'a>> {
         match kind {
-            Kind::Hash | Kind::Set | Kind::List | Kind::SortedSet | Kind::Stream => {
-                Header::read(value).filter(|header| header.id != 0)
-            }
+            Kind::Hash
+            | Kind::Set
+            | Kind::List
+            | Kind::SortedSet
+            | Kind::Stream
+            | Kind::LongString => Header::read(value).filter(|header| header.id != 0),
             Kind::String => None,
         }
     }

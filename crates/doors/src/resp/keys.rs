@@ -9,6 +9,7 @@ use super::connection::{database_at, database_number, database_of};
 use super::context::{Context, from, is};
 use super::expiry::{UnitOfTime, invalid};
 use super::glob;
+use super::long_string::LongString;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::settings::Policy;
@@ -198,6 +199,13 @@ fn copy_object(
 ) -> Result<bool, Stop> {
     let Some(found) = context.objects.find(key)? else { return Ok(false) };
     let Found { value, kind, expires, .. } = found;
+    if kind == Kind::LongString {
+        let long = LongString::of(&found)?;
+        let value = context.objects.all_of(&long)?;
+        context.objects.put_in(database, new, value, Kind::String, long.expires)?;
+        context.signal_in(database, new);
+        return Ok(true);
+    }
     let value = value.to_vec();
     let value = collection::copy(&mut context.objects, kind, &value, database, new)?;
     context.objects.put_in(database, new, value, kind, expires)?;
@@ -564,7 +572,7 @@ fn encoding(key: &[u8], found: &Found<'_>) -> &'static str {
     match kind {
         Kind::String if integer_of(value).is_some() => "int",
         Kind::String if value.len() + key.len() <= EMBEDDED_BYTES_MAX => "embstr",
-        Kind::String => "raw",
+        Kind::String | Kind::LongString => "raw",
         Kind::List | Kind::Set | Kind::SortedSet | Kind::Hash => {
             collection::encoding_name(*kind, value)
         }

@@ -10,8 +10,10 @@ pub struct ServerOptions {
     pub databases: Database,
     /// The memory for objects, which `maxmemory` shows.
     pub memory_bytes: u64,
-    /// The longest value.
+    /// The longest value of an object of the store.
     pub value_bytes_max: usize,
+    /// The longest string, which `proto-max-bulk-len` shows. A longer one than an object has pages.
+    pub string_bytes_max: usize,
     /// The most bytes of a reply. Redis has no such limit, but runs out of memory.
     pub reply_bytes_max: usize,
     /// The greatest number of clients, which `maxclients` shows.
@@ -39,7 +41,7 @@ impl ServerOptions {
     /// Returns the longest argument. Values that are a little too long get an error, and not the
     /// end of the connection.
     pub(super) fn argument_bytes_max(&self) -> usize {
-        self.value_bytes_max.saturating_mul(4).clamp(16 << 20, 512 << 20)
+        self.string_bytes_max.saturating_mul(2).clamp(16 << 20, 512 << 20)
     }
 }
 
@@ -49,6 +51,7 @@ impl Default for ServerOptions {
             databases: 16,
             memory_bytes: 1 << 30,
             value_bytes_max: 1 << 20,
+            string_bytes_max: 32 << 20,
             reply_bytes_max: 48 << 20,
             clients_max: 10_000,
             password: None,

@@ -88,6 +88,11 @@ impl<'k> Pages<'k> {
         Header::new(encoding, self.id, self.next, self.live)
     }
 
+    /// Returns the id, or 0 if there has been no page.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Returns the number of pages.
     pub(super) fn live(&self) -> u64 {
         self.live
@@ -166,7 +171,7 @@ impl<'k> Pages<'k> {
 }
 
 /// Takes the next id of a database.
-fn next_id(objects: &mut Transaction<'_>, database: Database) -> Result<u64, Stop> {
+pub(super) fn next_id(objects: &mut Transaction<'_>, database: Database) -> Result<u64, Stop> {
     let database = PAGES | database;
     let last = match objects.peek_in(database, COUNTER)? {
         Some(found) => varint::take(&mut &*found.value).ok_or(stop::DAMAGED)?,

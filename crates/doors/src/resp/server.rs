@@ -669,7 +669,7 @@ impl Run<'_> {
         may_wait: bool,
     ) -> (Result<(), Stop>, bool) {
         let Some(client) = self.state.clients.get(&id) else { return (Ok(()), true) };
-        let value_bytes_max = self.state.options.value_bytes_max;
+        let ServerOptions { value_bytes_max, string_bytes_max, .. } = self.state.options;
         let Client { database, version, touches_not, .. } = *client;
         let is_again = client.waits.is_some();
         let seed = self.state.seed;
@@ -683,7 +683,8 @@ impl Run<'_> {
                 database,
                 value_bytes_max,
                 !touches_not,
-            ),
+            )
+            .with_strings_of(string_bytes_max),
             reply: Writer::new(&mut output.replies, version),
             state: self.state,
             facts: self.facts,
@@ -707,7 +708,10 @@ impl Run<'_> {
         // Nothing may be removed by a command whose reply cannot be sent.
         let done = done.and_then(|()| context.check_reply()).and_then(|()| context.commit());
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
-        if matches!(done, Err(Stop::Refused(Refusal::NotNow))) {
+        let is_again = matches!(done, Err(Stop::Refused(Refusal::NotNow)));
+        let garbage = self.overlay.begun.end(done.is_ok(), is_again);
+        self.state.sweeper.note(garbage.into_iter());
+        if is_again {
             self.state.seed = seed;
             return (done, false);
         }

@@ -229,7 +229,11 @@ fn info_has_sections() {
 
 #[test]
 fn a_value_that_is_too_long_is_refused() {
-    let mut door = Door::with(ServerOptions { value_bytes_max: 10, ..Default::default() });
+    let mut door = Door::with(ServerOptions {
+        value_bytes_max: 10,
+        string_bytes_max: 10,
+        ..Default::default()
+    });
     let long = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)|";
     door.expect(&[
         ("set a 12345678901", long),

@@ -180,7 +180,7 @@ impl Settings {
             ("maxclients", options.clients_max.to_string()),
             ("maxmemory", options.memory_bytes.to_string()),
             ("port", options.port.to_string()),
-            ("proto-max-bulk-len", options.value_bytes_max.to_string()),
+            ("proto-max-bulk-len", options.string_bytes_max.to_string()),
         ] {
             values.insert(name, value.into_bytes());
         }

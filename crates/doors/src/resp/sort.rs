@@ -5,6 +5,7 @@ use super::commands::{Command, DENYOOM, Group, Keys, MOVABLE_KEYS, READONLY, WRI
 use super::context::{Context, is};
 use super::hash;
 use super::list::{self, List};
+use super::long_string::LongString;
 use super::parser::Arguments;
 use super::set::Set;
 use super::sorted_set::SortedSet;
@@ -136,7 +137,9 @@ fn elements(objects: &mut Transaction<'_>, key: &[u8]) -> Result<(Kind, Vec<Vec<
                 })?;
             }
         }
-        Kind::String | Kind::Hash | Kind::Stream => return Err(stop::WRONG_TYPE),
+        Kind::String | Kind::LongString | Kind::Hash | Kind::Stream => {
+            return Err(stop::WRONG_TYPE);
+        }
     }
     Ok((kind, all))
 }
@@ -184,6 +187,10 @@ fn look_up(
     let Some(found) = objects.read(&key)? else { return Ok(None) };
     match (found.kind, field) {
         (Kind::String, None) => Ok(Some(found.value.to_vec())),
+        (Kind::LongString, None) => {
+            let long = LongString::of(&found)?;
+            objects.all_of(&long).map(Some)
+        }
         (Kind::Hash, Some(field)) => {
             hash::look_up(objects, &key, field, |value| value.map(<[u8]>::to_vec))
         }

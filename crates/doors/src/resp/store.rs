@@ -31,12 +31,21 @@ pub enum Kind {
     Hash = 4,
     /// Entries with ids that rise.
     Stream = 5,
+    /// Bytes that are too long for one object. The value is a header, and clients see a string.
+    LongString = 6,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 6] =
-        [Kind::String, Kind::List, Kind::Set, Kind::SortedSet, Kind::Hash, Kind::Stream];
+    pub const ALL: [Kind; 7] = [
+        Kind::String,
+        Kind::List,
+        Kind::Set,
+        Kind::SortedSet,
+        Kind::Hash,
+        Kind::Stream,
+        Kind::LongString,
+    ];
 
     /// Returns the kind with a number.
     #[must_use]
@@ -48,7 +57,7 @@ impl Kind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
+            Kind::String | Kind::LongString => "string",
             Kind::List => "list",
             Kind::Set => "set",
             Kind::SortedSet => "zset",
@@ -112,6 +121,12 @@ impl<'a> Strings<'a> {
     #[must_use]
     pub fn new(source: &'a [u8], places: &'a [Range<usize>]) -> Strings<'a> {
         Strings { source, places }
+    }
+
+    /// Returns all but the first ones.
+    #[must_use]
+    pub fn from(&self, first: usize) -> Strings<'a> {
+        Strings { source: self.source, places: self.places.get(first..).unwrap_or_default() }
     }
 
     /// Returns their number.

@@ -4,10 +4,12 @@ use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from};
 use super::expiry::{Options, UnitOfTime, expires_of, is_past};
 use super::extended::Extended;
+use super::long_string::{LongString, Text};
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use super::store::{Found, Kind, Refusal};
+use super::writer::Writer;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("get", 2, READONLY | FAST, get).keys(&[Keys::one("RO access", 1)]).about(
@@ -124,10 +126,23 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 fn get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    match context.objects.read_kind(&arguments[1], Kind::String)? {
-        Some(found) => context.reply.string(found.value),
-        None => context.reply.null(),
+    let text = context.objects.read_text(&arguments[1])?;
+    reply_text(&mut context.reply, text)?.map_or(Ok(()), |long| reply_long(context, &long))
+}
+
+/// Replies with a string, but not with a long one, which is returned.
+fn reply_text(reply: &mut Writer<'_>, text: Option<Text<'_>>) -> Result<Option<LongString>, Stop> {
+    match text {
+        None => reply.null(),
+        Some(Text::Whole(found)) => reply.string(found.value),
+        Some(Text::Long(long)) => return Ok(Some(long)),
     }
+    Ok(None)
+}
+
+fn reply_long(context: &mut Context<'_>, long: &LongString) -> Done {
+    let value = context.objects.all_of(long)?;
+    context.reply.string(&value);
     Ok(())
 }
 
@@ -169,11 +184,8 @@ fn set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 /// Replies with a string.
 fn reply_old(context: &mut Context<'_>, key: &[u8]) -> Done {
-    match context.objects.find_kind(key, Kind::String)? {
-        Some(found) => context.reply.string(found.value),
-        None => context.reply.null(),
-    }
-    Ok(())
+    let text = context.objects.find_text(key)?;
+    reply_text(&mut context.reply, text)?.map_or(Ok(()), |long| reply_long(context, &long))
 }
 
 fn setnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -211,8 +223,9 @@ fn getset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn getdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    match context.objects.read_kind(&arguments[1], Kind::String)? {
-        Some(found) => context.reply.string(found.value),
+    match context.objects.read_text(&arguments[1])? {
+        Some(Text::Whole(found)) => context.reply.string(found.value),
+        Some(Text::Long(long)) => reply_long(context, &long)?,
         None => {
             context.reply.null();
             return Ok(());
@@ -225,30 +238,34 @@ fn getdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn getex(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let key = &arguments[1];
     let options = Options::of_getex(arguments)?;
-    let Some(found) = context.objects.read_kind(key, Kind::String)? else {
+    let Some(found) = context.objects.read(key)? else {
         context.reply.null();
         return Ok(());
     };
-    let (value, before) = (found.value.to_vec(), found.expires);
+    let (value, kind, before) = (found.value.to_vec(), found.kind, found.expires);
+    let long = match Text::of(found)? {
+        Text::Whole(_) => None,
+        Text::Long(long) => Some(long),
+    };
     let expires = options.expires(context, "getex")?;
-    context.reply.string(&value);
-    if expires.is_some() || options.persists && before.is_some() {
-        put_owned(context, key, value, expires)?;
+    match long {
+        None => context.reply.string(&value),
+        Some(long) => reply_long(context, &long)?,
     }
-    Ok(())
-}
-
-fn put_owned(context: &mut Context<'_>, key: &[u8], value: Vec<u8>, expires: Option<u64>) -> Done {
+    if expires.is_none() && !(options.persists && before.is_some()) {
+        return Ok(());
+    }
     if is_past(context, expires) {
         context.objects.remove(key)?;
         return Ok(());
     }
-    context.objects.put(key, value, Kind::String, expires)
+    // The pages of a long string stay where they are.
+    context.objects.put(key, value, kind, expires)
 }
 
 fn strlen(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let found = context.objects.read_kind(&arguments[1], Kind::String)?;
-    let length = found.map_or(0, |found| found.value.len());
+    let text = context.objects.read_text(&arguments[1])?;
+    let length = text.map_or(0, |text| text.length());
     context.reply.integer(length as i64);
     Ok(())
 }
@@ -263,7 +280,16 @@ fn copied(found: Option<Found<'_>>, more: usize) -> (Vec<u8>, Option<u64>) {
 
 fn append(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (key, more) = (&arguments[1], &arguments[2]);
-    let found = context.objects.find_kind(key, Kind::String)?;
+    let found = match context.objects.find_text(key)? {
+        Some(Text::Long(long)) => {
+            let end = long.length();
+            let length = context.objects.patch(key, long, end, more)?;
+            context.reply.integer(length as i64);
+            return Ok(());
+        }
+        Some(Text::Whole(found)) => Some(found),
+        None => None,
+    };
     let (mut value, expires) = copied(found, more.len());
     value.extend_from_slice(more);
     let length = value.len();
@@ -278,15 +304,24 @@ fn setrange(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let Ok(offset) = usize::try_from(offset) else {
         return Err(Stop::error("ERR offset is out of range"));
     };
-    let most = context.state.options.value_bytes_max;
-    let found = context.objects.find_kind(key, Kind::String)?;
+    let most = context.objects.string_bytes_max();
+    let found = context.objects.find_text(key)?;
     if part.is_empty() {
-        let length = found.map_or(0, |found| found.value.len());
+        let length = found.map_or(0, |found| found.length());
         context.reply.integer(length as i64);
         return Ok(());
     }
     let end = offset.checked_add(part.len()).filter(|end| *end <= most);
     let end = end.ok_or(Refusal::TooLong)?;
+    let found = match found {
+        Some(Text::Long(long)) => {
+            let length = context.objects.patch(key, long, offset, part)?;
+            context.reply.integer(length as i64);
+            return Ok(());
+        }
+        Some(Text::Whole(found)) => Some(found),
+        None => None,
+    };
     let (mut value, expires) = copied(found, 0);
     if value.len() < end {
         value.resize(end, 0);
@@ -312,9 +347,16 @@ pub(super) fn part(length: usize, begin: i64, end: i64) -> std::ops::Range<usize
 fn getrange(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let begin = integer_of(&arguments[2]).ok_or(stop::NOT_AN_INTEGER)?;
     let end = integer_of(&arguments[3]).ok_or(stop::NOT_AN_INTEGER)?;
-    let found = context.objects.read_kind(&arguments[1], Kind::String)?;
-    let value = found.map_or(&b""[..], |found| found.value);
-    context.reply.string(&value[part(value.len(), begin, end)]);
+    match context.objects.read_text(&arguments[1])? {
+        None => context.reply.string(b""),
+        Some(Text::Whole(found)) => {
+            context.reply.string(&found.value[part(found.value.len(), begin, end)]);
+        }
+        Some(Text::Long(long)) => {
+            let bytes = context.objects.part_of(&long, part(long.length(), begin, end))?;
+            context.reply.string(&bytes);
+        }
+    }
     Ok(())
 }
 
@@ -326,10 +368,10 @@ fn mget(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let bytes_max = context.before_reply + context.state.options.reply_bytes_max;
     let Context { objects, reply, .. } = context;
     reply.array(arguments.len() - 1);
-    objects.read_each(arguments.strings(1), &mut |found| {
-        match found {
-            Some(found) if found.kind == Kind::String => reply.string(found.value),
-            _ => reply.null(),
+    objects.read_strings(arguments.strings(1), &mut |value| {
+        match value {
+            Some(value) => reply.string(value),
+            None => reply.null(),
         }
         reply.length() <= bytes_max
     })?;
@@ -361,7 +403,7 @@ fn put_pairs(context: &mut Context<'_>, arguments: Arguments<'_>, name: &str) ->
     if arguments.len().is_multiple_of(2) {
         return Err(stop::wrong_arity(name));
     }
-    let most = context.state.options.value_bytes_max;
+    let most = context.objects.string_bytes_max();
     let mut values = from(arguments, 2).step_by(2);
     if values.any(|value| value.len() > most) {
         return Err(Refusal::TooLong.into());
@@ -393,8 +435,11 @@ fn decrby(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn add(context: &mut Context<'_>, key: &[u8], delta: i64) -> Done {
-    let (number, expires) = match context.objects.find_kind(key, Kind::String)? {
-        Some(found) => (integer_of(found.value).ok_or(stop::NOT_AN_INTEGER)?, found.expires),
+    let (number, expires) = match context.objects.find_text(key)? {
+        Some(Text::Whole(found)) => {
+            (integer_of(found.value).ok_or(stop::NOT_AN_INTEGER)?, found.expires)
+        }
+        Some(Text::Long(_)) => return Err(stop::NOT_AN_INTEGER),
         None => (0, None),
     };
     let number = number.checked_add(delta).ok_or(stop::OVERFLOW)?;
@@ -406,8 +451,11 @@ fn add(context: &mut Context<'_>, key: &[u8], delta: i64) -> Done {
 
 fn incrbyfloat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let key = &arguments[1];
-    let (number, expires) = match context.objects.find_kind(key, Kind::String)? {
-        Some(found) => (Extended::of(found.value).ok_or(stop::NOT_A_FLOAT)?, found.expires),
+    let (number, expires) = match context.objects.find_text(key)? {
+        Some(Text::Long(_)) => return Err(stop::NOT_A_FLOAT),
+        Some(Text::Whole(found)) => {
+            (Extended::of(found.value).ok_or(stop::NOT_A_FLOAT)?, found.expires)
+        }
         None => (Extended::ZERO, None),
     };
     let delta = Extended::of(&arguments[2]).ok_or(stop::NOT_A_FLOAT)?;
@@ -421,9 +469,10 @@ fn lcs(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let not_a_string = || Stop::error("ERR The specified keys must contain string values");
     let mut strings = [Vec::new(), Vec::new()];
     for (string, key) in strings.iter_mut().zip(from(arguments, 1)) {
-        match context.objects.read(key)? {
-            Some(found) if found.kind == Kind::String => *string = found.value.to_vec(),
-            Some(_) => return Err(not_a_string()),
+        match context.objects.read(key)?.map(Text::of) {
+            Some(Ok(Text::Whole(found))) => *string = found.value.to_vec(),
+            Some(Ok(Text::Long(long))) => *string = context.objects.all_of(&long)?,
+            Some(Err(_)) => return Err(not_a_string()),
             None => {}
         }
     }

@@ -134,6 +134,7 @@ impl Sweeper {
     ) -> Swept {
         let mut swept = Swept::default();
         // If the store refuses, the next slice tries again.
+        self.note(overlay.begun.take_abandoned(store.now()).into_iter());
         let mut room = Room { store, overlay, value_bytes_max };
         let _ = self.sweep_due(&mut room, budget, &mut swept);
         let _ = self.sweep_dropped(room.store, budget, &mut swept);
@@ -251,7 +252,9 @@ impl Sweeper {
                 if let Some((id, _)) = PageKey::parse(key)
                     && !ids.contains_key(&id)
                 {
-                    ids.insert(id, find_live(room.store, self.database, id)?);
+                    let is_begun = room.overlay.begun.has(self.database, id);
+                    let is_live = is_begun || find_live(room.store, self.database, id)?;
+                    ids.insert(id, is_live);
                 }
             }
             pages.retain(|key| {

@@ -8,6 +8,7 @@
 //! if a `MULTI` empties, exchanges or writes the same again and again.
 
 use super::header::{Dropped, Header};
+use super::long_begun::Begun;
 use super::stop::{self, Stop};
 use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Store, Strings};
 use super::tally::Tally;
@@ -78,6 +79,8 @@ pub(super) struct Overlay {
     /// Large collections whose headers were deleted. They outlive the changes: the server takes
     /// them after the command.
     pub(super) dropped: Vec<Dropped>,
+    /// Long strings without a header in the store. They outlive the changes, too.
+    pub(super) begun: Begun,
     /// Hashes whose fields expire, with the time of the first one. They outlive the changes, too.
     pub(super) due: Vec<(u64, Database, Vec<u8>)>,
 }
@@ -257,6 +260,7 @@ pub(super) struct Transaction<'a> {
     /// The database of the commands.
     pub(super) database: Database,
     value_bytes_max: usize,
+    string_bytes_max: usize,
     /// Whether reads are uses of objects.
     touches: bool,
     /// Reads that found an object, and reads that did not.
@@ -298,12 +302,55 @@ impl<'a> Transaction<'a> {
         overlay.clear();
         overlay.dropped.clear();
         overlay.due.clear();
-        Transaction { store, overlay, database, value_bytes_max, touches, hits: 0, misses: 0 }
+        overlay.begun.begin();
+        let string_bytes_max = value_bytes_max;
+        let (hits, misses) = (0, 0);
+        Transaction {
+            store,
+            overlay,
+            database,
+            value_bytes_max,
+            string_bytes_max,
+            touches,
+            hits,
+            misses,
+        }
     }
 
-    /// Returns the length of the longest value.
+    /// Lets strings be longer than objects.
+    pub(super) fn with_strings_of(self, string_bytes_max: usize) -> Self {
+        let string_bytes_max = string_bytes_max.max(self.value_bytes_max);
+        Transaction { string_bytes_max, ..self }
+    }
+
+    /// Returns the length of the longest value of an object.
     pub(super) fn value_bytes_max(&self) -> usize {
         self.value_bytes_max
+    }
+
+    /// Returns the length of the longest string, which may have pages.
+    pub(super) fn string_bytes_max(&self) -> usize {
+        self.string_bytes_max
+    }
+
+    /// Returns the store. It does not have the changes of the command yet.
+    pub(super) fn store_mut(&mut self) -> &mut dyn Store {
+        self.store
+    }
+
+    /// Returns the database of the store behind a database.
+    pub(super) fn base(&self, database: Database) -> Database {
+        self.overlay.base(database)
+    }
+
+    /// Whether the list of changes empties a database.
+    pub(super) fn is_cleared(&self, database: Database) -> bool {
+        self.overlay.is_cleared(self.overlay.base(database))
+    }
+
+    /// Returns the long strings without a header in the store.
+    pub(super) fn begun(&mut self) -> &mut Begun {
+        &mut self.overlay.begun
     }
 
     /// Returns the time, in milliseconds since 1970. It stands still during a command.
@@ -408,7 +455,11 @@ impl<'a> Transaction<'a> {
     ) -> Result<(), Stop> {
         let value = value.into();
         if value.len() > self.value_bytes_max {
-            return Err(Refusal::TooLong.into());
+            let is_string = kind == Kind::String && database & PAGES == 0;
+            return match is_string && value.len() <= self.string_bytes_max {
+                true => self.put_long(database, key, &value, expires),
+                false => Err(Refusal::TooLong.into()),
+            };
         }
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let entry = &mut self.overlay.entries[place];
@@ -433,8 +484,13 @@ impl<'a> Transaction<'a> {
     /// Notes that the value of a key is about to be replaced. If it is a large collection, its
     /// pages are deleted soon, and not only when they are found.
     pub(super) fn forget_pages(&mut self, key: &[u8]) -> Result<(), Stop> {
-        let database = self.database;
-        let Some(found) = self.peek(key)? else { return Ok(()) };
+        self.forget_pages_in(self.database, key)
+    }
+
+    /// Notes that the value of a key of a database is about to be replaced: see
+    /// [`Transaction::forget_pages`].
+    pub(super) fn forget_pages_in(&mut self, database: Database, key: &[u8]) -> Result<(), Stop> {
+        let Some(found) = self.peek_in(database, key)? else { return Ok(()) };
         let header = Header::with_pages(found.kind, found.value);
         let dropped = header.and_then(|header| Dropped::of(database, &header));
         self.overlay.dropped.extend(dropped);

@@ -448,7 +448,7 @@ impl OsTransport {
         let was_full = state.is_full;
         state.is_full = !state.needs_more
             && if was_full { length >= READ_BYTES / 2 } else { length >= READ_BYTES };
-        if state.needs_more && length > self.options.limits.message_bytes_max {
+        if state.needs_more && length > self.options.limits.stream_bytes_max {
             self.doom(id, Cause::TooLong);
         } else if was_full != state.is_full {
             self.watch(id);

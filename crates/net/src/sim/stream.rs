@@ -199,7 +199,7 @@ impl SimTransport {
                 self.resume_later(id);
             }
             Then::Again => {}
-            Then::Read if length > self.limits.message_bytes_max => self.doom(id, Cause::TooLong),
+            Then::Read if length > self.limits.stream_bytes_max => self.doom(id, Cause::TooLong),
             Then::Read => {}
             Then::Wait => state.waits = true,
         }

@@ -244,10 +244,12 @@ impl Redis {
             let Redis { server, output, facts, .. } = self;
             return (act(server, Err(&mut absent), facts, output), why);
         };
-        door.keep_evicted(has_pages, self.server.is_freeing());
+        let is_freeing = self.server.is_freeing();
+        door.keep_evicted(has_pages, is_freeing);
         let time = self.clock.1;
         let Redis { server, options, tables, output, facts, buffers, .. } = self;
-        let mut store = Store::new((door, time), tables, &options.databases, buffers, caches);
+        let mut store =
+            Store::new((door, time), tables, &options.databases, buffers, (caches, is_freeing));
         let result = act(server, Ok(&mut store), facts, output);
         let evicted = store.evicted();
         let (cost, until, blocked) = store.end();
@@ -257,6 +259,11 @@ impl Redis {
         }
         world.context.charge(cost);
         world.until = world.until.max(until);
+        if server.is_freeing() {
+            // Writes may wait for this memory.
+            let soon = now + SWEEP_PAUSES.1;
+            self.sweeps_at = Some(self.sweeps_at.map_or(soon, |at| at.min(soon)));
+        }
         if self.sweeps_at.is_none() && self.tables.have_pages() {
             self.sweeps_at = Some(now + SWEEP_PAUSES.0);
         }

@@ -163,7 +163,11 @@ fn a_script_that_the_store_refuses_is_executed_again() {
         assert_eq!(eval(&mut door, script), "$1|2|", "{refused}");
         door.expect(&[("get a", "$1|1|"), ("select 3", "+OK|"), ("get a", "$1|2|")]);
     }
-    let mut door = Door::with(ServerOptions { value_bytes_max: 100, ..ServerOptions::default() });
+    let mut door = Door::with(ServerOptions {
+        value_bytes_max: 100,
+        string_bytes_max: 100,
+        ..ServerOptions::default()
+    });
     let script = "return redis.pcall('set','a',string.rep('x',200))";
     assert!(eval(&mut door, script).starts_with("-ERR string exceeds"), "{:?}", Refusal::TooLong);
 }

@@ -24,6 +24,8 @@ pub(super) struct Store<'a, 'd> {
     /// The key of an operation, and the value that was found.
     buffers: &'d mut (Vec<u8>, Vec<u8>),
     caches: Caches,
+    /// Whether pages of collections that are gone will be deleted soon.
+    is_freeing: bool,
     now: u64,
     /// The reason why an operation could not be done now.
     blocked: Status,
@@ -104,7 +106,7 @@ impl<'a, 'd> Store<'a, 'd> {
         tables: &'d mut Tables,
         databases: &'d Databases,
         buffers: &'d mut (Vec<u8>, Vec<u8>),
-        caches: Caches,
+        (caches, is_freeing): (Caches, bool),
     ) -> Store<'a, 'd> {
         let mut blocked = Status::Busy;
         if tables.catalog().is_none() {
@@ -114,7 +116,7 @@ impl<'a, 'd> Store<'a, 'd> {
                 Err(DoorError::Log(_)) => {}
             }
         }
-        Store { objects, tables, databases, buffers, caches, now, blocked }
+        Store { objects, tables, databases, buffers, caches, is_freeing, now, blocked }
     }
 
     /// Takes the large collections that were evicted: their databases, kinds and headers.
@@ -146,10 +148,12 @@ impl<'a, 'd> Store<'a, 'd> {
             }
             DoorError::Log(_) => {
                 let Store { tables, objects, .. } = self;
-                if !tables.forget_dropped(|table| objects.has_objects_of(table)) {
+                let clears = tables.forget_dropped(|table| objects.has_objects_of(table));
+                if !clears && !self.is_freeing {
                     return Refusal::Full;
                 }
-                // The memory of a database that was just cleared becomes free soon.
+                // The memory of a database that was just cleared becomes free soon, and so does
+                // that of pages without a header.
                 self.blocked = Status::AwaitingMemory;
                 Refusal::NotNow
             }

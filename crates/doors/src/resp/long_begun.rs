@@ -1,0 +1,103 @@
+//! Long strings that have been begun: some of their pages are in the store, and no header is.
+//!
+//! A command writes the pages of a long string before its list of changes. If the store refuses a
+//! page for now, the server executes the command again a little later. Then the command goes on
+//! with the page that was refused. Without this, each attempt would leave pages of its own, and
+//! these would take the memory for which the next attempt waits.
+//!
+//! The sweeper takes the pages of these strings for garbage, because no header names them. So it
+//! asks here first. After a while without an attempt, a string is
+//! abandoned.
+
+use super::header::Dropped;
+use super::store::Database;
+
+/// The most strings that are kept. Each has pages that are of no use if its client is gone.
+const KEPT_MAX: usize = 16;
+
+/// The time after which a string is abandoned. The server executes a refused command again within
+/// milliseconds, and for a few seconds at most.
+const KEPT_MS: u64 = 10_000;
+
+/// A string that has been begun.
+#[derive(Debug)]
+pub(super) struct One {
+    /// The database of the store.
+    pub(super) database: Database,
+    pub(super) key: Vec<u8>,
+    /// The id of its pages, whose owner record exists.
+    pub(super) id: u64,
+    /// The number of its pages.
+    pub(super) pages: u64,
+    /// The pages that are in the store.
+    pub(super) written: u64,
+    /// The time of the last attempt.
+    pub(super) touched_ms: u64,
+}
+
+impl One {
+    fn dropped(&self) -> Dropped {
+        Dropped { database: self.database, id: self.id, next: self.pages + 1 }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    /// Strings of commands that will be executed again.
+    kept: Vec<One>,
+    /// Strings of the command that is being executed.
+    used: Vec<One>,
+    /// Strings that no command will continue.
+    abandoned: Vec<Dropped>,
+}
+
+impl Begun {
+    /// Begins a command.
+    pub(super) fn begin(&mut self) {
+        self.kept.append(&mut self.used);
+    }
+
+    /// Takes a string with this key and so many pages, if there is one.
+    pub(super) fn take(&mut self, database: Database, key: &[u8], pages: u64) -> Option<One> {
+        let is_it = |one: &One| one.database == database && one.pages == pages && one.key == key;
+        let place = self.kept.iter().position(is_it)?;
+        Some(self.kept.swap_remove(place))
+    }
+
+    /// Puts a string of the command here.
+    pub(super) fn put(&mut self, one: One) {
+        self.used.push(one);
+    }
+
+    /// Abandons a string.
+    pub(super) fn abandon(&mut self, one: One) {
+        self.abandoned.push(one.dropped());
+    }
+
+    /// Ends a command. Returns the strings whose pages are garbage now.
+    pub(super) fn end(&mut self, is_done: bool, is_again: bool) -> Vec<Dropped> {
+        match () {
+            // Their headers are in the store.
+            () if is_done => self.used.clear(),
+            () if is_again => self.kept.append(&mut self.used),
+            () => self.abandoned.extend(self.used.drain(..).map(|one| one.dropped())),
+        }
+        while self.kept.len() > KEPT_MAX {
+            let one = self.kept.remove(0);
+            self.abandon(one);
+        }
+        std::mem::take(&mut self.abandoned)
+    }
+
+    /// Whether pages belong to a string that has been begun.
+    pub(super) fn has(&self, database: Database, id: u64) -> bool {
+        self.kept.iter().any(|one| one.database == database && one.id == id)
+    }
+
+    /// Returns the strings that were not continued for a while, and forgets them.
+    pub(super) fn take_abandoned(&mut self, now_ms: u64) -> Vec<Dropped> {
+        let is_old = |one: &mut One| one.touched_ms.saturating_add(KEPT_MS) <= now_ms;
+        self.kept.extract_if(.., is_old).map(|one| one.dropped()).collect()
+    }
+}

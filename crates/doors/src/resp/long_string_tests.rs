@@ -1,0 +1,335 @@
+//! Long strings beside strings in one object, and beside a store that refuses.
+
+use super::testing::{BEGIN_MS, Door, text_of};
+use super::{ServerOptions, Step};
+use proptest::prelude::*;
+
+/// A server whose objects are short, so that pages are short too.
+fn door() -> Door {
+    Door::with(ServerOptions {
+        value_bytes_max: 256,
+        string_bytes_max: 4 << 10,
+        ..ServerOptions::default()
+    })
+}
+
+/// A server with the same limit for strings, whose strings all fit into an object.
+fn model() -> Door {
+    Door::with(ServerOptions {
+        value_bytes_max: 4 << 10,
+        string_bytes_max: 4 << 10,
+        ..ServerOptions::default()
+    })
+}
+
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+fn sent(door: &mut Door, words: &[&[u8]]) -> String {
+    text_of(&door.replies(1, &command(words)))
+}
+
+/// Returns a string whose bytes depend on their places.
+fn long(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at * 31 + at / 251 + seed) % 253) as u8).collect()
+}
+
+/// Sweeps until no garbage is left.
+fn sweep(door: &mut Door) {
+    for _ in 0..1000 {
+        if door.server.sweep(&mut door.store, 1000) == super::Swept::default() {
+            break;
+        }
+    }
+}
+
+/// Returns the number of pages and owner records of the first database.
+fn pages(door: &Door) -> usize {
+    let hidden = format!("{} ", 1u32 << 31);
+    let is_page = |line: &&String| line.starts_with(&hidden);
+    // The counter of ids is no page.
+    door.store.content().iter().filter(is_page).count().saturating_sub(1)
+}
+
+#[test]
+fn a_string_that_is_longer_than_an_object_is_like_any_other_string() {
+    let mut door = door();
+    let value = long(1000, 1);
+    assert_eq!(sent(&mut door, &[b"SET", b"k", &value]), "+OK|");
+    assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value));
+    door.expect(&[
+        ("STRLEN k", ":1000|"),
+        ("TYPE k", "+string|"),
+        ("OBJECT ENCODING k", "$3|raw|"),
+        ("EXISTS k", ":1|"),
+        ("INCR k", "-ERR value is not an integer or out of range|"),
+        ("INCRBYFLOAT k 1", "-ERR value is not a valid float|"),
+        ("LPUSH k x", "-WRONGTYPE Operation against a key holding the wrong kind of value|"),
+        ("SCAN 0 TYPE string", "*2|$1|0|*1|$1|k|"),
+        ("CONFIG GET proto-max-bulk-len", "*2|$18|proto-max-bulk-len|$4|4096|"),
+    ]);
+}
+
+fn bulk(value: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
+
+#[test]
+fn the_pages_of_a_string_that_was_replaced_or_deleted_are_freed() {
+    let mut door = door();
+    for seed in 0..5 {
+        sent(&mut door, &[b"SET", b"k", &long(1000, seed)]);
+    }
+    sweep(&mut door);
+    assert_eq!(pages(&door), 5, "four pages and the owner record");
+    sent(&mut door, &[b"DEL", b"k"]);
+    sweep(&mut door);
+    assert_eq!(pages(&door), 0);
+}
+
+#[test]
+fn a_string_that_is_replaced_by_a_short_one_leaves_no_pages() {
+    let mut door = door();
+    sent(&mut door, &[b"SET", b"k", &long(1000, 1)]);
+    sent(&mut door, &[b"SET", b"k", b"short"]);
+    sweep(&mut door);
+    assert_eq!((pages(&door), door.said("GET k")), (0, "$5|short|".to_owned()));
+}
+
+#[test]
+fn a_string_that_is_too_long_is_refused_and_the_old_one_stays() {
+    let mut door = door();
+    let value = long(4096, 1);
+    assert_eq!(sent(&mut door, &[b"SET", b"k", &value]), "+OK|");
+    let too_long = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)|";
+    assert_eq!(sent(&mut door, &[b"SET", b"k", &long(4097, 2)]), too_long);
+    assert_eq!(sent(&mut door, &[b"APPEND", b"k", b"x"]), too_long);
+    assert_eq!(sent(&mut door, &[b"SETRANGE", b"k", b"4096", b"x"]), too_long);
+    assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value));
+}
+
+#[test]
+fn a_refusal_at_any_point_leaves_the_old_string_and_no_pages() {
+    let old = long(700, 1);
+    let new = long(1500, 2);
+    for calls in 0..40 {
+        let mut door = door();
+        sent(&mut door, &[b"SET", b"k", &old]);
+        door.store.refuses_after = Some(calls);
+        let mut output = super::Output::default();
+        let bytes = command(&[b"SET", b"k", &new]);
+        let facts = super::Facts::default();
+        let step = door.server.step(&mut door.store, &facts, 1, &bytes, &mut output);
+        let is_refused = door.store.refuses_after.take().is_none();
+        let (expected, count) = match step {
+            Step::NotNow => (&old, 4),
+            _ => (&new, 7),
+        };
+        assert_eq!(step == Step::NotNow, is_refused, "{calls}");
+        // The client is gone, and so the command is not executed again.
+        door.pass(60_000);
+        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(expected), "{calls}");
+        sweep(&mut door);
+        assert_eq!(pages(&door), count, "{calls}");
+        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(expected), "{calls}");
+    }
+}
+
+#[test]
+fn a_command_that_is_executed_again_goes_on_with_its_pages() {
+    let (old, new, other) = (long(700, 1), long(1500, 2), long(1500, 3));
+    for calls in 0..30 {
+        let mut door = door();
+        sent(&mut door, &[b"SET", b"k", &old]);
+        door.store.refuses_after = Some(calls);
+        let mut output = super::Output::default();
+        let bytes = command(&[b"SET", b"k", &new]);
+        let facts = super::Facts::default();
+        door.server.step(&mut door.store, &facts, 1, &bytes, &mut output);
+        let before = pages(&door);
+        sweep(&mut door);
+        // Another client writes a string of the same length under the same key.
+        if calls % 2 == 0 {
+            assert_eq!(text_of(&door.replies(2, &command(&[b"SET", b"k", &other]))), "+OK|");
+            sweep(&mut door);
+        }
+        assert_eq!(text_of(&door.replies(1, &bytes)), "+OK|");
+        assert!(pages(&door) <= before + 14, "{calls}");
+        sweep(&mut door);
+        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&new), "{calls}");
+        assert_eq!(pages(&door), 7, "{calls}");
+    }
+}
+
+#[test]
+fn a_string_gets_its_pages_although_each_attempt_writes_only_one() {
+    let mut door = door();
+    let value = long(4000, 1);
+    let bytes = command(&[b"SET", b"k", &value]);
+    let facts = super::Facts::default();
+    door.said("PING");
+    for attempts in 1..100 {
+        // Enough for the checks of the pages that are there, and little more.
+        door.store.refuses_after = Some(6 + attempts);
+        let mut output = super::Output::default();
+        let step = door.server.step(&mut door.store, &facts, 1, &bytes, &mut output);
+        door.store.refuses_after = None;
+        assert!(pages(&door) <= 17, "each attempt goes on with the same pages");
+        sweep(&mut door);
+        if step != Step::NotNow {
+            assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value));
+            return;
+        }
+    }
+    panic!("the string is never written");
+}
+
+#[test]
+fn long_strings_take_part_in_transactions() {
+    let mut door = door();
+    let (one, two) = (long(900, 1), long(1100, 2));
+    sent(&mut door, &[b"SET", b"a", &one]);
+    door.said("MULTI");
+    sent(&mut door, &[b"SET", b"b", &two]);
+    sent(&mut door, &[b"APPEND", b"b", b"more"]);
+    sent(&mut door, &[b"FLUSHDB"]);
+    sent(&mut door, &[b"SET", b"c", &one]);
+    sent(&mut door, &[b"SWAPDB", b"0", b"1"]);
+    sent(&mut door, &[b"SET", b"d", &two]);
+    assert_eq!(door.said("EXEC"), "*6|+OK|:1104|+OK|+OK|+OK|+OK|");
+    door.expect(&[("DBSIZE", ":1|"), ("STRLEN d", ":1100|"), ("SELECT 1", "+OK|")]);
+    assert_eq!(door.replies(1, &command(&[b"GET", b"c"])), bulk(&one));
+    sweep(&mut door);
+    assert_eq!(door.replies(1, &command(&[b"GET", b"c"])), bulk(&one));
+    door.said("SELECT 0");
+    assert_eq!(door.replies(1, &command(&[b"GET", b"d"])), bulk(&two));
+}
+
+#[test]
+fn a_long_string_keeps_its_time_of_expiry() {
+    let mut door = door();
+    let value = long(1000, 1);
+    sent(&mut door, &[b"SET", b"k", &value, b"PX", b"5000"]);
+    sent(&mut door, &[b"APPEND", b"k", b"x"]);
+    door.expect(&[("PTTL k", ":5000|"), ("RENAME k n", "+OK|"), ("PTTL n", ":5000|")]);
+    door.pass(4000);
+    assert_eq!(door.said("STRLEN n"), ":1001|");
+    door.pass(1000);
+    assert_eq!((door.said("STRLEN n"), door.store.now_ms), (":0|".to_owned(), BEGIN_MS + 5000));
+    sweep(&mut door);
+    assert_eq!(pages(&door), 0);
+}
+
+#[test]
+fn a_damaged_long_string_is_an_error() {
+    use super::store::{Change, Kind, Store};
+    for value in [
+        &b""[..],
+        b"\x00",
+        b"\x00\x00",
+        b"\x00\x01\x02\x01\x00",
+        b"\x00\x01\x02\x01\x02\x05\x00",
+        b"\x00\x01\x02\x01\x02\xff\xff",
+        b"\x00\x01\x02\x01\x0b\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01",
+        b"\x00\x01\x02\x01\x02\x05\x05",
+    ] {
+        let mut door = door();
+        let (kind, expires, database) = (Kind::LongString, None, 0);
+        let put = Change::Put { database, key: b"k", value, kind, expires };
+        assert_eq!(door.store.apply(&[put]), Ok(()));
+        for line in ["GET k", "STRLEN k", "APPEND k x", "SETBIT k 3 1", "MGET a k", "GETEX k"] {
+            let said = door.said(line);
+            // The last header is right, but its page is missing.
+            let is_right =
+                value.ends_with(b"\x02\x05\x05") && matches!(line, "STRLEN k" | "APPEND k x");
+            assert!(said.starts_with("-ERR") || is_right, "{line}: {said} {value:?}");
+        }
+    }
+}
+
+/// A command of the property, with keys `a` and `b`.
+fn any_command() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let key = || prop::sample::select(vec![b"a".to_vec(), b"b".to_vec()]);
+    let lengths = || prop_oneof![0usize..40, 200usize..300, 0usize..2000];
+    let bytes = move || (lengths(), 0usize..250).prop_map(|(length, seed)| long(length, seed));
+    let number = move || lengths().prop_map(|it| it.to_string().into_bytes());
+    let range = || (-2200i32..2200).prop_map(|it| it.to_string().into_bytes());
+    let word = |text: &'static str| Just(text.as_bytes().to_vec());
+    prop_oneof![
+        (word("SET"), key(), bytes()).prop_map(|(a, b, c)| vec![a, b, c]),
+        (word("APPEND"), key(), bytes()).prop_map(|(a, b, c)| vec![a, b, c]),
+        (word("SETRANGE"), key(), number(), bytes()).prop_map(|(a, b, c, d)| vec![a, b, c, d]),
+        (word("GETRANGE"), key(), range(), range()).prop_map(|(a, b, c, d)| vec![a, b, c, d]),
+        (word("SETBIT"), key(), 0u32..16_000, any::<bool>()).prop_map(|(a, b, c, d)| {
+            vec![a, b, c.to_string().into_bytes(), u8::from(d).to_string().into_bytes()]
+        }),
+        (word("GETBIT"), key(), 0u32..16_000).prop_map(|(a, b, c)| vec![
+            a,
+            b,
+            c.to_string().into_bytes()
+        ]),
+        (word("BITCOUNT"), key(), range(), range()).prop_map(|(a, b, c, d)| vec![a, b, c, d]),
+        (word("BITPOS"), key()).prop_map(|(a, b)| vec![a, b, b"0".to_vec()]),
+        (word("BITFIELD"), key(), 0u32..16_000).prop_map(|(a, b, c)| {
+            let offset = c.to_string().into_bytes();
+            [&b"incrby"[..], b"u16", &offset, b"77"].iter().fold(vec![a, b], |mut all, it| {
+                all.push(it.to_vec());
+                all
+            })
+        }),
+        (word("BITOP"), key(), key())
+            .prop_map(|(a, b, c)| { vec![a, b"XOR".to_vec(), b"a".to_vec(), b, c] }),
+        (word("GETSET"), key(), bytes()).prop_map(|(a, b, c)| vec![a, b, c]),
+        (word("GETDEL"), key()).prop_map(|(a, b)| vec![a, b]),
+        (word("GETEX"), key()).prop_map(|(a, b)| vec![a, b, b"EX".to_vec(), b"100".to_vec()]),
+        (word("PERSIST"), key()).prop_map(|(a, b)| vec![a, b]),
+        (word("STRLEN"), key()).prop_map(|(a, b)| vec![a, b]),
+        (word("RENAME"), key(), key()).prop_map(|(a, b, c)| vec![a, b, c]),
+        (word("COPY"), key(), key()).prop_map(|(a, b, c)| vec![a, b, c, b"REPLACE".to_vec()]),
+        (word("MGET"), key(), key()).prop_map(|(a, b, c)| vec![a, b, c, b"a".to_vec()]),
+        (word("MSET"), bytes(), bytes()).prop_map(|(a, c, d)| vec![
+            a,
+            b"a".to_vec(),
+            c,
+            b"b".to_vec(),
+            d
+        ]),
+        (word("DUMP"), key()).prop_map(|(a, b)| vec![a, b]),
+        (word("LCS"), key(), key()).prop_map(|(a, b, c)| vec![a, b, c, b"LEN".to_vec()]),
+        (word("TTL"), key()).prop_map(|(a, b)| vec![a, b]),
+        Just(vec![b"MULTI".to_vec()]),
+        Just(vec![b"EXEC".to_vec()]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn long_strings_answer_as_strings_in_one_object(
+        commands in prop::collection::vec(any_command(), 1..40),
+    ) {
+        let (mut door, mut model) = (door(), model());
+        for words in &commands {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let bytes = command(&words);
+            let shown = String::from_utf8_lossy(words[0]);
+            prop_assert_eq!(door.replies(1, &bytes), model.replies(1, &bytes), "{}", shown);
+        }
+        door.replies(1, &command(&[b"EXEC"]));
+        model.replies(1, &command(&[b"EXEC"]));
+        sweep(&mut door);
+        let all = command(&[b"MGET", b"a", b"b"]);
+        prop_assert_eq!(door.replies(1, &all), model.replies(1, &all));
+        door.replies(1, &command(&[b"DEL", b"a", b"b"]));
+        sweep(&mut door);
+        prop_assert_eq!(pages(&door), 0);
+    }
+}
