@@ -75,6 +75,12 @@ impl Begun {
         self.abandoned.push(one.dropped());
     }
 
+    /// Abandons the strings of all commands that will be executed again, because databases are
+    /// cleared or exchanged: their pages are elsewhere then, and a new table counts ids anew.
+    pub(super) fn abandon_all(&mut self) {
+        self.abandoned.extend(self.kept.drain(..).map(|one| one.dropped()));
+    }
+
     /// Ends a command. Returns the strings whose pages are garbage now.
     pub(super) fn end(&mut self, is_done: bool, is_again: bool) -> Vec<Dropped> {
         match () {

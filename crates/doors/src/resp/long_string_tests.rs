@@ -169,6 +169,34 @@ fn a_command_that_is_executed_again_goes_on_with_its_pages() {
 }
 
 #[test]
+fn a_command_that_is_executed_again_begins_anew_if_its_database_was_cleared() {
+    let value = long(1500, 1);
+    let bytes = command(&[b"SET", b"k", &value]);
+    for calls in 0..20 {
+        for between in ["FLUSHDB", "SWAPDB 0 1", "FLUSHALL"] {
+            let mut door = door();
+            door.said_to(2, "SET x 1");
+            door.said("PING");
+            door.store.refuses_after = Some(calls);
+            let mut output = super::Output::default();
+            let facts = super::Facts::default();
+            door.server.step(&mut door.store, &facts, 1, &bytes, &mut output);
+            door.store.refuses_after = None;
+            assert_eq!(door.said_to(2, between), "+OK|");
+            // This collection gets an id that the string had before.
+            let member = "m".repeat(200);
+            for number in 0..3 {
+                door.said_to(2, &format!("SADD k {member}{number}"));
+            }
+            assert_eq!(text_of(&door.replies(1, &bytes)), "+OK|");
+            door.pass(60_000);
+            sweep(&mut door);
+            assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value), "{calls}");
+        }
+    }
+}
+
+#[test]
 fn a_string_gets_its_pages_although_each_attempt_writes_only_one() {
     let mut door = door();
     let value = long(4000, 1);

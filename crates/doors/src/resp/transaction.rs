@@ -535,6 +535,7 @@ impl<'a> Transaction<'a> {
 
     /// Deletes all objects of a database.
     pub(super) fn clear(&mut self, database: Database) {
+        self.overlay.begun.abandon_all();
         let base = self.overlay.base(database);
         self.overlay.drop_entries(base);
         self.overlay.drop_entries(PAGES | base);
@@ -543,6 +544,7 @@ impl<'a> Transaction<'a> {
 
     /// Exchanges all objects of two databases.
     pub(super) fn swap(&mut self, one: Database, other: Database) {
+        self.overlay.begun.abandon_all();
         let (first, second) = (self.overlay.base(one), self.overlay.base(other));
         self.overlay.bases.insert(one, second);
         self.overlay.bases.insert(other, first);
