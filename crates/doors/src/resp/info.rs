@@ -121,7 +121,11 @@ fn memory(context: &mut Context<'_>, text: &mut String) -> Done {
         line(text, format_args!("{name}_human:{}", human(bytes)));
     }
     line(text, format_args!("used_memory_dataset:{}", facts.used_memory));
-    line(text, format_args!("used_memory_lua:0"));
+    let (scripts, script_bytes) = state.scripts.use_of_memory();
+    line(text, format_args!("used_memory_lua:{script_bytes}"));
+    line(text, format_args!("used_memory_lua_human:{}", human(script_bytes as u64)));
+    line(text, format_args!("used_memory_vm_eval:{script_bytes}"));
+    line(text, format_args!("number_of_cached_scripts:{scripts}"));
     line(text, format_args!("maxmemory_policy:{}", state.settings.policy.name()));
     line(text, format_args!("mem_fragmentation_ratio:1.00"));
     line(text, format_args!("mem_allocator:log"));

@@ -20,6 +20,7 @@ mod answer;
 mod bits;
 mod cache;
 mod calls;
+mod compiled;
 mod failure;
 mod interpreter;
 mod json;
@@ -154,10 +155,16 @@ impl Scripts {
         let refused = |text: Vec<u8>| Stop::error_of([b"ERR ", &text[..]].concat());
         let (properties, line) = shebang::read(text).map_err(refused)?;
         let compiled = self.interpreter()?.compile(&text[line..]);
-        let function = compiled.map_err(|text| {
+        let program = compiled.map_err(|text| {
             refused([b"Error compiling script (new function): ", &text[..]].concat())
         })?;
-        Ok((Rc::new(Script::new(digest, function, properties, text.len())), false))
+        Ok((Rc::new(Script::new(digest, program, properties, text.len())), false))
+    }
+
+    /// Returns the number of known scripts, and the memory of the interpreter.
+    pub(super) fn use_of_memory(&self) -> (usize, usize) {
+        let bytes = self.interpreter.as_ref().map_or(0, |it| it.lua().used_memory());
+        (self.cache.len(), bytes)
     }
 }
 
@@ -237,6 +244,7 @@ fn run(
     });
     let seed = context.state.random();
     let interpreter = context.state.scripts.interpreter()?;
+    let compiled = script.program.function().map_err(|error| internal(&error))?;
     let given: Vec<&[u8]> = from(arguments, 3).collect();
     let given = given.split_at(keys.min(given.len()));
     let kept = Kept::of(context);
@@ -254,7 +262,7 @@ fn run(
             })
         };
         let calls = Calls { call: function(true)?, pcall: function(false)? };
-        interpreter.run(&script.function, given, &calls, (time, seed))
+        interpreter.run(&compiled, given, &calls, (time, seed))
     });
     let context = caller.into_inner().context;
     kept.restore(context);
@@ -316,7 +324,8 @@ fn fail(context: &mut Context<'_>, script: &Script, error: &Value) {
 fn script_load(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let scripts = &mut context.state.scripts;
     let (script, _) = scripts.script(&arguments[2])?;
-    if !scripts.cache.has_room(arguments[2].len()) {
+    let has_memory = scripts.interpreter()?.has_memory().map_err(|error| internal(&error))?;
+    if !has_memory || !scripts.cache.has_room(arguments[2].len()) {
         return Err(Stop::error("ERR There are too many loaded scripts. Use SCRIPT FLUSH."));
     }
     scripts.cache.load(&script);

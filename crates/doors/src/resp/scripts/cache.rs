@@ -1,7 +1,7 @@
 //! The scripts that the server knows, by their digests.
 
+use super::compiled::Program;
 use super::shebang::Properties;
-use mlua::Function;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub(super) type Digest = String;
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) digest: Digest,
-    pub(super) function: Function,
+    pub(super) program: Program,
     pub(super) properties: Properties,
     bytes: usize,
     /// The order of its last use.
@@ -31,11 +31,11 @@ pub(super) struct Script {
 impl Script {
     pub(super) fn new(
         digest: Digest,
-        function: Function,
+        program: Program,
         properties: Properties,
         bytes: usize,
     ) -> Script {
-        Script { digest, function, properties, bytes, used: Cell::new(0) }
+        Script { digest, program, properties, bytes, used: Cell::new(0) }
     }
 }
 
@@ -57,6 +57,11 @@ impl Cache {
         self.uses += 1;
         script.used.set(self.uses);
         Some(Rc::clone(script))
+    }
+
+    /// Returns the number of known scripts.
+    pub(super) fn len(&self) -> usize {
+        self.scripts.len()
     }
 
     /// Whether a script is known.
@@ -102,11 +107,14 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::scripts::compiled::Compiled;
     use mlua::Lua;
 
     fn script(lua: &Lua, name: usize, bytes: usize) -> Rc<Script> {
         let function = lua.load("return 1").into_function().expect("it is Lua");
-        Rc::new(Script::new(name.to_string(), function, Properties::default(), bytes))
+        let compiled = Rc::new(Compiled::new(lua).expect("there is memory"));
+        let program = compiled.keep(function).expect("there is memory");
+        Rc::new(Script::new(name.to_string(), program, Properties::default(), bytes))
     }
 
     #[test]

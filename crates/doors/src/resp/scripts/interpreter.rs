@@ -3,6 +3,7 @@
 //! One interpreter executes all scripts. They share nothing: their globals are read-only, and a
 //! prelude in Lua hides all functions that could change another script's world, or the machine's.
 
+use super::compiled::{Compiled, Program};
 use super::failure::{convert, failure_of, refused, text_of};
 use super::limits::{Limits, ScriptClock};
 use super::{bits, json, library, messages, random, structs, text};
@@ -16,8 +17,11 @@ use std::time::Duration;
 /// The most memory that scripts and their values use.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
 
-/// The memory from which on garbage is collected after a script.
-const MEMORY_BYTES_USUAL: usize = MEMORY_BYTES_MAX / 4;
+/// The growth of the memory after which garbage is collected.
+const GROWTH_BYTES_MAX: usize = MEMORY_BYTES_MAX / 4;
+
+/// The most memory in which further scripts are loaded. The rest is for their values.
+const LOADED_BYTES_MAX: usize = MEMORY_BYTES_MAX / 2;
 
 /// The first byte of compiled code, which is refused.
 const BYTECODE: u8 = 0x1b;
@@ -32,6 +36,9 @@ const PRELUDE: &str = "=prelude";
 #[derive(Debug)]
 pub(super) struct Interpreter {
     lua: Lua,
+    compiled: Rc<Compiled>,
+    /// The memory after the last collection of garbage.
+    collected_bytes: Cell<usize>,
     environment: Table,
     globals: Table,
     /// The functions of Redis, behind the read-only table.
@@ -108,6 +115,8 @@ impl Interpreter {
         environment.set(Some(front.clone()));
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Interpreter {
+            compiled: Rc::new(Compiled::new(&lua)?),
+            collected_bytes: Cell::new(0),
             lua,
             environment: front,
             globals,
@@ -130,11 +139,26 @@ impl Interpreter {
     ///
     /// # Errors
     /// The reason.
-    pub(super) fn compile(&self, script: &[u8]) -> Result<Function, Vec<u8>> {
+    pub(super) fn compile(&self, script: &[u8]) -> Result<Program, Vec<u8>> {
         if script.first() == Some(&BYTECODE) {
             return Err(b"user_script:1: unexpected symbol near 'char(27)'".to_vec());
         }
-        compile(&self.lua, script, CHUNK, &self.environment).map_err(|error| text_of(&error))
+        let compiled = compile(&self.lua, script, CHUNK, &self.environment);
+        compiled.and_then(|it| self.compiled.keep(it)).map_err(|error| text_of(&error))
+    }
+
+    /// Whether there is memory for a further script that stays.
+    pub(super) fn has_memory(&self) -> mlua::Result<bool> {
+        if self.lua.used_memory() > LOADED_BYTES_MAX {
+            self.collect()?;
+        }
+        Ok(self.lua.used_memory() <= LOADED_BYTES_MAX)
+    }
+
+    fn collect(&self) -> mlua::Result<()> {
+        self.lua.gc_collect()?;
+        self.collected_bytes.set(self.lua.used_memory());
+        Ok(())
     }
 
     /// Executes a script.
@@ -167,8 +191,9 @@ impl Interpreter {
         self.globals.raw_set("KEYS", Value::Nil)?;
         self.globals.raw_set("ARGV", Value::Nil)?;
         self.tidy.call::<()>(())?;
-        if self.lua.used_memory() > MEMORY_BYTES_USUAL {
-            self.lua.gc_collect()?;
+        // Loaded scripts are no garbage: they must not cause a collection after each script.
+        if self.lua.used_memory() > self.collected_bytes.get() + GROWTH_BYTES_MAX {
+            self.collect()?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 local host = ...
 local error, getmetatable, setmetatable, next, pairs, type = error, getmetatable, setmetatable, next, pairs, type
 local pcall, rawset, rawget, rawequal, select = pcall, rawset, rawget, rawequal, select
+local tonumber, unpack, insert = tonumber, unpack, table.insert
 local loadstring, convert, concat, resume = host.loadstring, host.convert, table.concat, coroutine.resume
 local count = collectgarbage
 
@@ -64,6 +65,54 @@ local function resumed(is_done, ...)
   return false, convert((...))
 end
 
+-- Returns an argument that must be a number.
+local function number_of(value, index, name)
+  local number = (type(value) == 'number' or type(value) == 'string') and tonumber(value)
+  if not number then
+    local text = "bad argument #%d to '%s' (number expected, got %s)"
+    error(text:format(index, name, type(value)), 3)
+  end
+  return number
+end
+
+-- Lua's own `unpack` counts the results in 32 bits. If the count does not fit, it writes beyond its
+-- stack. Its stack has space for 8000 values, with the arguments.
+local VALUES_MAX = 8000
+
+local function own_unpack(t, ...)
+  check_table(t, 'unpack')
+  local first, last = ...
+  first = first == nil and 1 or number_of(first, 2, 'unpack')
+  last = last == nil and #t or number_of(last, 3, 'unpack')
+  if first > last then
+    return
+  end
+  -- A number that is not a number is not less, so it is refused too.
+  if not (last - first < VALUES_MAX - 1 - select('#', ...)) then
+    error('too many results to unpack', 2)
+  end
+  return unpack(t, ...)
+end
+
+-- Lua's own `table.insert` moves all elements from the position on, without a limit of its time, and
+-- it takes negative positions, too.
+local POSITION_MIN, POSITION_MAX = -1e6, 2 ^ 31 - 1
+
+local function own_insert(t, ...)
+  check_table(t, 'insert')
+  local count = select('#', ...)
+  if count ~= 1 and count ~= 2 then
+    error("wrong number of arguments to 'insert'", 2)
+  end
+  if count == 2 then
+    local position = number_of((...), 2, 'insert')
+    if not (position >= POSITION_MIN and position <= POSITION_MAX) then
+      error("bad argument #2 to 'insert' (position out of bounds)", 2)
+    end
+  end
+  return insert(t, ...)
+end
+
 local strings_front, globals_front
 local globals = {}
 local environment = readonly(globals)
@@ -82,7 +131,7 @@ local functions = {
   tonumber = tonumber,
   tostring = tostring,
   type = type,
-  unpack = unpack,
+  unpack = own_unpack,
   gcinfo = gcinfo,
   next = own_next,
   pairs = function(t)
@@ -203,6 +252,7 @@ local lists = {}
 for name, value in pairs(table) do
   lists[name] = value
 end
+lists.insert = own_insert
 globals.table = readonly(lists)
 
 for name, library in pairs(host.libraries) do

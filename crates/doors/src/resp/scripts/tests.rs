@@ -287,6 +287,33 @@ fn depth_is_limited() {
         ("return loadstring('return ' .. string.rep('{', 1e5))", ""),
         ("return string.format('%99999d', 1)", "invalid format"),
         ("return select('#', unpack({}, 1, 1e8))", "too many results"),
+        // Lua's own function counts in 32 bits.
+        ("local t = {} for i = 1, 7999 do t[i] = i end return select('#', unpack(t))", ":7999"),
+        (
+            "local t = {} for i = 1, 8000 do t[i] = i end return select('#', unpack(t))",
+            "too many results",
+        ),
+        (
+            "local t = {} for i = 1, 7998 do t[i] = i end return select('#', unpack(t, 1, 7998))",
+            "too many results",
+        ),
+        ("return {unpack({1, 2}, -2, 2147483647)}", "too many results"),
+        ("return {unpack({1, 2}, -2147483648, -2)}", "too many results"),
+        ("return {unpack({1, 2}, -1e300, 1e300)}", "too many results"),
+        ("return {unpack({1, 2}, 0/0, 2147483647)}", "too many results"),
+        ("return {unpack({1, 2}, 1/0, 2147483647)}", "*0"),
+        ("return {unpack({1, 2}, 1/0, 1/0)}", "too many results"),
+        ("return {unpack({1, 2}, 9.3e18, 9.3e18)}", "*"),
+        ("return {unpack({1, 2}, -1, -2)}", "*0"),
+        ("return {unpack({1, 2}, '2')}", "*1|:2"),
+        ("table.insert({}, -2147483648, 1)", "position out of bounds"),
+        ("table.insert({}, 2147483648, 1)", "position out of bounds"),
+        ("table.insert({}, 0/0, 1)", "position out of bounds"),
+        ("local t = {1, 3} table.insert(t, 2, 2) table.insert(t, 4) return t", "*4|:1|:2|:3|:4"),
+        ("table.insert({}, 'x', 1)", "bad argument #2 to 'insert' (number expected, got string)"),
+        ("table.insert({})", "wrong number of arguments to 'insert'"),
+        ("return unpack(1)", "bad argument #1 to 'unpack' (table expected, got number)"),
+        ("return unpack({}, {})", "bad argument #2 to 'unpack' (number expected, got table)"),
         (
             "local t = {} for i = 1, 7900 do t[i] = 'x' .. i end return redis.call('del', unpack(t))",
             ":0",
@@ -370,4 +397,18 @@ fn scripts_cannot_leave_the_sandbox() {
         ],
     );
     expect(&mut door, &[("return cjson.encode(1.25)", "$4|1.25|")]);
+}
+
+#[test]
+fn ten_thousand_scripts_can_be_loaded() {
+    let mut door = Door::new();
+    for number in 0..10_000 {
+        let reply = door.said(&format!("script load \"return {number}\""));
+        assert!(reply.starts_with("$40|"), "{number}: {reply}");
+    }
+    assert!(door.said("info memory").contains("|number_of_cached_scripts:10000|"));
+    expect(&mut door, &[("return 'fine'", "$4|fine|")]);
+    assert_eq!(door.said("script flush"), "+OK|");
+    assert!(door.said("info memory").contains("|number_of_cached_scripts:0|"));
+    expect(&mut door, &[("return 'fine'", "$4|fine|")]);
 }
