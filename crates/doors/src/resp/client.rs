@@ -28,11 +28,6 @@ pub(super) struct Multi {
 }
 
 impl Multi {
-    /// Whether one of the commands writes.
-    pub(super) fn has_writes(&self) -> bool {
-        self.queued.iter().any(|queued| queued.command.may_write())
-    }
-
     /// Adds a command.
     pub(super) fn push(&mut self, queued: Queued) {
         self.bytes += queued.bytes.len() + queued.places.len() * size_of::<Range<usize>>();

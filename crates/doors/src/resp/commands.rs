@@ -342,9 +342,11 @@ impl Command {
         self.flags & flags != 0
     }
 
-    /// Whether it may write: also a script may.
+    /// Whether it may write: also a script may. As in Redis, this includes the commands that the
+    /// replicas of Redis receive although they change no object.
     pub(super) fn may_write(&self) -> bool {
-        self.has(WRITE) || matches!(self.name, "eval" | "evalsha")
+        self.has(WRITE)
+            || matches!(self.name, "eval" | "evalsha" | "pfcount" | "publish" | "spublish")
     }
 
     /// Whether it takes so many arguments, with its name.

@@ -88,7 +88,7 @@ fn clients(context: &mut Context<'_>, text: &mut String) -> Done {
     line(text, format_args!("connected_clients:{}", state.clients.len()));
     line(text, format_args!("cluster_connections:0"));
     line(text, format_args!("maxclients:{}", state.options.clients_max));
-    line(text, format_args!("blocked_clients:{}", state.blocked.len()));
+    line(text, format_args!("blocked_clients:{}", state.blocked.len() + state.paused.len()));
     line(text, format_args!("tracking_clients:0"));
     line(text, format_args!("pubsub_clients:{subscribers}"));
     line(text, format_args!("watching_clients:{watching}"));

@@ -1,6 +1,9 @@
 //! `CLIENT PAUSE`: commands that are delayed for some time.
 
-use super::server::ClientId;
+use super::commands::Command;
+use super::parser::Arguments;
+use super::scripts::Scripts;
+use super::server::{ClientId, State};
 use std::collections::BTreeSet;
 
 /// See the module's documentation.
@@ -33,6 +36,11 @@ impl Paused {
         }
     }
 
+    /// Returns the number of clients with a delayed command.
+    pub(super) fn len(&self) -> usize {
+        self.clients.len()
+    }
+
     /// Whether no command is delayed.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
@@ -58,5 +66,39 @@ impl Paused {
     /// Forgets a client.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.clients.remove(&client);
+    }
+}
+
+impl State {
+    /// Whether a command of a client is delayed. Then the client is remembered.
+    #[inline]
+    pub(super) fn delays(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        arguments: &Arguments<'_>,
+        now_ms: u64,
+    ) -> bool {
+        if self.paused.is_idle() {
+            return false;
+        }
+        let scripts = &self.scripts;
+        let is_write = match self.clients.get(&id).and_then(|client| client.multi.as_ref()) {
+            Some(multi) if command.name == "exec" => {
+                multi.queued.iter().any(|it| is_write(scripts, it.command, &it.arguments()))
+            }
+            Some(_) => false,
+            None => is_write(scripts, command, arguments),
+        };
+        self.paused.delay(id, is_write, now_ms)
+    }
+}
+
+/// Whether a command may write. A script may say that it only reads.
+fn is_write(scripts: &Scripts, command: &Command, arguments: &Arguments<'_>) -> bool {
+    match command.name {
+        "eval" => !Scripts::only_reads(&arguments[1]),
+        "evalsha" => !scripts.known_only_reads(&arguments[1]),
+        _ => command.may_write(),
     }
 }

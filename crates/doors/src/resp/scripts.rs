@@ -161,6 +161,17 @@ impl Scripts {
         Ok((Rc::new(Script::new(digest, program, properties, text.len())), false))
     }
 
+    /// Whether the first line of a script says that it only reads.
+    pub(super) fn only_reads(text: &[u8]) -> bool {
+        shebang::read(text).is_ok_and(|(properties, _)| properties.only_reads)
+    }
+
+    /// Whether the first line of a known script says that it only reads.
+    pub(super) fn known_only_reads(&self, digest: &[u8]) -> bool {
+        let digest = String::from_utf8_lossy(digest).to_ascii_lowercase();
+        self.cache.properties(&digest).is_some_and(|it| it.only_reads)
+    }
+
     /// Returns the number of known scripts, and the memory of the interpreter.
     pub(super) fn use_of_memory(&self) -> (usize, usize) {
         let bytes = self.interpreter.as_ref().map_or(0, |it| it.lua().used_memory());

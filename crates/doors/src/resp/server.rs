@@ -600,14 +600,10 @@ impl Run<'_> {
                 return self.answered(id, mark, output);
             }
         };
-        let is_write = match &client.multi {
-            Some(multi) if command.name == "exec" => multi.has_writes(),
-            Some(_) => false,
-            None => command.may_write(),
-        };
-        if self.state.paused.delay(id, is_write, now_ms) {
+        if self.state.delays(id, command, &arguments, now_ms) {
             return Outcome::Waits(false);
         }
+        let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
         client.last = command.name;
         if let Some(multi) = &mut client.multi
             && !command.has(AT_ONCE)

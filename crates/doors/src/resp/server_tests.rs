@@ -131,8 +131,31 @@ fn commands_are_delayed_by_a_pause() {
     assert_eq!(door.heard(2), "+OK|$1|1|");
     assert_eq!(door.said("client pause 100 write"), "+OK|");
     assert_eq!(door.said_to(2, "set a 2"), "");
+    // Redis sends these to its replicas.
+    assert_eq!(door.said_to(3, "pfcount a"), "");
+    assert_eq!(door.said_to(4, "multi\npublish q x\nexec"), "+OK|+QUEUED|");
+    assert!(door.said("info clients").contains("|blocked_clients:3|"));
     assert_eq!(door.said("client unpause"), "+OK|");
     assert_eq!(door.heard(2), "+OK|");
+}
+
+#[test]
+fn scripts_that_only_read_are_not_delayed_by_a_pause_of_writes() {
+    let mut door = Door::new();
+    let text = "\"#!lua flags=no-writes\nreturn 1\"";
+    let digest = door.said(&format!("script load {}", text.replace('\n', "\\n")));
+    let digest = digest.trim_end_matches('|').trim_start_matches("$40|").to_owned();
+    let text = text.replace('\n', "\\n");
+    assert_eq!(door.said("client pause 100 write"), "+OK|");
+    assert_eq!(door.said_to(2, &format!("eval {text} 0\nevalsha {digest} 0")), ":1|:1|");
+    assert_eq!(door.said_to(2, "eval_ro \"return 2\" 0"), ":2|");
+    let queued = format!("multi\neval {text} 0\nevalsha {digest} 0\nexec");
+    assert_eq!(door.said_to(2, &queued), "+OK|+QUEUED|+QUEUED|*2|:1|:1|");
+    assert_eq!(door.said_to(3, "eval \"return 3\" 0"), "");
+    assert_eq!(door.said_to(4, "evalsha 0 0"), "");
+    assert_eq!(door.said_to(5, "multi\neval \"#!lua\\nreturn 5\" 0\nexec"), "+OK|+QUEUED|");
+    door.pass(100);
+    assert_eq!((door.heard(3).as_str(), door.heard(5).as_str()), (":3|", "*1|:5|"));
 }
 
 #[test]

@@ -64,6 +64,11 @@ impl Cache {
         self.scripts.len()
     }
 
+    /// Returns the properties of a script, which is not used.
+    pub(super) fn properties(&self, digest: &str) -> Option<Properties> {
+        self.scripts.get(digest).map(|script| script.properties)
+    }
+
     /// Whether a script is known.
     pub(super) fn knows(&self, digest: &str) -> bool {
         self.scripts.contains_key(digest)

@@ -5,7 +5,7 @@ use super::interpreter::Interpreter;
 use super::library::error as error_in_place;
 use super::replies;
 use super::values::{Argument, argument_text};
-use crate::resp::commands::{Command, NOSCRIPT, WRITE};
+use crate::resp::commands::{Command, NOSCRIPT};
 use crate::resp::context::Context;
 use crate::resp::parser::Arguments;
 use crate::resp::stop::Stop;
@@ -80,7 +80,7 @@ impl Caller<'_, '_> {
         if command.has(NOSCRIPT) {
             return Err("This Redis command is not allowed from script");
         }
-        if self.only_reads && command.has(WRITE) {
+        if self.only_reads && command.may_write() {
             return Err("Write commands are not allowed from read-only scripts.");
         }
         Ok(command)

@@ -129,6 +129,11 @@ fn a_script_that_only_reads_cannot_write() {
         "-ERR Write commands are not allowed from read-only scripts. script: @, on @user_script:";
     expect(&mut door, &[(&format!("{line}return redis.call('set','a',1)"), &format!("{text}2.|"))]);
     expect(&mut door, &[(&format!("{line}return redis.call('get','a')"), "$-1|")]);
+    // Redis would send these to its replicas.
+    for call in ["'publish','q',1", "'pfcount','a'"] {
+        expect(&mut door, &[(&format!("{line}return redis.call({call})"), &format!("{text}2.|"))]);
+        expect(&mut door, &[(&format!("return redis.call({call})"), ":0|")]);
+    }
     let reply = execute(&mut door, &[b"eval_ro", b"return redis.pcall('set','a',1)", b"0"]);
     assert_eq!(text_of(&reply), "-ERR Write commands are not allowed from read-only scripts.|");
     let reply = execute(&mut door, &[b"eval_ro", b"#!lua\nreturn 1", b"0"]);
