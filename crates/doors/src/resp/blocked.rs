@@ -47,6 +47,15 @@ impl Blocked {
         self.waiting.len()
     }
 
+    /// Returns the number of keys for which clients wait, and of these the number for which
+    /// consumers of groups wait.
+    pub(super) fn keys(&self) -> (usize, usize) {
+        let of_groups = self.waiting.values().filter(|it| it.is_of_group);
+        let keys: BTreeSet<(Database, &[u8])> =
+            of_groups.flat_map(|it| it.keys.iter().map(|key| (it.database, &**key))).collect();
+        (self.by_key.values().map(BTreeMap::len).sum(), keys.len())
+    }
+
     /// Whether consumers of groups wait.
     pub(super) fn has_consumers(&self) -> bool {
         self.of_groups > 0

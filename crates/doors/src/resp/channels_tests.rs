@@ -99,4 +99,8 @@ fn a_monitor_sees_the_commands_of_all_clients() {
          +1800000000.000000 [3 127.0.0.1:50002] \"select\" \"3\"|\
          +1800000000.000000 [3 127.0.0.1:50002] \"exec\"|"
     );
+    door.said_to(3, "blpop q 0");
+    assert_eq!(door.heard(1), "+1800000000.000000 [0 127.0.0.1:50003] \"blpop\" \"q\" \"0\"|");
+    door.said_to(2, "select 0\nrpush q x");
+    assert!(!door.heard(1).contains("blpop"), "a command that waits is shown once");
 }

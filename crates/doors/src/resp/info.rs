@@ -93,6 +93,9 @@ fn clients(context: &mut Context<'_>, text: &mut String) -> Done {
     line(text, format_args!("pubsub_clients:{subscribers}"));
     line(text, format_args!("watching_clients:{watching}"));
     line(text, format_args!("total_watched_keys:{}", state.watches.len()));
+    let (keys, of_groups) = state.blocked.keys();
+    line(text, format_args!("total_blocking_keys:{keys}"));
+    line(text, format_args!("total_blocking_keys_on_nokey:{of_groups}"));
     Ok(())
 }
 

@@ -523,9 +523,8 @@ impl State {
         woken: &mut Vec<ClientId>,
     ) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return false };
-        if client.waits.take().and_then(|order| self.blocked.end(order)).is_none() {
-            return false;
-        }
+        let order = client.waits.take();
+        let Some(waiting) = order.and_then(|order| self.blocked.end(order)) else { return false };
         let mut reply = Vec::new();
         let mut writer = Writer::new(&mut reply, client.version);
         match error {
@@ -537,6 +536,7 @@ impl State {
         }
         messages.push((id, reply));
         woken.push(id);
+        self.count(waiting.queued.command, error.is_some());
         true
     }
 
@@ -631,6 +631,7 @@ impl Run<'_> {
     ) -> Outcome {
         let mark = Mark::of(output);
         let (done, ends) = self.call(id, command, arguments, output, true);
+        let now_ms = self.store.now();
         match done {
             Ok(()) => {}
             Err(Stop::Refused(Refusal::NotNow)) => {
@@ -639,6 +640,7 @@ impl Run<'_> {
             }
             Err(Stop::Wait(wait)) => {
                 mark.restore(output);
+                self.state.show(id, command, &arguments, now_ms, &mut output.messages);
                 let mut queued = Queued::new(command, &arguments);
                 wait.replaced.iter().for_each(|(index, text)| queued.replace(*index, text));
                 self.wait(id, queued, *wait);
@@ -649,7 +651,6 @@ impl Run<'_> {
                 self.state.refuse(id, &error, output);
             }
         }
-        let now_ms = self.store.now();
         self.state.show(id, command, &arguments, now_ms, &mut output.messages);
         let outcome = self.answered(id, mark, output);
         if ends { Outcome::End } else { outcome }
@@ -713,7 +714,10 @@ impl Run<'_> {
         }
         self.state.counts.hits += hits;
         self.state.counts.misses += misses;
-        self.state.count(command, matches!(done, Err(Stop::Error(_))));
+        // A command that waits is counted when it ends.
+        if !matches!(done, Err(Stop::Wait(_))) {
+            self.state.count(command, matches!(done, Err(Stop::Error(_))));
+        }
         if done.is_ok() {
             if !self.signals.is_empty() {
                 self.state.blocked.ready(self.signals.drain(..));

@@ -166,3 +166,30 @@ fn a_client_that_cannot_be_served_now_is_served_later() {
         assert_eq!(door.said_to(3, "lrange b 0 -1\nexists a z"), "*1|$1|x|:0|", "{refused}");
     }
 }
+
+#[test]
+fn a_command_that_waits_is_counted_once_when_it_ends() {
+    let mut door = Door::new();
+    let line = |door: &mut Door, section: &str, name: &str| {
+        let info = door.said_to(9, &format!("info {section}"));
+        info.split('|').find(|line| line.starts_with(name)).map(str::to_owned)
+    };
+    assert_eq!(door.said_to(1, "xgroup create s g $ mkstream"), "+OK|");
+    assert_eq!(door.said_to(1, "blpop a b 0"), "");
+    assert_eq!(door.said_to(2, "xreadgroup group g c block 0 streams s >"), "");
+    assert_eq!(line(&mut door, "commandstats", "cmdstat_blpop"), None);
+    for (name, count) in
+        [("blocked_clients", 2), ("total_blocking_keys", 3), ("total_blocking_keys_on_nokey", 1)]
+    {
+        let wanted = format!("{name}:{count}");
+        assert_eq!(line(&mut door, "clients", &format!("{name}:")), Some(wanted));
+    }
+    assert_eq!(door.said_to(3, "rpush a x"), ":1|");
+    assert_eq!(door.heard(1), "*2|$1|a|$1|x|");
+    let counts = line(&mut door, "commandstats", "cmdstat_blpop").unwrap_or_default();
+    assert!(counts.contains("calls=1,") && counts.contains("failed_calls=0"), "{counts}");
+    assert_eq!(door.said_to(1, "blpop a 0"), "");
+    assert_eq!(door.said_to(3, "client unblock 1 error"), ":1|");
+    let counts = line(&mut door, "commandstats", "cmdstat_blpop").unwrap_or_default();
+    assert!(counts.contains("calls=2,") && counts.contains("failed_calls=1"), "{counts}");
+}
