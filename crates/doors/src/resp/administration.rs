@@ -260,7 +260,6 @@ fn config_set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             "ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
         ))
     };
-    let mut settings = context.state.settings.clone();
     let mut names = Vec::new();
     for at in (2..arguments.len()).step_by(2) {
         let Some(name) = Settings::name_of(&arguments[at]) else {
@@ -271,7 +270,10 @@ fn config_set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             return Err(failed(name, "duplicate parameter"));
         }
         names.push(name);
-        settings.set(name, &arguments[at + 1]).map_err(|reason| failed(name, &reason))?;
+    }
+    let mut settings = context.state.settings.clone();
+    for (name, value) in names.into_iter().zip(from(arguments, 3).step_by(2)) {
+        settings.set(name, value).map_err(|reason| failed(name, &reason))?;
     }
     context.state.settings = settings;
     context.ok();

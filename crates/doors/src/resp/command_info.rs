@@ -291,7 +291,7 @@ fn command_list(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         _ => return Err(stop::SYNTAX),
     };
     match filter {
-        None => reply_names(context, |command| !command.name.contains('|')),
+        None => reply_names(context, |_| true),
         Some((kind, _)) if is(kind, "MODULE") => reply_names(context, |_| false),
         Some((kind, name)) if is(kind, "ACLCAT") => reply_names(context, |command| {
             command.category_names().iter().any(|own| is(name, &own[1..]))
@@ -340,7 +340,27 @@ fn keys_of(context: &Context<'_>, words: &[&[u8]]) -> Result<Vec<(usize, &'stati
         };
         places.extend(found.into_iter().map(|place| (place, flags)));
     }
+    if command.name == "sort" {
+        places.extend(sort_destination(words).map(|place| (place, "OW update")));
+    }
     Ok(places)
+}
+
+/// Returns the place of the key behind `STORE`, which may be anywhere among the options of `SORT`.
+fn sort_destination(words: &[&[u8]]) -> Option<usize> {
+    let (mut found, mut place) = (None, 2);
+    while let Some(word) = words.get(place) {
+        place += match word {
+            it if is(it, "LIMIT") => 3,
+            it if is(it, "GET") || is(it, "BY") => 2,
+            it if is(it, "STORE") && place + 1 < words.len() => {
+                found = Some(place + 1);
+                2
+            }
+            _ => 1,
+        };
+    }
+    found
 }
 
 /// Returns the places of keys; `None` if the arguments make no sense.

@@ -95,6 +95,17 @@ fn replies_can_be_switched_off() {
         ("exec", "*2|+PONG|"),
         ("ping", ""),
         ("ping", "+PONG|"),
+        // Messages about channels are no replies.
+        ("client reply off", ""),
+        ("subscribe", ""),
+        ("subscribe a", "*3|$9|subscribe|$1|a|:1|"),
+        ("unsubscribe", "*3|$11|unsubscribe|$1|a|:0|"),
+        ("ping", ""),
+        ("client reply on", "+OK|"),
+        ("client reply skip", ""),
+        ("psubscribe a*", "*3|$10|psubscribe|$2|a*|:1|"),
+        ("punsubscribe", "*3|$12|punsubscribe|$2|a*|:0|"),
+        ("ping", "+PONG|"),
     ]);
 }
 
@@ -104,6 +115,8 @@ fn settings_are_read_and_written() {
         ("config get maxmemory-policy", "*2|$16|maxmemory-policy|$10|noeviction|"),
         ("config get MAXMEMORY-pol*", "*2|$16|maxmemory-policy|$10|noeviction|"),
         ("config get none", "*0|"),
+        ("config get slaveof replicaof", "*4|$9|replicaof|$0||$7|slaveof|$0||"),
+        ("config set maxmemory 1 maxmemory 2", "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - duplicate parameter|"),
         ("config set foo bar", "-ERR Unknown option or number of arguments for CONFIG SET - 'foo'|"),
         ("config set maxmemory-policy foo", "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction|"),
         ("config set maxmemory-policy allkeys-lru", "+OK|"),
@@ -146,11 +159,17 @@ fn commands_are_described() {
         ("command getkeysandflags set a b", "*1|*2|$1|a|*2|+OW|+update|"),
         ("command getkeysandflags set a b get", "*1|*2|$1|a|*3|+RW|+access|+update|"),
         ("command getkeysandflags copy a b", "*2|*2|$1|a|*2|+RO|+access|*2|$1|b|*2|+OW|+update|"),
+        ("command getkeys sort a limit store 1 get store by w_* store b desc store c", "*2|$1|a|$1|c|"),
+        ("command getkeys sort a store", "*1|$1|a|"),
+        ("command getkeysandflags sort a STORE b", "*2|*2|$1|a|*2|+RO|+access|*2|$1|b|*2|+OW|+update|"),
+        ("command getkeys sort_ro a store b", "*1|$1|a|"),
         ("command list filterby module foo", "*0|"),
         ("command list filterby pattern getb*", "*1|$6|getbit|"),
         ("command list filterby foo", "-ERR syntax error|"),
         ("command docs foo", "*0|"),
     ]);
+    let names = Door::new().said("command list");
+    assert!(names.contains("|$3|set|") && names.contains("|$11|client|list|"), "{names}");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) struct Context<'a> {
     pub(super) signals: &'a mut Vec<(Database, Vec<u8>)>,
     /// Whether the command may wait. Otherwise it replies at once.
     pub(super) may_wait: bool,
+    /// Whether a script executes the command.
+    pub(super) is_of_script: bool,
     /// Whether the connection ends after the reply.
     pub(super) ends: bool,
 }

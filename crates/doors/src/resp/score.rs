@@ -95,7 +95,7 @@ pub(super) enum Cut {
     End,
     /// Before the members with this score, or with a higher one.
     Score(f64),
-    /// Before a member, or a greater one. All members have the same score.
+    /// Before a member, or a greater one. Mostly all members have the same score.
     Member(Vec<u8>),
 }
 

@@ -186,7 +186,8 @@ impl Server {
         self.state.settings.policy.caches(expires)
     }
 
-    /// Begins to serve a connection. `CLIENT LIST` shows the addresses.
+    /// Begins to serve a connection. `CLIENT LIST` shows the addresses. A time of 0 is an unknown
+    /// time: then the connection begins with its first command.
     pub fn opened(&mut self, client: ClientId, peer: &str, local: &str, now_ms: u64) {
         self.parsers.insert(client, Parser::new(Limits::default()));
         self.state.opened(client, peer, local, now_ms);
@@ -582,6 +583,9 @@ impl Run<'_> {
         let permitted = self.state.permitted(client, &arguments);
         let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
         client.active_ms = now_ms;
+        if client.opened_ms == 0 {
+            client.opened_ms = now_ms;
+        }
         let command = match permitted {
             Ok(command) => command,
             Err(error) => {
@@ -631,6 +635,7 @@ impl Run<'_> {
     ) -> Outcome {
         let mark = Mark::of(output);
         let (done, ends) = self.call(id, command, arguments, output, true);
+        let is_push = done.is_ok() && command.name.ends_with("subscribe");
         let now_ms = self.store.now();
         match done {
             Ok(()) => {}
@@ -652,6 +657,8 @@ impl Run<'_> {
             }
         }
         self.state.show(id, command, &arguments, now_ms, &mut output.messages);
+        // `CLIENT REPLY` does not drop push messages.
+        let mark = if is_push { Mark::of(output) } else { mark };
         let outcome = self.answered(id, mark, output);
         if ends { Outcome::End } else { outcome }
     }
@@ -691,6 +698,7 @@ impl Run<'_> {
             woken: &mut output.woken,
             signals: self.signals,
             may_wait,
+            is_of_script: false,
             ends: false,
         };
         let mut done = (command.execute)(&mut context, arguments);

@@ -459,3 +459,11 @@ fn a_client_whose_input_has_ended_takes_no_element() {
     door.server.stops_waiting(2);
     assert_eq!(door.said("rpush l x\nllen l"), ":1|:1|");
 }
+
+#[test]
+fn a_connection_that_was_opened_at_an_unknown_time_begins_with_its_first_command() {
+    let mut door = Door::new();
+    assert_eq!(door.said("ping"), "+PONG|");
+    door.server.opened(1, "127.0.0.1:50001", "127.0.0.1:6379", 0);
+    assert!(door.said("client info").contains(" age=0 "));
+}

@@ -252,14 +252,15 @@ fn in_order(
 
 fn sorted(context: &mut Context<'_>, arguments: Arguments<'_>, may_store: bool) -> Done {
     let options = Options::of(arguments, may_store)?;
+    let is_of_script = context.is_of_script;
     let objects = &mut context.objects;
     let (kind, mut all) = elements(objects, &arguments[1])?;
-    // The order of a set is not to be stored.
-    let is_stored_set = kind == Kind::Set && options.target.is_some();
+    // The order of a set is not to be stored, and no script may depend on it.
+    let is_ordered_set = kind == Kind::Set && (options.target.is_some() || is_of_script);
     if !options.keeps_order() {
         let Options { by, is_alphabetic, is_descending, .. } = options;
         all = in_order(objects, all, by, is_alphabetic, is_descending)?;
-    } else if is_stored_set {
+    } else if is_ordered_set {
         all = in_order(objects, all, None, true, options.is_descending)?;
     } else if options.is_descending && kind != Kind::Set {
         all.reverse();

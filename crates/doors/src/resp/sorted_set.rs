@@ -152,14 +152,40 @@ impl<'k> SortedSet<'k> {
             Cut::End => Ok(self.length),
             Cut::Score(score) => self.rank(objects, *score, b""),
             Cut::Member(member) => {
-                let mut first = 0.0;
-                self.visit(objects, 0..self.length.min(1), false, |score, _| {
-                    first = score;
-                    false
-                })?;
-                self.rank(objects, first, member)
+                let (first, last) = (self.at(objects, 0)?, self.at(objects, self.length)?);
+                match (first, last) {
+                    (Some((first, _)), Some((last, _))) if first == last => {
+                        self.rank(objects, first, member)
+                    }
+                    _ => self.before_member(objects, member),
+                }
             }
         }
+    }
+
+    /// Returns the number of members before a member. The members may have several scores: then the
+    /// result means something only if the order of the scores is that of the members, as in Redis.
+    fn before_member(&self, objects: &mut Transaction<'_>, member: &[u8]) -> Result<u64, Stop> {
+        let (mut least, mut most) = (0, self.length);
+        while least < most {
+            let middle = least + (most - least) / 2;
+            match self.at(objects, middle)? {
+                Some((_, own)) if own.as_slice() < member => least = middle + 1,
+                _ => most = middle,
+            }
+        }
+        Ok(least)
+    }
+
+    /// Returns the score and the member at a rank. Behind the last one, returns the last one.
+    fn at(&self, objects: &mut Transaction<'_>, rank: u64) -> Result<Option<(f64, Vec<u8>)>, Stop> {
+        let mut found = None;
+        let rank = rank.min(self.length.saturating_sub(1));
+        self.visit(objects, rank..(rank + 1).min(self.length), false, |score, member| {
+            found = Some((score, member.to_vec()));
+            false
+        })?;
+        Ok(found)
     }
 
     /// Visits members in their order or backwards, until `visit` returns `false`.

@@ -90,7 +90,8 @@ impl Protocol for Redis {
         self.connections.insert(client, connection);
         let peer = opened.peer.map_or_else(|| "/:0".to_owned(), |peer| peer.to_string());
         let local = format!("127.0.0.1:{}", self.options.server.port);
-        let now = self.milliseconds(now);
+        // The shard tells the time. Before it serves, the time is unknown.
+        let now = if self.clock.1 == 0 { 0 } else { self.milliseconds(now) };
         self.server.opened(client, &peer, &local, now);
         self.facts.connections += 1;
         client

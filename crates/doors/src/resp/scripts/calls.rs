@@ -160,6 +160,7 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn of(context: &mut Context<'_>) -> Kept {
         let may_wait = std::mem::replace(&mut context.may_wait, false);
+        context.is_of_script = true;
         Kept {
             database: context.objects.database,
             of_client: context.client().database,
@@ -173,5 +174,6 @@ impl Kept {
         context.client().database = self.of_client;
         context.reply.set_version(self.version);
         context.may_wait = self.may_wait;
+        context.is_of_script = false;
     }
 }

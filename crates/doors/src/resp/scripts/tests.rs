@@ -417,3 +417,16 @@ fn ten_thousand_scripts_can_be_loaded() {
     assert!(door.said("info memory").contains("|number_of_cached_scripts:0|"));
     expect(&mut door, &[("return 'fine'", "$4|fine|")]);
 }
+
+#[test]
+fn scripts_see_the_elements_of_a_set_in_their_order() {
+    let mut door = Door::new();
+    assert_eq!(door.said("sadd s c b aa a"), ":4|");
+    expect(
+        &mut door,
+        &[
+            ("return redis.call('sort', 's', 'by', '_')", "*4|$1|a|$2|aa|$1|b|$1|c|"),
+            ("return redis.call('sort', 's', 'by', '_', 'desc')", "*4|$1|c|$1|b|$2|aa|$1|a|"),
+        ],
+    );
+}
