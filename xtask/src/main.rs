@@ -129,6 +129,8 @@ enum Command {
     /// Run job queues, sessions and locks of other authors on the door for Redis, and kill its
     /// server meanwhile.
     Applications(doors::applications::Arguments),
+    /// Run Redis's own tests on the door for Redis.
+    RedisTests(doors::redis::Arguments),
     /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put the results into
     /// docs/evaluation/peers.md.
     Compare {
@@ -190,6 +192,7 @@ fn main() -> Result<()> {
             steps::evaluate(&area, quick, minutes, json, write.as_deref())
         }
         Command::Applications(arguments) => doors::applications::applications(&arguments),
+        Command::RedisTests(arguments) => doors::redis::redis_tests(&arguments),
         Command::DoorMeasure(arguments) => door_measure::door_measure(&arguments),
         Command::DoorCompare(arguments) => door_compare::door_compare(&arguments),
         Command::Compare { quick, json } => {

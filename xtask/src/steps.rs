@@ -210,7 +210,9 @@ impl Step {
             Step::Instructions => "no operation takes more instructions than is written down",
             Step::Clients => "the clients in C, C++, Go, Node, Python and Rust",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
-            Step::Doors => "tests of memcached and programs that use Redis, on the doors for them",
+            Step::Doors => {
+                "tests of memcached and Redis, and programs that use Redis, on the doors for them"
+            }
             Step::Evaluate => "the evaluation in small: it must complete",
         }
     }

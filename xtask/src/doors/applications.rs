@@ -6,10 +6,11 @@
 //! docs/testing/applications.md lists the programs.
 
 use super::python;
+use super::redis_server::Server;
 use crate::scratch::{Running, Scratch};
 use crate::steps::{Extent, execute, install, program, target};
 use anyhow::{Context, Result, bail, ensure};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -174,39 +175,6 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A server with its data in a directory. It is started again after a kill.
-struct Server {
-    thunderhead: PathBuf,
-    data: PathBuf,
-    process: Option<Running>,
-    port: String,
-}
-
-impl Server {
-    fn start(&mut self) -> Result<()> {
-        let mut command = Command::new(&self.thunderhead);
-        command.args(["--json", "redis", "-p", &self.port, "--maxmemory", "128mb", "--data"]);
-        command.arg(&self.data).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = Running::start(command, "thunderhead redis")?;
-        let output = process.0.stdout.take().context("take the output of the server")?;
-        let mut line = String::new();
-        BufReader::new(output.take(1 << 16)).read_line(&mut line)?;
-        let ready: serde_json::Value =
-            serde_json::from_str(&line).with_context(|| format!("the server says: {line}"))?;
-        let listens = ready["listens"][0].as_str().unwrap_or_default();
-        self.port = listens.rsplit(':').next().unwrap_or_default().to_owned();
-        ensure!(!self.port.is_empty(), "the server does not say where it listens: {line}");
-        self.process = Some(process);
-        Ok(())
-    }
-
-    fn kill_and_start(&mut self) -> Result<()> {
-        // To drop it kills it.
-        self.process = None;
-        self.start()
-    }
-}
-
 fn run(
     application: &Application,
     place: &Place,
@@ -218,8 +186,7 @@ fn run(
     let interpreter = place.prepare(language)?;
     let scratch = Scratch::new(name)?;
     let thunderhead = thunderhead.to_owned();
-    let (data, port) = (scratch.path("data"), "0".to_owned());
-    let mut server = Server { thunderhead, data, process: None, port };
+    let mut server = Server::new(thunderhead, "128mb", Some(scratch.path("data")));
     server.start()?;
     let mut command = Command::new(interpreter);
     if language == Language::Java {

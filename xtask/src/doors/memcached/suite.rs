@@ -2,8 +2,9 @@
 
 use super::files::{self, Expected, FILES, File};
 use super::tap::Results;
+use crate::doors::sources::Source;
 use crate::scratch::{Running, Scratch};
-use crate::steps::{execute, target};
+use crate::steps::execute;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Debian's suite of packages, and the version there. The table of files is for this version.
-const DEBIAN: &str = "bookworm";
+/// The version, for which the table of files is, and its sources.
 const VERSION: &str = "1.6.18";
+const SOURCE: Source =
+    Source { debian: "bookworm", package: "memcached", file: "memcached_1.6.18.orig.tar.xz" };
 
 /// The programs that the tests start, beside their directory.
 const PROGRAMS: [(&str, &str); 2] =
@@ -113,36 +115,14 @@ fn prepare(scratch: &Scratch) -> Result<PathBuf> {
     Ok(sources)
 }
 
-/// Returns the path of the source package, which is fetched once.
+/// Returns the path of the sources.
 fn archive() -> Result<PathBuf> {
-    let directory =
-        std::path::absolute(target().join("doors/sources")).context("find the builds")?;
-    let archive = directory.join(format!("memcached_{VERSION}.orig.tar.xz"));
-    if archive.exists() {
-        return Ok(archive);
-    }
-    println!("fetching the sources of memcached");
-    let lists = directory.join("lists");
-    fs::create_dir_all(lists.join("partial")).context("make a directory")?;
-    // A list of its own: the machine's need not name sources, and is not changed.
-    let source = directory.join("sources.list");
-    let signed = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
-    let line = format!("deb-src [{signed}] http://deb.debian.org/debian {DEBIAN} main\n");
-    fs::write(&source, line).context("write a list of sources")?;
-    for arguments in [&["update"][..], &["source", "--download-only", "memcached"]] {
-        let mut command = Command::new("apt-get");
-        command.arg("-qq").args(["-o", "Dir::Etc::SourceParts=/dev/null"]);
-        command.arg("-o").arg(format!("Dir::Etc::SourceList={}", source.display()));
-        command.arg("-o").arg(format!("Dir::State::Lists={}", lists.display()));
-        // The user of apt-get may not be allowed into the directory.
-        command.args(["-o", "APT::Sandbox::User=root"]).args(arguments).current_dir(&directory);
-        execute(command).context("fetch the source package of memcached")?;
-    }
-    ensure!(
-        archive.exists(),
-        "Debian's memcached is not {VERSION} any more: look at its tests, and correct files.rs"
-    );
-    Ok(archive)
+    let fetched = SOURCE.fetch()?;
+    fetched.with_context(|| {
+        format!(
+            "Debian's memcached is not {VERSION} any more: look at its tests, and correct files.rs"
+        )
+    })
 }
 
 /// Runs a file, checks its results and returns how many were good.
