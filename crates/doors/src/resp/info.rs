@@ -3,6 +3,7 @@
 use super::commands::{Command, DANGEROUS, Group, LOADING, STALE};
 use super::connection::REDIS_VERSION;
 use super::context::{Context, from, is};
+use super::counts::Calls;
 use super::parser::Arguments;
 use super::stop::{Done, Stop};
 use std::fmt::Write;
@@ -209,14 +210,16 @@ fn processor(context: &mut Context<'_>, text: &mut String) -> Done {
 
 fn commands(context: &mut Context<'_>, text: &mut String) -> Done {
     let state = &context.state;
-    for (place, (calls, failures)) in state.counts.calls.iter().enumerate() {
-        let Some(command) = state.names.at(place).filter(|_| *calls > 0) else { continue };
+    for (place, calls) in state.counts.calls.iter().enumerate() {
+        let Calls { executed, failed, rejected } = *calls;
+        let is_shown = executed + rejected > 0;
+        let Some(command) = state.names.at(place).filter(|_| is_shown) else { continue };
         let name = command.name;
         line(
             text,
             format_args!(
-                "cmdstat_{name}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls=0,\
-                 failed_calls={failures}"
+                "cmdstat_{name}:calls={executed},usec=0,usec_per_call=0.00,\
+                 rejected_calls={rejected},failed_calls={failed}"
             ),
         );
     }

@@ -537,7 +537,7 @@ impl State {
         }
         messages.push((id, reply));
         woken.push(id);
-        self.count(waiting.queued.command, error.is_some());
+        self.count_ended(waiting.queued.command, error);
         true
     }
 
@@ -600,6 +600,7 @@ impl Run<'_> {
                     None => {}
                 }
                 let mark = Mark::of(output);
+                self.state.count_rejected(&arguments);
                 self.state.refuse(id, &error, output);
                 return self.answered(id, mark, output);
             }

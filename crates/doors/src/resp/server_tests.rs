@@ -467,3 +467,20 @@ fn a_connection_that_was_opened_at_an_unknown_time_begins_with_its_first_command
     door.server.opened(1, "127.0.0.1:50001", "127.0.0.1:6379", 0);
     assert!(door.said("client info").contains(" age=0 "));
 }
+
+#[test]
+fn a_refused_command_is_counted_as_rejected() {
+    let mut door = Door::new();
+    let wrong = "-ERR wrong number of arguments for 'set' command|";
+    assert_eq!(door.said("set a\nmulti\nset"), format!("{wrong}+OK|{wrong}"));
+    assert!(door.said("exec\nnone").starts_with("-EXECABORT"));
+    let stats = door.said("info commandstats errorstats");
+    for wanted in [
+        "|cmdstat_set:calls=0,usec=0,usec_per_call=0.00,rejected_calls=2,failed_calls=0|",
+        "|cmdstat_exec:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1|",
+        "|errorstat_ERR:count=3|",
+        "|errorstat_EXECABORT:count=1|",
+    ] {
+        assert!(stats.contains(wanted), "{wanted} {stats}");
+    }
+}

@@ -192,4 +192,6 @@ fn a_command_that_waits_is_counted_once_when_it_ends() {
     assert_eq!(door.said_to(3, "client unblock 1 error"), ":1|");
     let counts = line(&mut door, "commandstats", "cmdstat_blpop").unwrap_or_default();
     assert!(counts.contains("calls=2,") && counts.contains("failed_calls=1"), "{counts}");
+    let counts = line(&mut door, "errorstats", "errorstat_UNBLOCKED");
+    assert_eq!(counts.as_deref(), Some("errorstat_UNBLOCKED:count=1"));
 }
