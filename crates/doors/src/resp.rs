@@ -161,6 +161,7 @@ mod transactions;
 #[cfg(test)]
 mod transactions_tests;
 mod tree;
+mod users;
 mod varint;
 mod waits;
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Commands about the server: its settings, memory, latencies, and its user.
+//! Commands about the server: its settings, memory and latencies.
 
 use super::commands::{
     ADMIN, Command, DANGEROUS, FAST, Group, Keys, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT,
     READONLY, STALE, by_subcommand,
 };
-use super::connection::{REDIS_VERSION, USER};
+use super::connection::REDIS_VERSION;
 use super::context::{Context, from, is};
 use super::counts::Counts;
 use super::long_string::LongString;
@@ -210,35 +210,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "1.0.0",
         "A few harmless commands for tests.",
     ),
-    Command::new("acl", -2, 0, by_subcommand)
-        .subcommands(&[
-            Command::new("acl|whoami", 2, NOSCRIPT | LOADING | STALE, acl_whoami).about(
-                Group::Server,
-                "6.0.0",
-                "Returns the name of the user.",
-            ),
-            Command::new("acl|help", 2, LOADING | STALE, acl_help).about(
-                Group::Server,
-                "6.0.0",
-                "Describes the subcommands.",
-            ),
-            Command::new("acl|list", 2, ADMIN | NOSCRIPT | LOADING | STALE, acl_list).about(
-                Group::Server,
-                "6.0.0",
-                "Describes the user.",
-            ),
-            Command::new("acl|users", 2, ADMIN | NOSCRIPT | LOADING | STALE, acl_users).about(
-                Group::Server,
-                "6.0.0",
-                "Returns the name of the user.",
-            ),
-            Command::new("acl|cat", -2, NOSCRIPT | LOADING | STALE, acl_cat).about(
-                Group::Server,
-                "6.0.0",
-                "Returns the categories of commands.",
-            ),
-        ])
-        .about(Group::Server, "6.0.0", "Commands about users, of which there is one."),
 ];
 
 fn config_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -474,13 +445,16 @@ fn slowlog_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 
 fn debug(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let name = &arguments[1];
-    let is_zero = |text: &[u8]| text == b"0";
-    match arguments.get(2) {
-        Some(time) if is(name, "SLEEP") && is_zero(time) => {}
-        Some(_) if is(name, "SET-ACTIVE-EXPIRE") || is(name, "QUICKLIST-PACKED-THRESHOLD") => {}
-        Some(_) if is(name, "SLEEP") => {
-            return Err(Stop::error("ERR DEBUG SLEEP is refused: it would stop all clients"));
+    match (arguments.get(2), arguments.len()) {
+        (Some(time), _) if is(name, "SLEEP") => {
+            if time != b"0" {
+                return Err(Stop::error("ERR DEBUG SLEEP is refused: it would stop all clients"));
+            }
         }
+        (Some(_), _) if is(name, "SET-ACTIVE-EXPIRE") || is(name, "QUICKLIST-PACKED-THRESHOLD") => {
+        }
+        (Some(text), 3) if is(name, "ERROR") => return Err(Stop::error_of(text)),
+        (Some(key), 3) if is(name, "OBJECT") => return debug_object(context, key),
         _ => {
             let begin = b"ERR unknown subcommand or wrong number of arguments for '";
             let text = [&begin[..], name, b"'. Try DEBUG HELP."].concat();
@@ -491,68 +465,14 @@ fn debug(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     Ok(())
 }
 
-fn acl_whoami(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.string(USER);
-    Ok(())
-}
-
-fn acl_users(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.array(1);
-    context.reply.string(USER);
-    Ok(())
-}
-
-fn acl_list(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    let pass = if context.state.settings.password.is_some() { "" } else { " nopass" };
-    let line = format!("user default on{pass} sanitize-payload ~* &* +@all");
-    context.reply.array(1);
-    context.reply.string(line.as_bytes());
-    Ok(())
-}
-
-/// The categories of commands, in the order of Redis.
-const CATEGORIES: [&str; 21] = [
-    "keyspace",
-    "read",
-    "write",
-    "set",
-    "sortedset",
-    "list",
-    "hash",
-    "string",
-    "bitmap",
-    "hyperloglog",
-    "geo",
-    "stream",
-    "pubsub",
-    "admin",
-    "fast",
-    "slow",
-    "blocking",
-    "dangerous",
-    "connection",
-    "transaction",
-    "scripting",
-];
-
-fn acl_cat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let Some(name) = arguments.get(2) else {
-        context.reply.array(CATEGORIES.len());
-        for category in CATEGORIES {
-            context.reply.string(category.as_bytes());
-        }
-        return Ok(());
-    };
-    if !CATEGORIES.iter().any(|category| is(name, category)) {
-        return Err(Stop::error_of([b"ERR Unknown category '", name, b"'"].concat()));
-    }
-    super::command_info::reply_names(context, |command| {
-        command.category_names().iter().any(|own| is(name, &own[1..]))
-    });
-    Ok(())
-}
-
-fn acl_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    super::help::reply(context, "acl");
+fn debug_object(context: &mut Context<'_>, key: &[u8]) -> Done {
+    let Some(found) = context.objects.peek(key)? else { return Err(stop::NO_SUCH_KEY) };
+    let encoding = super::keys::encoding(key, &found);
+    let bytes = super::dumps::value_bytes(context, key)?;
+    let text = format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 \
+         lru_seconds_idle:0"
+    );
+    context.reply.simple(&text);
     Ok(())
 }

@@ -297,7 +297,8 @@ fn command_list(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             command.category_names().iter().any(|own| is(name, &own[1..]))
         }),
         Some((kind, pattern)) if is(kind, "PATTERN") => {
-            reply_names(context, |command| glob::matches(pattern, command.name.as_bytes()));
+            let pattern = pattern.to_ascii_lowercase();
+            reply_names(context, |command| glob::matches(&pattern, command.name.as_bytes()));
         }
         Some(_) => return Err(stop::SYNTAX),
     }
@@ -342,6 +343,16 @@ fn keys_of(context: &Context<'_>, words: &[&[u8]]) -> Result<Vec<(usize, &'stati
     }
     if command.name == "sort" {
         places.extend(sort_destination(words).map(|place| (place, "OW update")));
+    }
+    if command.name == "migrate" {
+        // The argument for one key is empty if the keys are behind KEYS. Otherwise only it counts.
+        match words.get(3).is_some_and(|key| key.is_empty()) {
+            true => places.retain(|(place, _)| *place > 3),
+            false => places.truncate(1),
+        }
+        if places.is_empty() {
+            return Err(Stop::error("ERR Invalid arguments specified for command"));
+        }
     }
     Ok(places)
 }
@@ -411,6 +422,9 @@ fn command_getkeys(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done 
     Ok(())
 }
 
+/// Words among the flags of keys that are about the description, and not about the keys.
+const HINTS: [&str; 2] = ["incomplete", "variable_flags"];
+
 fn command_getkeysandflags(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let words: Vec<&[u8]> = from(arguments, 2).collect();
     let places = keys_of(context, &words)?;
@@ -418,7 +432,7 @@ fn command_getkeysandflags(context: &mut Context<'_>, arguments: Arguments<'_>) 
     for (place, flags) in places {
         context.reply.array(2);
         context.reply.string(words[place]);
-        let flags = flags.split_whitespace().filter(|flag| *flag != "variable_flags");
+        let flags = flags.split_whitespace().filter(|flag| !HINTS.contains(flag));
         context.reply.set(flags.clone().count());
         for flag in flags {
             context.reply.simple(flag);

@@ -58,6 +58,7 @@ static FAMILIES: &[&[Command]] = &[
     super::streams_reading::COMMANDS,
     super::strings::COMMANDS,
     super::transactions::COMMANDS,
+    super::users::COMMANDS,
     #[cfg(test)]
     super::server_tests::COMMANDS,
 ];

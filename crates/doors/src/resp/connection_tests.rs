@@ -1,6 +1,6 @@
 //! Connections and the server: the replies are the ones of Redis 8.2.
 
-use super::testing::Door;
+use super::testing::{Door, text_of};
 
 #[test]
 fn a_wrong_command_gets_the_error_of_redis() {
@@ -165,6 +165,8 @@ fn commands_are_described() {
         ("command getkeys sort_ro a store b", "*1|$1|a|"),
         ("command list filterby module foo", "*0|"),
         ("command list filterby pattern getb*", "*1|$6|getbit|"),
+        ("command list filterby pattern GETB*", "*1|$6|getbit|"),
+        ("command getkeys migrate host 1 a 0 1 keys b", "*1|$1|a|"),
         ("command list filterby foo", "-ERR syntax error|"),
         ("command docs foo", "*0|"),
     ]);
@@ -188,14 +190,39 @@ fn other_commands_of_administration_answer() {
         ("slowlog get -2", "-ERR count should be greater than or equal to -1|"),
         ("slowlog get x", "-ERR count should be greater than or equal to -1|"),
         ("debug sleep 0", "+OK|"),
+        ("debug error READONLY-x", "-READONLY-x|"),
+        (
+            "debug error a b",
+            "-ERR unknown subcommand or wrong number of arguments for 'error'. Try DEBUG HELP.|",
+        ),
+        ("debug object none", "-ERR no such key|"),
+        ("set text bar", "+OK|"),
+        (
+            "debug object text",
+            "+Value at:0x0 refcount:1 encoding:embstr serializedlength:4 lru:0 lru_seconds_idle:0|",
+        ),
         (
             "debug foo",
             "-ERR unknown subcommand or wrong number of arguments for 'foo'. Try DEBUG HELP.|",
         ),
         ("cluster info", "-ERR This instance has cluster support disabled|"),
         ("readonly", "-ERR This instance has cluster support disabled|"),
-        ("acl whoami", "$7|default|"),
-        ("acl list", "*1|$51|user default on nopass sanitize-payload ~* &* +@all|"),
-        ("acl cat foo", "-ERR Unknown category 'foo'|"),
+        ("replicaof no one", "+OK|"),
+        ("slaveof NO ONE", "+OK|"),
     ]);
+}
+
+#[test]
+fn migrate_names_its_keys_behind_keys_if_the_first_is_empty() {
+    let mut door = Door::new();
+    let words = ["host", "1", "", "0", "1"];
+    let mut said = |more: &[&str]| {
+        let all = ["command", "getkeysandflags", "migrate"].iter().chain(&words).chain(more);
+        let strings = all.clone().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        let bytes = format!("*{}\r\n{}", all.count(), strings.collect::<String>());
+        text_of(&door.replies(1, bytes.as_bytes()))
+    };
+    let flags = "*3|+RW|+access|+delete|";
+    assert_eq!(said(&["keys", "a", "b"]), format!("*2|*2|$1|a|{flags}*2|$1|b|{flags}"));
+    assert_eq!(said(&[]), "-ERR Invalid arguments specified for command|");
 }

@@ -39,6 +39,15 @@ fn dump(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     Ok(())
 }
 
+/// Returns the number of bytes of a value in the form of `DUMP`, without its type, the version and
+/// the checksum.
+pub(super) fn value_bytes(context: &mut Context<'_>, key: &[u8]) -> Result<usize, Stop> {
+    const AROUND_BYTES: usize = 1 + 2 + 8;
+    let Some(kind) = context.objects.read(key)?.map(|found| found.kind) else { return Ok(0) };
+    let most = context.state.options.reply_bytes_max;
+    Ok(read(context, key, kind, most)?.payload().len().saturating_sub(AROUND_BYTES))
+}
+
 /// Reads a value of at most so many bytes.
 fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Result<Value, Stop> {
     let objects = &mut context.objects;

@@ -567,7 +567,7 @@ fn object_encoding(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done 
 }
 
 /// Returns the form in which Redis would keep a value.
-fn encoding(key: &[u8], found: &Found<'_>) -> &'static str {
+pub(super) fn encoding(key: &[u8], found: &Found<'_>) -> &'static str {
     let Found { value, kind, .. } = found;
     match kind {
         Kind::String if integer_of(value).is_some() => "int",

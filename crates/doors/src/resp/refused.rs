@@ -18,9 +18,9 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("readonly", 1, LOADING | STALE | FAST, no_cluster).about(Group::Cluster, "3.0.0", "Refused: this is no cluster of Redis.").categories("@connection"),
     Command::new("readwrite", 1, LOADING | STALE | FAST, no_cluster).about(Group::Cluster, "3.0.0", "Refused: this is no cluster of Redis.").categories("@connection"),
     Command::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, no_replication).about(Group::Server, "3.0.0", "Refused: see the error."),
-    Command::new("replicaof", 3, ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING, no_replication).about(Group::Server, "5.0.0", "Refused: see the error."),
+    Command::new("replicaof", 3, ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING, replicaof).about(Group::Server, "5.0.0", "Refused, but for NO ONE: see the error."),
     Command::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, shutdown).about(Group::Server, "1.0.0", "Refused: see the error."),
-    Command::new("slaveof", 3, ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING, no_replication).about(Group::Server, "1.0.0", "Refused: see the error."),
+    Command::new("slaveof", 3, ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING, replicaof).about(Group::Server, "1.0.0", "Refused, but for NO ONE: see the error."),
     Command::new("sync", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, no_replication).about(Group::Server, "1.0.0", "Refused: see the error."),
 ];
 
@@ -32,6 +32,15 @@ fn no_replication(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Err(Stop::error(
         "ERR Thunderhead replicates by itself: set the number of replicas in its configuration",
     ))
+}
+
+/// The server is no replica, so `NO ONE` changes nothing.
+fn replicaof(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if is(&arguments[1], "NO") && is(&arguments[2], "ONE") {
+        context.ok();
+        return Ok(());
+    }
+    no_replication(context, arguments)
 }
 
 fn migrate(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
