@@ -179,7 +179,7 @@ fn c(place: &Place) -> Result<()> {
 }
 
 fn go(place: &Place) -> Result<()> {
-    let programs = if has_go() { PathBuf::new() } else { fetch_go()? };
+    let programs = go_programs()?;
     let (go, gofmt) = (programs.join("go"), programs.join("gofmt"));
     let formatting = place.command(&gofmt, &["-l", "."]).output().context("run gofmt")?;
     let files = String::from_utf8_lossy(&formatting.stdout);
@@ -187,6 +187,11 @@ fn go(place: &Place) -> Result<()> {
     place.run(&go, &["vet", "./..."])?;
     place.run(&go, &["test", "-race", "./..."])?;
     installed::go(&place.sources, &go)
+}
+
+/// Returns the directory of the programs of Go, which is empty if they are on the path.
+pub(crate) fn go_programs() -> Result<PathBuf> {
+    if has_go() { Ok(PathBuf::new()) } else { fetch_go() }
 }
 
 /// Whether this machine has a Go that is new enough. Debian 12 has 1.19.

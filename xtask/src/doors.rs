@@ -5,6 +5,7 @@ pub(crate) mod applications;
 mod memcached;
 mod python;
 pub(crate) mod redis;
+pub(crate) mod redis_clients;
 mod redis_server;
 mod sources;
 
@@ -21,6 +22,7 @@ pub(crate) fn check(extent: Extent) -> Result<()> {
     let thunderhead = program("thunderhead").canonicalize().context("find the program")?;
     memcached::check(&thunderhead)?;
     redis::check(&thunderhead, extent)?;
+    redis_clients::check(&thunderhead, extent)?;
     applications::check(&thunderhead, extent)
 }
 

@@ -131,6 +131,8 @@ enum Command {
     Applications(doors::applications::Arguments),
     /// Run Redis's own tests on the door for Redis.
     RedisTests(doors::redis::Arguments),
+    /// Run the tests of redis-py and go-redis on the door for Redis.
+    RedisClients(doors::redis_clients::Arguments),
     /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put the results into
     /// docs/evaluation/peers.md.
     Compare {
@@ -193,6 +195,7 @@ fn main() -> Result<()> {
         }
         Command::Applications(arguments) => doors::applications::applications(&arguments),
         Command::RedisTests(arguments) => doors::redis::redis_tests(&arguments),
+        Command::RedisClients(arguments) => doors::redis_clients::redis_clients(&arguments),
         Command::DoorMeasure(arguments) => door_measure::door_measure(&arguments),
         Command::DoorCompare(arguments) => door_compare::door_compare(&arguments),
         Command::Compare { quick, json } => {

@@ -211,7 +211,7 @@ impl Step {
             Step::Clients => "the clients in C, C++, Go, Node, Python and Rust",
             Step::Bindings => "the client in Java, and YCSB on it and on Redis",
             Step::Doors => {
-                "tests of memcached and Redis, and programs that use Redis, on the doors for them"
+                "tests of memcached, Redis and their clients, and programs that use Redis"
             }
             Step::Evaluate => "the evaluation in small: it must complete",
         }
