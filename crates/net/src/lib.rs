@@ -149,6 +149,10 @@ pub trait Transport {
     /// [`Handler::stream_closed`] is called. Bytes that are sent later are discarded.
     fn finish(&mut self, stream: ConnectionId);
 
+    /// Sends no more bytes over a stream, and tells its peer so once it has taken the output. The
+    /// peer may still send. Bytes that are sent later are discarded.
+    fn end_output(&mut self, stream: ConnectionId);
+
     /// Sets the transport's time. A caller needs this only before it uses a transport that has not
     /// been polled for a while: the transport dates its actions by this time or by that of the last
     /// poll.

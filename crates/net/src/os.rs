@@ -421,7 +421,7 @@ impl Transport for OsTransport {
 
     fn send_bytes(&mut self, to: ConnectionId, parts: &[&[u8]]) {
         let Some(connection) = self.connections.get_mut(to) else { return };
-        let takes = connection.stream.as_ref().is_some_and(|it| !it.is_finishing());
+        let takes = connection.stream.as_ref().is_some_and(|it| it.takes_output());
         if connection.stage != Stage::Open || !takes {
             return;
         }
@@ -442,6 +442,10 @@ impl Transport for OsTransport {
 
     fn finish(&mut self, stream: ConnectionId) {
         self.finish_stream(stream);
+    }
+
+    fn end_output(&mut self, stream: ConnectionId) {
+        self.end_stream_output(stream);
     }
 
     fn hold_input(&mut self) {

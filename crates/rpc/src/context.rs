@@ -289,6 +289,17 @@ impl Context<'_> {
         self.transport.finish(stream);
     }
 
+    /// Sends no more bytes over a stream, and tells its peer so. The peer may still send.
+    pub fn end_output(&mut self, stream: ConnectionId) {
+        self.transport.end_output(stream);
+    }
+
+    /// Whether the peer of a stream reads: not too many bytes wait for it.
+    #[must_use]
+    pub fn takes_more(&self, stream: ConnectionId) -> bool {
+        self.transport.takes_more(stream)
+    }
+
     /// Sets a timer: [`Service::timer`](crate::Service::timer) is called at this time, with this
     /// owner.
     pub fn set_timer(&mut self, at: Time, owner: impl Into<OwnerId>) -> TimerId {

@@ -46,6 +46,11 @@ fn tune(socket: impl AsFd, peer: SocketAddr) {
     }
 }
 
+/// Tells the peer that no further bytes follow. If the connection has failed, a read finds that.
+pub(super) fn end_output(socket: impl AsFd) {
+    let _ = net::shutdown(socket, net::Shutdown::Write);
+}
+
 /// Listens; returns the socket and its address.
 pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = socket(address)?;

@@ -40,6 +40,10 @@ pub(super) struct StreamState {
     knows_end: bool,
     /// It is closed once its output is taken.
     is_finishing: bool,
+    /// The peer gets no further bytes, and is told so once it has taken the output.
+    ends_output: bool,
+    /// The peer was told.
+    has_shut: bool,
     /// Epoll does not have its socket.
     pub(super) is_unwatched: bool,
 }
@@ -50,8 +54,9 @@ impl StreamState {
         !self.is_full && !self.has_ended && !self.is_finishing
     }
 
-    pub(super) fn is_finishing(&self) -> bool {
-        self.is_finishing
+    /// Whether its peer may get further bytes.
+    pub(super) fn takes_output(&self) -> bool {
+        !self.is_finishing && !self.ends_output
     }
 
     /// Whether an unfinished input is the peer's fault.
@@ -488,6 +493,32 @@ impl OsTransport {
         self.watch(id);
         self.write(id);
         self.close_finished(id);
+    }
+
+    /// Ends the output of a stream.
+    pub(super) fn end_stream_output(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let is_open = connection.stage == Stage::Open;
+        let Some(state) = &mut connection.stream else { return };
+        if !is_open {
+            return self.finish_stream(id);
+        }
+        state.ends_output = true;
+        self.write(id);
+        self.shut_output(id);
+    }
+
+    /// Tells the peer of a stream that the output has ended, once the peer has taken it.
+    pub(super) fn shut_output(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let is_taken = connection.waiting_bytes() == 0;
+        let Some(state) = &mut connection.stream else { return };
+        if !state.ends_output || !is_taken || std::mem::replace(&mut state.has_shut, true) {
+            return;
+        }
+        if let Some(fd) = connection.fd() {
+            socket::end_output(fd);
+        }
     }
 
     /// Closes a stream that was waiting only for its output to be taken, if that has happened.

@@ -484,6 +484,7 @@ impl OsTransport {
             connection.waits_for_room = waits;
             self.watch(id);
         }
+        self.shut_output(id);
         self.close_finished(id);
     }
 

@@ -37,9 +37,15 @@ pub(super) struct StreamState {
     /// The handler knows that, and has been offered all bytes.
     knows_end: bool,
     pub(super) is_finishing: bool,
+    /// The peer gets no further bytes.
+    ends_output: bool,
 }
 
 impl StreamState {
+    fn takes_output(&self) -> bool {
+        self.is_open && !self.is_finishing && !self.ends_output
+    }
+
     /// Whether its input can be offered and was not.
     fn is_owed(&self) -> bool {
         self.is_owed && !self.waits && !self.is_finishing
@@ -107,7 +113,7 @@ impl SimTransport {
     pub(super) fn put_bytes(&mut self, to: ConnectionId, parts: &[&[u8]]) {
         let was_idle = self.waiting_bytes(to) == 0;
         let Some(connection) = self.connections.get_mut(to).filter(|it| !it.doomed) else { return };
-        if !connection.stream.as_ref().is_some_and(|it| it.is_open && !it.is_finishing) {
+        if !connection.stream.as_ref().is_some_and(StreamState::takes_output) {
             return;
         }
         if was_idle {
@@ -260,6 +266,18 @@ impl SimTransport {
         if !std::mem::replace(&mut state.is_finishing, true) {
             state.input = Vec::new();
             self.finishing.push(id);
+        }
+    }
+
+    /// Ends the output of a stream. The end follows the earlier bytes.
+    pub(super) fn end_stream_output(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id).filter(|it| !it.doomed) else { return };
+        let Some(state) = &mut connection.stream else { return };
+        if !state.is_open {
+            return self.finish_stream(id);
+        }
+        if !std::mem::replace(&mut state.ends_output, true) && !state.is_finishing {
+            self.put(id, PacketContent::Close);
         }
     }
 

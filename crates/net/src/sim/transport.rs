@@ -662,6 +662,10 @@ impl Transport for SimTransport {
         self.finish_stream(stream);
     }
 
+    fn end_output(&mut self, stream: ConnectionId) {
+        self.end_stream_output(stream);
+    }
+
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
         let stood_still = now.since(self.now.max(self.next_sweep)) > STALL;
         if stood_still && !self.forgave && self.deadline().is_some() {

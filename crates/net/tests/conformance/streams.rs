@@ -296,6 +296,35 @@ fn a_peer_that_closes_is_told_once() {
 }
 
 #[test]
+fn a_peer_that_ends_its_output_still_gets_the_answers() {
+    for pair in every_transport() {
+        let mut streams = Streams::new(pair);
+        let (id, there) = streams.open();
+        streams.send(id, b"much\nmuch\na\n");
+        streams.pair.client.end_output(id);
+        streams.send(id, b"late\n");
+        streams.pair.client.end_output(id);
+        streams.until("closed", |it| it.is_closed(id));
+        let name = streams.pair.name;
+        let received = streams.received(id);
+        assert_eq!(received.len(), 200_002, "{name}");
+        assert!(received.ends_with(b"a\n"), "{name}");
+        streams.until("told", |it| !it.at_server.closed.is_empty());
+        assert_eq!(streams.at_server.ended, [there], "{name}");
+        assert_eq!(streams.at_client.ended, [id], "{name}");
+        assert_eq!(streams.pair.client.counters().open, 0, "{name}");
+        // The end of much output comes after it.
+        let (id, there) = streams.open();
+        let lines = lines(2000);
+        streams.send(id, &lines);
+        streams.pair.client.end_output(id);
+        streams.until("closed", |it| it.is_closed(id));
+        assert_eq!(streams.received(id), lines, "{name}");
+        assert_eq!(streams.at_server.ended.last(), Some(&there), "{name}");
+    }
+}
+
+#[test]
 fn a_handler_that_waits_with_input_learns_that_its_peer_has_closed() {
     for pair in every_transport() {
         let mut streams = Streams::new(pair);
