@@ -48,6 +48,8 @@ const (
 	statusMayBeNeeded          Status = 43
 	statusOutdated             Status = 44
 	statusUnknownServer        Status = 45
+	statusGrouped              Status = 46
+	statusOldFormat            Status = 47
 )
 
 // nextStep is the caller's next step after a status.
@@ -113,6 +115,8 @@ var statuses = map[Status]statusInfo{
 	statusMayBeNeeded:          {stepReport, "the server may have replicas that a recovery lacks; `thunderhead status` shows the recovery"},
 	statusOutdated:             {stepReport, "the settings were changed meanwhile; look at them with `thunderhead status`, then try again"},
 	statusUnknownServer:        {stepReport, "the coordinator has never given out the id of this server: its metastore may be an older copy"},
+	statusGrouped:              {stepReport, "this table and others always lie together on one shard: it cannot be split, moved alone or lie beside a table that is spread"},
+	statusOldFormat:            {stepReport, "this needs a newer format of the cluster; `thunderhead status` says when `thunderhead cluster set format` can switch it on"},
 }
 
 // String returns a sentence for people.

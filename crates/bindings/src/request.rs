@@ -170,7 +170,7 @@ fn question(reader: &mut Reader<'_>) -> Result<Question, Malformed> {
     Ok(match kind {
         0 => {
             let server_span = u32::try_from(first).map_err(|_| reader.malformed())?;
-            Question::CreateTable(CreateTable { name, server_span })
+            Question::CreateTable(CreateTable::spread(name, server_span))
         }
         1 => Question::DropTable(DropTable::named(&name)),
         2 => Question::Map(Some(name)),
@@ -233,7 +233,7 @@ mod tests {
             operation(b"", Condition::VersionIs(Version(9)), Action::Write(b"countess".to_vec())),
             operation(b"n", Condition::Always, Action::Increment(Number::Float(1.5))),
         ];
-        let question = CreateTable { name: "users".to_owned(), server_span: 2 };
+        let question = CreateTable::spread("users", 2);
         let expected = [
             Submitted { tag: 1, deadline: None, work: Work::Operations(operations) },
             Submitted {

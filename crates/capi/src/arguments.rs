@@ -161,7 +161,7 @@ pub(crate) unsafe fn request(op: &th_op) -> Result<Request, Failure> {
     Ok(Request::Question(match op.kind {
         TH_OP_TABLE_CREATE => {
             let server_span = span(u32::try_from(op.integer).unwrap_or(0))?;
-            Question::CreateTable(CreateTable { name: name.to_owned(), server_span })
+            Question::CreateTable(CreateTable::spread(name, server_span))
         }
         TH_OP_TABLE_DROP => Question::DropTable(DropTable::named(name)),
         _ => Question::Map(Some(name.to_owned())),

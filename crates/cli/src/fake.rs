@@ -157,6 +157,7 @@ impl Store for FakeStore {
             name: name.to_owned(),
             tablets: tablets.collect(),
             since: 0,
+            beside: None,
         };
         self.tables.push((info.clone(), Content::new()));
         Ok(info)

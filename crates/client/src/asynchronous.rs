@@ -305,7 +305,7 @@ impl AsyncClient {
     /// another client creates a table of this name at the same time, both calls may succeed and
     /// return the same table.
     pub async fn create_table(&self, name: &str, server_span: u32) -> Result<TableId, Error> {
-        let question = CreateTable { name: name.to_owned(), server_span };
+        let question = CreateTable::spread(name, server_span);
         client::table(self.ask(Question::CreateTable(question)).await).map(|table| table.id)
     }
 

@@ -234,8 +234,22 @@ impl Client {
     /// another client creates a table of this name at the same time, both calls may succeed and
     /// return the same table.
     pub fn create_table(&mut self, name: &str, server_span: u32) -> Result<TableId, Error> {
-        let question = CreateTable { name: name.to_owned(), server_span };
+        let question = CreateTable::spread(name, server_span);
         table(self.inner()?.ask(Question::CreateTable(question))).map(|table| table.id)
+    }
+
+    /// Creates a table that lies beside another one: on the same shard, always. Returns its id.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`]; [`Status::Grouped`] as [`Error::Refused`] if the other table is
+    /// spread, and [`Status::OldFormat`] if the cluster is of an earlier format.
+    pub fn create_table_beside(&mut self, name: &str, beside: TableId) -> Result<TableId, Error> {
+        let question = CreateTable::beside(name, beside);
+        let made = table(self.inner()?.ask(Question::CreateTable(question)))?;
+        // Otherwise a coordinator of an earlier version has made a table anywhere, or another
+        // client was faster.
+        let is_beside = made.beside == Some(beside);
+        is_beside.then_some(made.id).ok_or(Error::Refused(Status::TableExists))
     }
 
     /// Returns the id of a table, and creates the table if it does not exist: spread over

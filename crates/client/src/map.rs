@@ -166,7 +166,7 @@ mod tests {
             address: None,
         };
         let (id, name) = (TableId(4), "t".to_owned());
-        let table = control::TableInfo { id, name, tablets: vec![tablet], since: 0 };
+        let table = control::TableInfo { id, name, tablets: vec![tablet], since: 0, beside: None };
         let tables = vec![table];
         let map = TabletMap::of(&control::Map { version: 3, tables, ..control::Map::default() });
         assert!(map.has_table(id) && map.version() == 3);
@@ -186,6 +186,7 @@ mod tests {
             name: id.to_string(),
             tablets: tablets.to_vec(),
             since,
+            beside: None,
         };
         let news = |version, since, tables| control::Map {
             version,

@@ -3,6 +3,7 @@
 //! Plain data and plain logic, without time and without waiting. All of it is recorded already.
 
 mod changes;
+mod groups;
 mod lineage;
 mod map;
 
@@ -22,6 +23,7 @@ use thunderhead_wire::{
     Epoch, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId, TableId, TabletRange,
 };
 
+pub(crate) use groups::{ByGroup, GROUP_TABLES_MAX, Home};
 pub(crate) use lineage::lineage;
 
 /// The place of a present master.
@@ -62,6 +64,8 @@ pub(crate) struct Cluster {
     changes: Changes,
     /// The tablets of each master: their tables and first hashes, without those of dropped tables.
     of_master: BTreeMap<MasterId, BTreeSet<(TableId, KeyHash)>>,
+    /// The tables that lie beside each table, without dropped ones.
+    groups: BTreeMap<TableId, BTreeSet<TableId>>,
 }
 
 impl Cluster {
@@ -79,6 +83,7 @@ impl Cluster {
             map_changes: 0,
             changes: Changes::default(),
             of_master: BTreeMap::new(),
+            groups: BTreeMap::new(),
         }
     }
 
@@ -194,6 +199,7 @@ impl Cluster {
 
     fn put_one(&mut self, record: TableRecord) {
         self.note_masters(&record);
+        self.note_group(&record);
         if record.dropped {
             if self.names.get(&record.name) == Some(&record.id) {
                 self.names.remove(&record.name);

@@ -51,6 +51,9 @@ pub(crate) async fn migrate(leadership: &Rc<Leadership>, message: MigrateTablet)
     let named = leadership.cluster().named(&message.table).cloned();
     let mut table = named.ok_or(Status::NoSuchTable)?;
     let id = table.id;
+    if leadership.cluster().group_of(id).is_some() {
+        return Err(Status::Grouped.into());
+    }
     let tablets = table.tablets.iter();
     let at = tablets.clone().position(|it| it.first == message.first).ok_or(Status::BadRange)?;
     let tablet = table.tablets.get_mut(at).ok_or(Status::BadRange)?;

@@ -233,6 +233,10 @@ pub(crate) struct TableRecord {
     /// It is dropped: clients no longer see it, but some shards may not know yet.
     #[serde(default)]
     pub(crate) dropped: bool,
+    /// The table beside which it lies. Only a cluster of [`Format::TABLES_BESIDE`] or later has
+    /// such tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<TableId>,
 }
 
 /// A tablet.
@@ -340,9 +344,13 @@ mod tests {
                 migrating: None,
             }],
             dropped: false,
+            beside: None,
         };
         assert_eq!(to_value(&table), golden);
         assert_eq!(of_value(&key, golden), Ok(table));
+        let beside = br#"{"id":3,"name":"t","tablets":[],"dropped":false,"beside":1}"#;
+        let table: TableRecord = of_value(&key, beside).expect("a table beside another one");
+        assert_eq!((table.beside, to_value(&table)), (Some(TableId(1)), beside.to_vec()));
         let server = br#"{"server":1,"registered":5,"generation":0,"state":"down"}"#;
         let record: ServerRecord = of_value(&key, server).expect("all other fields have a default");
         assert_eq!((record.server, record.former.len()), (ServerId(1), 0));

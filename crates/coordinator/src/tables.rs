@@ -9,10 +9,11 @@
 //! A dropped table is gone for all clients at once, and its name is free. Its record is deleted
 //! when all masters have dropped their tablets or have crashed.
 
+use crate::cluster::{GROUP_TABLES_MAX, Home};
 use crate::leadership::{Leadership, RetryPauses, Task};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
 use crate::placement::rooms;
-use crate::refusal::Outcome;
+use crate::refusal::{Outcome, Refusal};
 use crate::stored::TableRecord;
 use crate::waiting::{all, within};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     CreateTable, DropTable, Empty, MapRequest, SplitTablet, Tablets, to_body,
 };
-use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
+use thunderhead_wire::{Format, MasterId, SegmentId, Status, TableId, TabletRange};
 
 /// Answers a request for the map.
 pub(crate) fn map(leadership: &Leadership, message: &MapRequest) -> Outcome {
@@ -44,7 +45,10 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     if message.server_span == 0 {
         return Err(Status::Malformed.into());
     }
-    let rooms = rooms::for_tablets(leadership, message.server_span as usize).await;
+    let rooms = match message.beside {
+        None => rooms::for_tablets(leadership, message.server_span as usize).await,
+        Some(_) => BTreeMap::new(),
+    };
     let lock = leadership.try_lock_updates().await?;
     if leadership.cluster().named(&message.name).is_some() {
         return Err(Status::TableExists.into());
@@ -55,13 +59,18 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     if leadership.cluster().by_load().is_empty() {
         return Err(Status::NoServers.into());
     }
-    let masters = leadership.cluster().with_room(&rooms);
+    let masters = match message.beside {
+        None => leadership.cluster().with_room(&rooms),
+        Some(table) => vec![master_beside(leadership, table)?],
+    };
     if masters.is_empty() {
         return Err(Status::NoSpace.into());
     }
     let id = TableId(leadership.take_ids(|ids| ids.table += 1).await?.table);
-    let tablets = leadership.cluster().spread(message.server_span, masters);
-    let record = TableRecord { id, name: message.name, tablets, dropped: false };
+    let span = if message.beside.is_some() { 1 } else { message.server_span };
+    let tablets = leadership.cluster().spread(span, masters);
+    let CreateTable { name, beside, .. } = message;
+    let record = TableRecord { id, name, tablets, dropped: false, beside };
     leadership.put_table(record).await?;
     leadership.ensure_running(Task::Settle(id));
     drop(lock);
@@ -75,6 +84,24 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
         return Err(Status::InProgress.into());
     }
     Ok(to_body(&cluster.table_info(table)))
+}
+
+/// Returns the master for a new table that lies beside another table. The other table must have
+/// been taken: otherwise it could still go to another master.
+fn master_beside(leadership: &Leadership, table: TableId) -> Result<MasterId, Refusal> {
+    let cluster = leadership.cluster();
+    if cluster.record.format < Format::TABLES_BESIDE {
+        return Err(Status::OldFormat.into());
+    }
+    let record = cluster.table(table).filter(|it| !it.dropped).ok_or(Status::NoSuchTable)?;
+    let master = cluster.beside(record).ok_or(Status::Grouped)?;
+    if cluster.tables_of_group(table).count() >= GROUP_TABLES_MAX {
+        return Err(Status::NoSpace.into());
+    }
+    match cluster.home(table) {
+        Home::At(home) if home == master => Ok(master),
+        _ => Err(Status::Busy.into()),
+    }
 }
 
 /// Drops a table. The answer comes when its masters have dropped their tablets, but after a while
@@ -125,6 +152,9 @@ pub(crate) async fn split(leadership: &Rc<Leadership>, message: SplitTablet) -> 
         |it: &&crate::stored::TabletRecord| it.first <= message.at && message.at <= it.last;
     if old.tablets.iter().find(is_there).is_some_and(|it| it.migrating.is_some()) {
         return Err(Status::InProgress.into());
+    }
+    if leadership.cluster().group_of(old.id).is_some() {
+        return Err(Status::Grouped.into());
     }
     let new = crate::cluster::split(&old, message.at).ok_or(Status::BadRange)?;
     let id = new.id;
@@ -314,6 +344,21 @@ async fn note_taken(
     leadership.put_table(table).await.is_ok()
 }
 
+/// Keeps only the master that a table of a group can go to. Returns whether that master is known.
+/// The first table of a group can go anywhere if no other table was taken. All others wait for it.
+fn keep_together(leadership: &Leadership, id: TableId, masters: &mut Vec<MasterId>) -> bool {
+    let cluster = leadership.cluster();
+    let Some(group) = cluster.group_of(id) else { return true };
+    match cluster.home(group) {
+        Home::At(home) => {
+            masters.retain(|master| *master == home);
+            true
+        }
+        Home::Anywhere => cluster.tables_of_group(group).next().is_some_and(|it| it.id == id),
+        Home::Later => false,
+    }
+}
+
 /// Gives tablets that were not taken, and whose masters have crashed or are full, to other masters.
 /// Returns whether all of them have a place.
 async fn place_anew(leadership: &Rc<Leadership>, id: TableId, full: &BTreeSet<MasterId>) -> bool {
@@ -322,6 +367,9 @@ async fn place_anew(leadership: &Rc<Leadership>, id: TableId, full: &BTreeSet<Ma
     let Some(mut table) = leadership.cluster().table(id).cloned() else { return true };
     let mut masters = leadership.cluster().with_room(&rooms);
     masters.retain(|master| !full.contains(master));
+    if !keep_together(leadership, id, &mut masters) {
+        return false;
+    }
     let mut masters = masters.iter().cycle();
     for tablet in &mut table.tablets {
         let has_place = leadership.cluster().place(tablet.master).is_some();

@@ -94,7 +94,7 @@ impl Machine {
     /// Creates a table. A busy machine may make the coordinator lose its leadership after the table
     /// was made and before the answer, so the table may be there already.
     fn create(&mut self, name: &str) -> TableInfo {
-        let message = CreateTable { name: name.into(), server_span: 1 };
+        let message = CreateTable::spread(name, 1);
         loop {
             match self.ask_once(Opcode::CreateTable, &message) {
                 Ok(table) => return table,

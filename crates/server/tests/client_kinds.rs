@@ -70,7 +70,7 @@ fn collect(queue: &CompletionQueue, count: usize) -> BTreeMap<u64, Outcome> {
 fn every_submission_to_a_queue_completes_once_with_its_tag() {
     let cluster = Cluster::start("queue");
     let queue = CompletionQueue::connect(&cluster.options()).unwrap();
-    let question = CreateTable { name: "t".to_owned(), server_span: 2 };
+    let question = CreateTable::spread("t", 2);
     let request = Request::Question(Question::CreateTable(question));
     let deadline = Some(Duration::from_secs(30));
     let number = queue.submit(vec![Submission { tag: 1, request, deadline }]).unwrap();

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn unknown_fields_are_skipped_and_missing_ones_have_a_default() {
         let known: CreateTable = of_body(br#"{"name":"t","colour":"red"}"#).unwrap();
-        assert_eq!(known, CreateTable { name: "t".into(), server_span: 1 });
+        assert_eq!(known, CreateTable::spread("t", 1));
         assert_eq!(of_body::<CreateTable>(b"{}"), None);
         assert_eq!(of_body::<CreateTable>(b"\xff"), None);
         assert_eq!(of_body::<ShardStatus>(b"{}"), Some(ShardStatus::default()));
@@ -112,6 +112,7 @@ mod tests {
                 id: TableId(7),
                 name: "x".into(),
                 since: 0,
+                beside: None,
                 tablets: vec![TabletInfo {
                     first: KeyHash::MIN,
                     last: KeyHash::MAX,
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(to_body(&MapRequest::default()), b"{}");
         let golden = r#"{"version":6,"tables":[{"id":7,"name":"x","tablets":[],"since":4}],"is_part":true,"gone":[8]}"#;
         let (id, name, tablets) = (TableId(7), "x".to_owned(), Vec::new());
-        let tables = vec![TableInfo { id, name, tablets, since: 4 }];
+        let tables = vec![TableInfo { id, name, tablets, since: 4, beside: None }];
         let gone = vec![TableId(8)];
         let part = Map { version: 6, tables, is_part: true, gone, ..Map::default() };
         assert_eq!(to_body(&part), golden.as_bytes());

@@ -8,6 +8,7 @@
 //! | format | allowed structures |
 //! | --- | --- |
 //! | 1 | segments up to format 3, storages of format 1, records without further fields |
+//! | 2 | records of tables that lie beside others |
 //!
 //! - Each server and each coordinator reports the newest format that it knows.
 //! - The coordinator keeps the format in force in the cluster's record and sends it to all servers.
@@ -28,8 +29,11 @@ impl Format {
     /// The first format, which every program knows.
     pub const FIRST: Format = Format(1);
 
+    /// The first format in which a table can lie beside another one.
+    pub const TABLES_BESIDE: Format = Format(2);
+
     /// The newest format that this program knows.
-    pub const NEWEST: Format = Format(1);
+    pub const NEWEST: Format = Format(2);
 }
 
 /// The format of a program that reports none.

@@ -150,6 +150,10 @@ statuses! {
     /// The metastore has no record that the server's id was ever given out. The server's storage
     /// may be needed.
     UnknownServer = 45, GiveUp, "the coordinator has never given out the id of this server: its metastore may be an older copy";
+    /// The table lies beside others, or others lie beside it.
+    Grouped = 46, GiveUp, "this table and others always lie together on one shard: it cannot be split, moved alone or lie beside a table that is spread";
+    /// The request needs a newer format of the cluster.
+    OldFormat = 47, GiveUp, "this needs a newer format of the cluster; `thunderhead status` says when `thunderhead cluster set format` can switch it on";
 }
 
 impl Status {
@@ -225,6 +229,8 @@ mod tests {
             (43, MayBeNeeded),
             (44, Outdated),
             (45, UnknownServer),
+            (46, Grouped),
+            (47, OldFormat),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

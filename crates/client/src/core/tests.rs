@@ -163,5 +163,11 @@ fn table_at(id: u64) -> control::TableInfo {
         master: MasterId(1),
         address: Some("10.0.0.1:7071".parse().unwrap()),
     };
-    control::TableInfo { id: TableId(id), name: id.to_string(), tablets: vec![tablet], since: 0 }
+    control::TableInfo {
+        id: TableId(id),
+        name: id.to_string(),
+        tablets: vec![tablet],
+        since: 0,
+        beside: None,
+    }
 }

@@ -166,7 +166,7 @@ impl Stage {
 }
 
 fn create(name: &str) -> Question {
-    Question::CreateTable(CreateTable { name: name.to_owned(), server_span: 1 })
+    Question::CreateTable(CreateTable::spread(name, 1))
 }
 
 fn drop_table(name: &str) -> Question {

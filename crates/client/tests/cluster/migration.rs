@@ -176,7 +176,7 @@ impl TabletCluster {
         });
         cluster.drive(|user| async move {
             for name in ["one", "two", "t"] {
-                let create = CreateTable { name: name.into(), server_span: 1 };
+                let create = CreateTable::spread(name, 1);
                 let _: Result<TableInfo, _> = user.ask(Opcode::CreateTable, &create).await;
             }
         });

@@ -28,7 +28,8 @@ impl Cluster {
             address: self.place(tablet.master).filter(|_| tablet.taken).map(|place| place.address),
         });
         let (id, name) = (table.id, table.name.clone());
-        TableInfo { id, name, tablets: tablets.collect(), since: told.map_or(0, |_| since) }
+        let since = told.map_or(0, |_| since);
+        TableInfo { id, name, tablets: tablets.collect(), since, beside: table.beside }
     }
 
     /// Returns how many changes of this leadership a version of the map includes, or `None` for a
@@ -117,7 +118,7 @@ impl Cluster {
 }
 
 /// Bytes of a table in a map at most, without its name and its tablets.
-const TABLE_BYTES: usize = 120;
+const TABLE_BYTES: usize = 150;
 
 /// Bytes of a tablet in a map at most: three numbers of 20 digits, and an address of IPv6 with a
 /// scope.

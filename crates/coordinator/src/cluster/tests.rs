@@ -45,7 +45,7 @@ pub(super) fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord 
     let tablets = tablets
         .map(|(tablet, master)| TabletRecord { master: MasterId(*master), taken: true, ..tablet })
         .collect();
-    TableRecord { id: TableId(id), name: format!("t{id}"), tablets, dropped: false }
+    TableRecord { id: TableId(id), name: format!("t{id}"), tablets, dropped: false, beside: None }
 }
 
 #[test]

@@ -19,14 +19,22 @@ pub(crate) struct Masters<'a> {
     pub(crate) room: BTreeMap<MasterId, u64>,
 }
 
+/// A part that needs a recovery master.
+pub(crate) struct Wanted {
+    pub(crate) load: u64,
+    pub(crate) tablets: Vec<Taken>,
+    /// The only master that can have it.
+    pub(crate) by: Option<MasterId>,
+}
+
 /// Chooses recovery masters for the parts. Masters with room come first, then those with the fewest
 /// refusals, then those with the least work, then the best. The first part goes to the shard with
 /// the number of the crashed one, if it is up. If no master seems to have room, one is chosen all
 /// the same, because sizes are estimates.
-pub(crate) fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bool) {
+pub(crate) fn choose(parts: Vec<Wanted>, masters: Masters<'_>) -> (Vec<Part>, bool) {
     let Masters { all, has_successor, refused, mut busy, mut room } = masters;
     let (mut chosen, mut have_room) = (Vec::with_capacity(parts.len()), true);
-    for (number, (load, tablets)) in parts.into_iter().enumerate() {
+    for (number, Wanted { load, tablets, by: only }) in parts.into_iter().enumerate() {
         let by_rank = has_successor && number == 0;
         let lacks_room = |master: &MasterId| room.get(master).is_some_and(|room| *room < load);
         let key = |(rank, master): &(usize, &MasterId)| {
@@ -34,7 +42,8 @@ pub(crate) fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Ve
             let against = refused.get(*master).copied().unwrap_or(0);
             (against + if lacks_room(master) { 2 } else { 0 }, has, *rank)
         };
-        let Some((_, by)) = all.iter().enumerate().min_by_key(key) else { break };
+        let can = |(_, master): &(usize, &MasterId)| only.is_none_or(|only| only == **master);
+        let Some((_, by)) = all.iter().enumerate().filter(can).min_by_key(key) else { continue };
         have_room &= !lacks_room(by);
         *busy.entry(*by).or_default() += 1;
         if let Some(room) = room.get_mut(by) {
@@ -54,7 +63,8 @@ mod tests {
         let masters: Vec<_> = (1..=4).map(MasterId).collect();
         let nobody = BTreeMap::new();
         let by = |count, masters: Masters<'_>| {
-            let (parts, have_room) = choose(vec![(10, Vec::new()); count], masters);
+            let part = || Wanted { load: 10, tablets: Vec::new(), by: None };
+            let (parts, have_room) = choose((0..count).map(|_| part()).collect(), masters);
             (parts.into_iter().map(|it| it.by.0).collect::<Vec<_>>(), have_room)
         };
         let all = || Masters {
@@ -79,5 +89,9 @@ mod tests {
         let short = Masters { room: room.clone(), has_successor: true, ..all() };
         assert_eq!(by(3, short), (vec![2, 3, 3], true));
         assert!(!by(4, Masters { room, ..all() }).1, "one master is chosen all the same");
+        // A part that only one master can have goes there, though another one is better.
+        let part = |by| Wanted { load: 10, tablets: Vec::new(), by };
+        let (chosen, _) = choose(vec![part(Some(MasterId(3))), part(None)], all());
+        assert_eq!(chosen.iter().map(|it| it.by.0).collect::<Vec<_>>(), [3, 1]);
     }
 }

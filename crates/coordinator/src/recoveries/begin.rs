@@ -18,13 +18,13 @@
 use super::Step;
 use super::running_survey::is_for_good;
 use super::taking_back;
-use crate::cluster::{Cluster, shards_of, split};
+use crate::cluster::{ByGroup, Cluster, shards_of, split};
 use crate::knowledge::attempts::{Attempt, PartState, Round, Stage};
 use crate::leadership::{Leadership, RetryPauses};
 use crate::limits::{SHARD_BYTES_MAX, TELL_AGAIN};
 use crate::placement::order::{Order, order};
 use crate::placement::partitions::{cuts, expected, loads, pack, target};
-use crate::placement::recovery_masters::{Masters, choose};
+use crate::placement::recovery_masters::{Masters, Wanted, choose};
 use crate::placement::rooms;
 use crate::stored::{Former, Part, ServerRecord, to_value};
 use crate::survey::Copy;
@@ -40,7 +40,9 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     BeginRecovery, Inventory, InventoryOf, Recover, ReplicaInfo, Replicas, Taken, of_body,
 };
-use thunderhead_wire::{Epoch, Generation, MasterId, RecoveryId, SegmentId, ServerId, Status};
+use thunderhead_wire::{
+    Epoch, Generation, MasterId, RecoveryId, SegmentId, ServerId, Status, TableId,
+};
 
 /// How long masters wait for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
@@ -91,20 +93,31 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
         let tablets = cluster.to_recover(crashed);
         if is_former { tablets } else { Vec::new() }
     };
-    let tablets = tablets_left(leadership);
+    let by_group = leadership.cluster().by_group(crashed, &tablets_left(leadership));
     let successors = leadership.cluster().successors(crashed);
     let mut masters = successors.clone();
     masters
         .extend(leadership.cluster().by_load().into_iter().filter(|it| !successors.contains(it)));
-    if tablets.is_empty() || masters.is_empty() {
-        begin_anew(leadership, crashed);
+    let ByGroup { groups, others: tablets, later } = by_group;
+    if masters.is_empty() || tablets.is_empty() && groups.is_empty() {
+        drop(lock);
+        match later.first().filter(|_| !masters.is_empty()) {
+            Some(table) => wait_for_group(leadership, crashed, *table),
+            None => begin_anew(leadership, crashed),
+        }
         return true;
     }
+    let all_tablets: Vec<Taken> =
+        groups.iter().flat_map(|(its, _)| its).chain(&tablets).copied().collect();
     let heir = {
         let (cluster, attempts) = (leadership.cluster(), leadership.attempts.borrow());
         let attempt = attempts.get(&crashed);
-        let former = cluster.former(crashed);
-        former.and_then(|it| taking_back::choose_heir(&cluster, it, &tablets, log, &rooms, attempt))
+        let former = cluster.former(crashed).filter(|_| later.is_empty());
+        let heir = former.and_then(|it| {
+            taking_back::choose_heir(&cluster, it, &all_tablets, log, &rooms, attempt)
+        });
+        // The heir gets all tablets.
+        heir.filter(|heir| groups.iter().all(|(_, home)| home.is_none_or(|home| home == *heir)))
     };
     let load = loads(&tablets, &log.statistics, log.bytes());
     let sizes = leadership.shared.options.parts;
@@ -129,8 +142,20 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     if leadership.put_tables(split_tables.into_values().collect()).await.is_err() {
         return false;
     }
-    let tablets = tablets_left(leadership);
-    let parts = pack(&tablets, &loads(&tablets, &log.statistics, log.bytes()), target);
+    // Splits changed only tablets without a group.
+    let tablets = leadership.cluster().by_group(crashed, &tablets_left(leadership)).others;
+    let parts = match tablets.is_empty() {
+        true => Vec::new(),
+        false => pack(&tablets, &loads(&tablets, &log.statistics, log.bytes()), target),
+    };
+    let of_group = |(tablets, home): (Vec<Taken>, Option<MasterId>)| {
+        let load = loads(&tablets, &log.statistics, log.bytes());
+        let load = load.iter().fold(0u64, |sum, it| sum.saturating_add(*it));
+        Wanted { load, tablets, by: home }
+    };
+    let parts = parts.into_iter().map(|(load, tablets)| Wanted { load, tablets, by: None });
+    let mut parts: Vec<Wanted> = parts.chain(groups.into_iter().map(of_group)).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.load));
     let refused = match leadership.attempts.borrow().get(&crashed) {
         Some(attempt) => attempt.refused.clone(),
         None => BTreeMap::new(),
@@ -144,7 +169,7 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     let choice = Masters { all: &masters, has_successor, refused: &refused, busy, room };
     let (mut parts, mut have_room) = choose(parts, choice);
     if let Some(by) = heir {
-        (parts, have_room) = (vec![Part { by, tablets }], true);
+        (parts, have_room) = (vec![Part { by, tablets: all_tablets }], true);
     }
     let Ok(ids) = leadership.take_ids(|ids| ids.recovery += 1).await else { return false };
     let recovery = RecoveryId(ids.recovery);
@@ -234,6 +259,14 @@ fn fit(record: &mut ServerRecord, number: usize, room: usize) -> Vec<Part> {
         }
     }
     record.former.get(number).map_or_else(Vec::new, |it| it.parts.clone())
+}
+
+/// Notes that the remaining tablets wait for the recovery of another master.
+fn wait_for_group(leadership: &Leadership, crashed: MasterId, table: TableId) {
+    if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
+        let why = format!("{table} waits for the recovery of the table beside which it lies");
+        attempt.on_failure(leadership, why);
+    }
 }
 
 fn begin_anew(leadership: &Leadership, crashed: MasterId) {
@@ -469,7 +502,7 @@ fn most(error: &CallError) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thunderhead_wire::{TableId, TabletRange};
+    use thunderhead_wire::TabletRange;
 
     #[test]
     fn parts_that_do_not_fit_are_left_for_later_rounds() {

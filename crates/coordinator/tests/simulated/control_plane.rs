@@ -375,7 +375,8 @@ impl ControlPlane {
     }
 
     pub(crate) fn add_fake_server(&mut self, shards: u16) -> usize {
-        let server = Server { recovers_by_itself: true, ..Server::default() };
+        let newest_format = Format::NEWEST;
+        let server = Server { recovers_by_itself: true, newest_format, ..Server::default() };
         let shared = Rc::new(RefCell::new(server));
         let (own, store) = (Rc::clone(&shared), self.store.clone());
         let addresses = self.addresses(Place::Coordinator).into();
@@ -478,7 +479,7 @@ pub(crate) fn create(
     name: &str,
     span: u32,
 ) -> Result<TableInfo, Status> {
-    let message = CreateTable { name: name.into(), server_span: span };
+    let message = CreateTable::spread(name, span);
     cluster.ask(Opcode::CreateTable, &message)
 }
 

@@ -4,6 +4,7 @@ mod control_plane;
 mod forgotten_servers;
 mod former_masters;
 mod generations;
+mod groups;
 mod idleness;
 mod leaders;
 mod leases;

@@ -7,7 +7,7 @@ use thunderhead_coordinator::Options;
 use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{CreateTable, Known, Registered};
-use thunderhead_wire::{ClusterId, ServerId, Status};
+use thunderhead_wire::{ClusterId, Format, ServerId, Status};
 
 /// Puts a value into the store, as another coordinator would.
 fn put(cluster: &ControlPlane, key: &str, value: &serde_json::Value) {
@@ -33,8 +33,7 @@ fn without_its_metastore_a_leader_changes_nothing_and_still_answers_for_the_map(
     assert_eq!(map(&mut cluster).tables.len(), 1);
     assert!(cluster.handle().remarks()[0].contains("metastore"));
     // A request that began before the store returned is done after that.
-    let begun =
-        cluster.begin(Opcode::CreateTable, &CreateTable { name: "v".into(), server_span: 1 });
+    let begun = cluster.begin(Opcode::CreateTable, &CreateTable::spread("v", 1));
     cluster.simulation.run_for(Duration::from_secs(1));
     cluster.store.start();
     cluster.until("it is made", |cluster| matches!(cluster.answer(begun), Some(Ok(_))));
@@ -49,7 +48,7 @@ fn a_coordinator_that_does_not_know_every_field_does_not_lead() {
     create(&mut cluster, "t", 1).unwrap();
     let good = [value(&cluster, "cluster"), value(&cluster, "servers/1")];
     let mut newer = good.clone();
-    newer[0]["format"] = 2.into();
+    newer[0]["format"] = (Format::NEWEST.0 + 1).into();
     newer[1]["former"] = serde_json::json!([{ "master": 7, "shard": 0, "colour": "red" }]);
     for (number, key) in ["cluster", "servers/1"].into_iter().enumerate() {
         cluster.coordinator(0).kill();

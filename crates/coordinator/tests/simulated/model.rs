@@ -95,7 +95,7 @@ impl User {
         let before = self.known(name);
         self.learn(name, Known::Unknown);
         let server_span = self.random.within(1..6) as u32;
-        let message = CreateTable { name: name.to_owned(), server_span };
+        let message = CreateTable::spread(name, server_span);
         match self.ask::<TableInfo>(Opcode::CreateTable, &message).await {
             Ok(table) => {
                 assert!(!matches!(before, Known::Present(_)), "{name} was made twice");

@@ -33,7 +33,7 @@ fn id(cluster: &ControlPlane, number: usize) -> ServerId {
 }
 
 /// Crashes a server for good, and declares the verdict.
-fn fell(cluster: &mut ControlPlane, number: usize) {
+pub(crate) fn fell(cluster: &mut ControlPlane, number: usize) {
     let server = Rc::clone(&cluster.servers[number]);
     cluster.server(number).kill();
     let (server, generation) = {
@@ -65,7 +65,7 @@ pub(crate) fn until_all_are_somewhere(cluster: &mut ControlPlane, former: &[Mast
 }
 
 /// Returns all orders to rebuild, each once.
-fn told(cluster: &ControlPlane) -> Vec<Recover> {
+pub(crate) fn told(cluster: &ControlPlane) -> Vec<Recover> {
     let mut all: Vec<Recover> = Vec::new();
     for server in &cluster.servers {
         for recover in &server.borrow().recovers {

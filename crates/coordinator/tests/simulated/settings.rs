@@ -135,8 +135,8 @@ fn a_master_is_confirmed_until_the_verdict() {
     assert_eq!(confirm(&mut cluster), Err(Status::Deposed));
 }
 
-const OLD: Format = Format(1);
-const NEW: Format = Format(2);
+const OLD: Format = Format::NEWEST;
+const NEW: Format = Format(OLD.0 + 1);
 
 fn switch(cluster: &mut ControlPlane, format: Format) -> Result<SettingsChanged, Status> {
     let message = ChangeSettings { format: Some(format), ..ChangeSettings::default() };
@@ -211,7 +211,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     assert_eq!((changed.format, changed.lacking), (OLD, lacking));
     let now = status(&mut cluster);
     let known = now.programs.iter().map(|it| it.newest.0);
-    assert_eq!((now.format, known.sum::<u32>()), (OLD, 2 + 2 + 2 + 2 + 1), "{:?}", now.programs);
+    assert_eq!((now.format, known.sum::<u32>()), (OLD, 4 * NEW.0 + OLD.0), "{:?}", now.programs);
     // A coordinator that is gone for good does not count.
     cluster.coordinator(stands_by).kill();
     cluster.simulation.run_for(Duration::from_secs(60));
@@ -222,7 +222,7 @@ fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
     });
     assert_eq!(switch(&mut cluster, NEW).unwrap().format, NEW, "a repetition changes nothing");
     assert_eq!(switch(&mut cluster, OLD), Err(Status::BadSetting), "it never goes back");
-    let lacking = switch(&mut cluster, Format(3)).unwrap().lacking;
+    let lacking = switch(&mut cluster, Format(NEW.0 + 1)).unwrap().lacking;
     assert_eq!(lacking.len(), 4, "the leader does not know it either: {lacking:?}");
 }
 
@@ -248,7 +248,7 @@ fn programs_that_do_not_know_the_format_are_refused() {
     assert_eq!(cluster.leader(), None);
     let old = cluster.seats[1 - leader].handle.borrow().clone().unwrap().0;
     let remarks = old.remarks();
-    assert!(remarks.iter().any(|it| it.contains("format 2")), "{remarks:?}");
+    assert!(remarks.iter().any(|it| it.contains(&NEW.to_string())), "{remarks:?}");
     cluster.coordinator(leader).restart();
     cluster.until("the new one leads", |cluster| cluster.leader() == Some(leader));
 }

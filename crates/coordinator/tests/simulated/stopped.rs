@@ -53,7 +53,7 @@ fn is_decided(said: &Result<Vec<u8>, CallError>) -> bool {
 #[test]
 fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_under_its_former_leadership() {
     // One request is answered at once, the other by a task that needs no write for it.
-    let create = CreateTable { name: "old".into(), server_span: 1 };
+    let create = CreateTable::spread("old", 1);
     let asked =
         [(Opcode::Map, to_body(&MapRequest::default())), (Opcode::CreateTable, to_body(&create))];
     // Some of the tasks are asking masters when the leader is stopped, and end when it goes on.

@@ -54,7 +54,7 @@ fn remarks(cluster: &mut ControlPlane) -> String {
 #[test]
 fn a_server_whose_process_crashed_is_declared_crashed_and_its_tablets_recover() {
     let mut cluster = cluster(1, 1, 3, &watchful());
-    let table = CreateTable { name: "t".into(), server_span: 6 };
+    let table = CreateTable::spread("t", 6);
     cluster.ask::<TableInfo>(Opcode::CreateTable, &table).unwrap();
     let (server, _) = id(&cluster, 1);
     cluster.server(1).kill();

@@ -2,6 +2,7 @@
 //! run of one seed, `cargo xtask sim --cluster --swarm COUNT` runs many seeds.
 
 mod detection;
+mod groups;
 mod leaving;
 mod scenario;
 mod shortages;

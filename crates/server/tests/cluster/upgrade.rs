@@ -12,8 +12,8 @@ use thunderhead_wire::control::{KnownFormat, Program, SettingsChanged};
 /// A crashed coordinator counts as running until its record is this old.
 const CRASHED_ARE_GONE: Duration = Duration::from_secs(45);
 
-const OLD: Format = Format(1);
-const NEW: Format = Format(2);
+const OLD: Format = Format::NEWEST;
+const NEW: Format = Format(OLD.0 + 1);
 
 /// Returns the cluster's answer to an operator's command to switch a format on.
 fn switched(world: &mut World, format: Format) -> SettingsChanged {

@@ -77,6 +77,9 @@ pub struct TableInfo {
     /// Only tablets that have changed since the map of this version are listed. 0: all are.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
+    /// The table beside which it lies, if it lies beside another one: on the same shard, always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<TableId>,
 }
 
 /// A tablet.
@@ -100,6 +103,24 @@ pub struct CreateTable {
     /// The number of shards over which it is spread.
     #[serde(default = "one")]
     pub server_span: u32,
+    /// The table beside which it is to lie: one tablet, always on the shard of that table. A
+    /// coordinator of an earlier version ignores this, and its answer shows that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<TableId>,
+}
+
+impl CreateTable {
+    /// Returns the message for a table that is spread over so many shards.
+    #[must_use]
+    pub fn spread(name: impl Into<String>, server_span: u32) -> CreateTable {
+        CreateTable { name: name.into(), server_span, beside: None }
+    }
+
+    /// Returns the message for a table that lies beside another one.
+    #[must_use]
+    pub fn beside(name: impl Into<String>, table: TableId) -> CreateTable {
+        CreateTable { name: name.into(), server_span: 1, beside: Some(table) }
+    }
 }
 
 fn one() -> u32 {

@@ -180,7 +180,7 @@ fn a_table_that_is_dropped_during_a_move_is_gone_from_both_masters() {
                 while objects_at(&user, here).await + objects_at(&user, there).await > 0 {
                     user.tasks.sleep(Duration::from_millis(10)).await;
                 }
-                let create = CreateTable { name: "t".into(), server_span: 2 };
+                let create = CreateTable::spread("t", 2);
                 let again: TableInfo = user.ask(Opcode::CreateTable, &create).await.unwrap();
                 assert_eq!(again.tablets.len(), 2);
             }

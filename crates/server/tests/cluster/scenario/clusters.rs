@@ -383,7 +383,7 @@ struct User {
 
 impl User {
     async fn begin(&self) -> Result<TableId, String> {
-        let table = CreateTable { name: "t".to_owned(), server_span: SERVERS as u32 };
+        let table = CreateTable::spread("t", SERVERS as u32);
         match self.client.ask(Question::CreateTable(table), PATIENCE).await {
             // The table of the other cluster has the same id.
             Ok(Reply::Table(table)) if table.id == TableId(1) => Ok(table.id),

@@ -185,9 +185,9 @@ pub(crate) fn stable(number: u64) -> (Vec<u8>, Vec<u8>) {
 
 /// A user of the cluster.
 pub(crate) struct User {
-    client: Client,
+    pub(crate) client: Client,
     random: Random,
-    seeing: Seeing,
+    pub(crate) seeing: Seeing,
     seen_version: Version,
     walk: Option<Walk>,
     own: Option<tables::Own>,
@@ -220,7 +220,7 @@ impl User {
     /// Creates tables, each spread over `server_span` shards.
     pub(crate) async fn make_tables(self, count: u64, server_span: u32) {
         for number in 0..count {
-            let table = CreateTable { name: format!("table {number}"), server_span };
+            let table = CreateTable::spread(format!("table {number}"), server_span);
             let made = self.client.ask(Question::CreateTable(table), Duration::from_secs(60)).await;
             if !matches!(made, Ok(Reply::Table(_))) {
                 return self.seeing.fail(format!("table {number} is not made: {made:?}"));
@@ -283,7 +283,7 @@ impl User {
         let patience = Duration::from_secs(60);
         let mut tables = Vec::new();
         for (name, server_span) in TABLES.into_iter().zip([3, 1]) {
-            let table = CreateTable { name: name.to_owned(), server_span };
+            let table = CreateTable::spread(name, server_span);
             match self.client.ask(Question::CreateTable(table), patience).await {
                 Ok(Reply::Table(table)) => tables.push(table.id),
                 other => return self.seeing.fail(format!("{name} is not made: {other:?}")),

@@ -110,7 +110,7 @@ impl User {
         match own.id {
             None => {
                 let server_span = self.random.within(1..4) as u32;
-                let wish = CreateTable { name: own.name.clone(), server_span };
+                let wish = CreateTable::spread(own.name.clone(), server_span);
                 match self.client.ask(Question::CreateTable(wish), patience).await {
                     Ok(Reply::Table(table)) => {
                         self.seeing.seen.borrow_mut().made += 1;
