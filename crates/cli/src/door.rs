@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use thunderhead_client::{Client, Error};
+use thunderhead_client::{Client, Error, Question};
 use thunderhead_config::{LogConfig, LogFormat, LogLevel};
 use thunderhead_net::os::Options as NetOptions;
 use thunderhead_net::stream::StreamAddress;
@@ -16,8 +16,8 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
     BackupOptions, DoorOptions, DoorProtocol, GenerationState, LocalCluster, LocalOptions, Probing,
 };
-use thunderhead_wire::Status;
-use thunderhead_wire::control::Settings;
+use thunderhead_wire::control::{DropTable, Settings};
+use thunderhead_wire::{Status, TableId};
 
 pub(crate) const MEGABYTE: u64 = 1 << 20;
 
@@ -96,6 +96,7 @@ impl DoorServer<'_> {
             listen: self.listen.clone(),
             protocol: self.protocol.clone(),
             listens: Arc::default(),
+            in_cluster: false,
         });
         let options = self.options(&door)?;
         let kept = match self.data {
@@ -223,6 +224,19 @@ pub(crate) fn drop_table(client: &mut Client, name: &str) -> Result<(), Error> {
     match client.drop_table(name) {
         Err(Error::Refused(Status::NoSuchTable)) => Ok(()),
         other => other,
+    }
+}
+
+/// Drops the table of an id. It may be gone already.
+pub(crate) fn drop_table_with_id(
+    client: &mut Client,
+    name: &str,
+    id: TableId,
+) -> Result<(), Error> {
+    let question = DropTable { name: name.to_owned(), id: Some(id) };
+    match client.ask(Question::DropTable(question)) {
+        Ok(_) | Err(Error::Refused(Status::NoSuchTable)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `thunderhead redis`: a server for Redis's clients, with the usual settings of that server.
 
+pub(crate) mod cluster;
+
 use crate::door::{self, DoorServer, MEGABYTE, octal, positive};
 use crate::exit::Failure;
 use crate::serve::Until;
@@ -15,7 +17,7 @@ use thunderhead_server::{
 use thunderhead_wire::TableId;
 
 /// The table with the catalog of the databases.
-const CATALOG: &str = "redis";
+const CATALOG: &str = thunderhead_server::CATALOG_TABLE;
 
 /// The beginning of the names of tables with objects. A number follows.
 const PREFIX: &str = "redis-";
@@ -276,6 +278,8 @@ impl Names {
         let done = match work {
             TableWork::Make => self.make(client).map(|table| databases.add(table)),
             TableWork::Drop(table) => self.drop_table(client, *table),
+            // There is no other process that could own the tables.
+            TableWork::Ensure | TableWork::TakeOver(_) => Ok(()),
         };
         if let Err(error) = done {
             door::tell_failed(&error);

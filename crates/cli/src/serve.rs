@@ -2,6 +2,7 @@
 
 use crate::connect;
 use crate::exit::{Exit, Failure};
+use crate::redis::cluster::ClusterDoor;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use thunderhead_client::{Client, Options as ClientOptions};
 use thunderhead_config::{
     ClusterConfig, CoordinatorConfig, DevConfig, LogConfig, LogFormat, LogLevel, Metastore,
     ProbeConfig, ServerConfig,
@@ -112,6 +114,9 @@ impl RemainingData {
     }
 }
 
+/// How long the client for the tables of a door waits for an answer. Then it tries again.
+const DOOR_DEADLINE: Duration = Duration::from_secs(5);
+
 /// How long the programs may take to end in order after the input has ended.
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
@@ -169,9 +174,13 @@ fn net(shared_memory: bool) -> NetOptions {
 }
 
 /// Prints one line of JSON: the cluster serves, and how to reach it.
-fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure> {
+fn tell_ready(
+    config: &DevConfig,
+    coordinator: SocketAddr,
+    redis: Option<String>,
+) -> Result<(), Failure> {
     let data = (!config.is_ephemeral).then(|| config.data.display().to_string());
-    let ready = serde_json::json!({
+    let mut ready = serde_json::json!({
         "coordinators": [coordinator.to_string()],
         "servers": config.servers,
         "memory_bytes": config.memory_bytes,
@@ -179,6 +188,9 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
         "data": data,
         "pid": std::process::id(),
     });
+    if let Some(redis) = redis {
+        ready["redis"] = redis.into();
+    }
     let mut out = std::io::stdout().lock();
     writeln!(out, "{ready}")?;
     Ok(out.flush()?)
@@ -188,8 +200,10 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
 pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
     let requests = EndRequests::listening(until, RemainingData::by_dev(config))?;
+    let shard_bytes = config.memory_bytes / u64::from(config.shards);
+    let door = config.redis.map(|at| ClusterDoor::new(at, None, shard_bytes));
     let options = LocalOptions {
-        door: None,
+        door: door.as_ref().map(|door| Arc::clone(&door.options)),
         directory: config.data.clone(),
         in_memory: config.is_ephemeral,
         listen: config.listen,
@@ -221,10 +235,15 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         local.servers().iter().map(|it| it.generation().clone()).collect();
     requests.set(all.clone());
     if let Some(remarks) = wait_until_ready(&local, &all)? {
+        if let Some(door) = &door {
+            let coordinator = local.coordinator();
+            door.start(move || connect::beside(coordinator, DOOR_DEADLINE))?;
+        }
+        let redis = door.as_ref().and_then(ClusterDoor::address);
         remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
         if json {
-            tell_ready(config, at)?;
+            tell_ready(config, at, redis)?;
             return serve(|| local.join());
         }
         let count = match config.servers {
@@ -235,6 +254,9 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         match config.is_ephemeral {
             true => writeln!(out, "Thunderhead serves at {at}: {count}, nothing is kept.")?,
             false => writeln!(out, "Thunderhead serves at {at}: {count}, data in {data}.")?,
+        }
+        if let Some(redis) = redis {
+            writeln!(out, "Redis's clients are served at {redis}.")?;
         }
         writeln!(out)?;
         writeln!(out, "Try, in another terminal:")?;
@@ -333,8 +355,13 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         }
         address
     });
+    let door = config.redis.map(|at| {
+        let shard_bytes = config.memory_bytes / u64::from(config.shards);
+        ClusterDoor::new(at, config.redis_password.as_deref(), shard_bytes)
+    });
+    let of_door = coordinators.clone();
     let options = Options {
-        door: None,
+        door: door.as_ref().map(|door| Arc::clone(&door.options)),
         coordinators,
         listen: listen.collect(),
         advertise,
@@ -368,7 +395,16 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
     tracing::info!(addresses = ?generation.addresses(), "listening");
     // Opening a storage and finding the cluster belong to the start too.
     generation.wait_until_serving();
-    serve(|| running.join())
+    let Some(door) = door else { return serve(|| running.join()) };
+    if let Some(at) = door.address() {
+        tracing::info!(at, "Redis's clients are served");
+    }
+    door.start(move || {
+        Client::connect(&ClientOptions::new(of_door.clone()).deadline(Some(DOOR_DEADLINE)))
+    })?;
+    let ended = serve(|| running.join());
+    door.end();
+    ended
 }
 
 /// `thunderhead coordinator`.

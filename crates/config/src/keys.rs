@@ -247,6 +247,18 @@ pub const KEYS: &[Key] = &[
         "Whether clients on the same machine may use shared memory to talk to this server.",
     ),
     entry(
+        "server.redis",
+        Kind::Listen,
+        None,
+        "The address on which the server serves Redis's clients. All servers with this setting serve the same keys. If it is not set, the server does not serve them. Every machine that reaches the address can read and write all keys, so an address of other machines needs `server.redis_password`.",
+    ),
+    entry(
+        "server.redis_password",
+        Kind::Text,
+        None,
+        "The password that Redis's clients must give. All servers need the same one. Other users of the machine can see it if it is on the command line, but not if it is in the environment or in the file.",
+    ),
+    entry(
         "dev.listen",
         Kind::Listen,
         Some("127.0.0.1:7070"),
@@ -284,6 +296,12 @@ pub const KEYS: &[Key] = &[
         DISK,
         None,
         "The disk space of each server for replicas, allocated as it is used. If it is not set: three times `dev.memory` for each replica.",
+    ),
+    entry(
+        "dev.redis",
+        Kind::Listen,
+        None,
+        "The address on which `thunderhead dev` serves Redis's clients, such as 127.0.0.1:6379: an address that only this machine reaches. If it is not set, it does not serve them.",
     ),
     entry("dev.new_storage", Kind::Flag, Some("false"), "See `server.new_storage`."),
     entry("dev.buffer_directory", Kind::Path, Some("/dev/shm"), "See `server.buffer_directory`."),

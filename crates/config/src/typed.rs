@@ -109,6 +109,10 @@ pub struct ServerConfig {
     pub polling: Polling,
     /// Whether it offers shared memory to clients.
     pub shm: bool,
+    /// The address for Redis's clients, if it serves them.
+    pub redis: Option<SocketAddr>,
+    /// The password that they must give.
+    pub redis_password: Option<String>,
     /// The probes that detect crashed servers.
     pub probe: ProbeConfig,
     /// The configuration of the program's log.
@@ -144,6 +148,8 @@ pub struct DevConfig {
     pub polling: Polling,
     /// Whether servers offer shared memory to clients.
     pub shm: bool,
+    /// The address for Redis's clients, if they are served.
+    pub redis: Option<SocketAddr>,
     /// The cluster's settings. If they are not set, replicas and self-backup follow from the number
     /// of servers.
     pub cluster: ClusterConfig,
@@ -252,6 +258,8 @@ impl Config {
                 rack: it.optional_text("server.rack"),
                 polling: it.word("server.polling", Polling::of_word),
                 shm: it.flag("server.shm"),
+                redis: it.optional_listen("server.redis"),
+                redis_password: it.optional_text("server.redis_password"),
                 probe,
                 log,
             },
@@ -301,6 +309,7 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
         buffer_directory: it.text("dev.buffer_directory").into(),
         polling: it.word("dev.polling", Polling::of_word),
         shm: it.flag("dev.shm"),
+        redis: it.optional_listen("dev.redis"),
         cluster: ClusterConfig {
             replicas,
             min_replicas: 1,
@@ -330,6 +339,17 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
         let what = "other machines cannot connect to this address; set server.advertise to the host \
                     under which they reach this server";
         say("server.listen", what.to_owned());
+    }
+    let is_open = |redis: Option<SocketAddr>| redis.is_some_and(|it| !it.ip().is_loopback());
+    if is_open(server.redis) && server.redis_password.is_none() {
+        let what = "every machine that reaches this address could read and write all keys; set \
+                    server.redis_password";
+        say("server.redis", what.to_owned());
+    }
+    if is_open(dev.redis) {
+        let what = "other machines could read and write all keys; use an address of this machine \
+                    alone, such as 127.0.0.1:6379";
+        say("dev.redis", what.to_owned());
     }
     if dev.is_ephemeral {
         let is_set = |name| effective.get(name).is_some_and(|it| it.origin != Origin::Default);

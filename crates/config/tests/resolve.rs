@@ -73,6 +73,8 @@ fn a_mistake_is_reported_with_its_line_and_a_remedy() {
         ("[server]\nshm = \"maybe\"", "it must be true or false"),
         ("[server]\nlisten = \"localhost:1\"", "it must be an IP address and a port"),
         ("[server]\nlisten = \"0.0.0.0:1\"", "set server.advertise"),
+        ("[server]\nredis = \"10.0.0.1:6379\"", "set server.redis_password"),
+        ("[dev]\nredis = \"0.0.0.0:6379\"", "an address of this machine"),
         ("[server]\nlisten = \"127.0.0.1:65530\"\nshards = 9", "no ports are left for 9 shards"),
         ("[dev]\nmemory = \"16MiB\"", "need at least 64MiB"),
         ("[dev]\nreplicas = 2", "1 servers can keep at most 1 replicas"),

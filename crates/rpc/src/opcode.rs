@@ -162,6 +162,8 @@ opcodes! {
     ShardStatus = 102, "shard status", ShardControl, level 0, Safe, calls [];
     /// Asks whether this server is alive, in this generation.
     Probe = 103, "probe", Membership, level 0, Safe, calls [];
+    /// Returns the address at which a shard's door takes the connections of other servers' doors.
+    FindDoor = 104, "find door", Membership, level 0, Safe, calls [];
     /// Opens, extends, closes and frees replicas.
     Replicate = 112, "replicate", Backup, level 0, Safe, calls [];
     /// Lists the replicas of a master on this backup.
@@ -310,6 +312,7 @@ mod tests {
             (101, "migrate in"),
             (102, "shard status"),
             (103, "probe"),
+            (104, "find door"),
             (112, "replicate"),
             (113, "inventory"),
             (114, "read replica"),

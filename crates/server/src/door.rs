@@ -1,7 +1,7 @@
 //! Doors: the server's clients of other protocols. A door has their connections, and their answers
 //! that wait for the log.
 //!
-//! A door belongs to one node, and its objects are all in the node's shard. No other thread takes
+//! A door belongs to one node, and executes requests on the node's shard. No other thread takes
 //! part: a request is executed on the log where its bytes lie.
 //!
 //! ```text
@@ -16,16 +16,20 @@
 //!   executed again a little later. If that goes on for too long, the client gets an error.
 //! - **Messages to other connections** wait in the same way: they may tell of the update.
 //!
-//! [`memcached`] and [`redis`] are the protocols.
+//! [`memcached`] and [`redis`] are the protocols. [`cluster`] is a door whose objects are in one
+//! shard of the cluster, perhaps in another server.
 
+pub(crate) mod cluster;
 pub(crate) mod memcached;
 pub(crate) mod redis;
 
 use crate::owner::Owner;
+use cluster::ClusterDoor;
 use memcached::Memcached;
 use redis::Redis;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thunderhead_master::Shard;
@@ -33,7 +37,9 @@ use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::{Opened, StreamAddress, Taken, Then};
 use thunderhead_rpc::{Context, Node, Service};
 use thunderhead_runtime::Time;
-use thunderhead_wire::{LogPosition, Status};
+use thunderhead_runtime::names::Addresses;
+use thunderhead_wire::control::Settings;
+use thunderhead_wire::{LogPosition, MasterId, Status};
 
 /// The bytes of answers that may wait for the log on one connection. Then no further request of it
 /// is executed.
@@ -54,6 +60,9 @@ pub struct DoorOptions {
     pub protocol: DoorProtocol,
     /// The places where it listens indeed, once it does: with the chosen ports.
     pub listens: Arc<OnceLock<Vec<StreamAddress>>>,
+    /// Whether the objects are in one shard of the cluster. Then each shard has a door, and the
+    /// doors forward connections to each other. Only for Redis.
+    pub in_cluster: bool,
 }
 
 /// The protocol of a door.
@@ -66,6 +75,24 @@ pub enum DoorProtocol {
 }
 
 impl DoorOptions {
+    /// Returns the options of a further server in this process, whose clients use the first one.
+    pub(crate) fn without_clients(&self) -> DoorOptions {
+        DoorOptions { listen: Vec::new(), listens: Arc::default(), ..self.clone() }
+    }
+
+    /// Begins to listen for the doors of other servers, on any free port. Returns the address, and
+    /// the number of the listener.
+    pub(crate) fn listen_inside<S: Service>(
+        node: &mut Node<S>,
+        ip: IpAddr,
+    ) -> io::Result<(SocketAddr, u32)> {
+        let any = StreamAddress::Tcp(SocketAddr::new(ip, 0));
+        match node.listen_stream(&any, Redis::FAREWELL)? {
+            (StreamAddress::Tcp(address), listener) => Ok((address, listener)),
+            (StreamAddress::Unix(..), _) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
     /// Begins to listen.
     pub(crate) fn listen<S: Service>(&self, node: &mut Node<S>) -> io::Result<()> {
         let farewell = match &self.protocol {
@@ -301,7 +328,7 @@ impl<P: Protocol> DoorOf<P> {
         self.sessions.get_mut(&stream)?.as_deref_mut()
     }
 
-    fn closed(&mut self, stream: ConnectionId) {
+    fn closed(&mut self, _: &mut Context<'_>, stream: ConnectionId) {
         if let Some(session) = self.sessions.remove(&stream).flatten() {
             self.protocol.closed(stream, session.own);
         }
@@ -566,6 +593,7 @@ fn queue<S>(
 pub(crate) enum Door {
     Memcached(Box<DoorOf<Memcached>>),
     Redis(Box<DoorOf<Redis>>),
+    Cluster(Box<ClusterDoor>),
 }
 
 /// Calls a method of the door that it is.
@@ -574,13 +602,17 @@ macro_rules! either {
         match $door {
             Door::Memcached($it) => $call,
             Door::Redis($it) => $call,
+            Door::Cluster($it) => $call,
         }
     };
 }
 
 impl Door {
-    pub(crate) fn new(options: &DoorOptions) -> Door {
+    pub(crate) fn new(options: &DoorOptions, coordinators: &Addresses) -> Door {
         match &options.protocol {
+            DoorProtocol::Redis(own) if options.in_cluster => {
+                Door::Cluster(Box::new(ClusterDoor::new(own, coordinators.clone())))
+            }
             DoorProtocol::Memcached(own) => {
                 Door::Memcached(Box::new(DoorOf::new(Memcached::new(own))))
             }
@@ -589,8 +621,20 @@ impl Door {
     }
 
     /// Begins to serve, at the start of a generation.
-    pub(crate) fn begin(&mut self, now: Time) {
-        either!(self, door => door.protocol.begin(now));
+    pub(crate) fn begin(&mut self, now: Time, settings: &Settings, master: MasterId) {
+        match self {
+            Door::Memcached(door) => door.protocol.begin(now),
+            Door::Redis(door) => door.protocol.begin(now),
+            Door::Cluster(door) => door.begin(now, settings, master),
+        }
+    }
+
+    /// Returns the door, if it is one of a cluster.
+    pub(crate) fn in_cluster(&mut self) -> Option<&mut ClusterDoor> {
+        match self {
+            Door::Cluster(door) => Some(door),
+            Door::Memcached(_) | Door::Redis(_) => None,
+        }
     }
 
     pub(crate) fn opened(
@@ -602,8 +646,8 @@ impl Door {
         either!(self, door => door.opened(context, stream, opened));
     }
 
-    pub(crate) fn closed(&mut self, stream: ConnectionId) {
-        either!(self, door => door.closed(stream));
+    pub(crate) fn closed(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        either!(self, door => door.closed(context, stream));
     }
 
     pub(crate) fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {

@@ -32,8 +32,9 @@ mod process;
 mod server;
 
 pub use coordinator::{MetastoreLocation, RunningCoordinator};
+pub use door::cluster::CATALOG_TABLE;
 pub use door::memcached::{Limits as DoorLimits, Options as MemcachedOptions, TableBehind};
-pub use door::redis::{CATALOG_KEY, Databases, Options as RedisOptions, TableWork};
+pub use door::redis::{CATALOG_KEY, Databases, Options as RedisOptions, TableWork, TakeOver};
 pub use door::{DoorOptions, DoorProtocol};
 pub use generation::{Ended, GenerationState, Identity};
 pub use local::{LocalCluster, LocalOptions};

@@ -163,7 +163,12 @@ impl LocalCluster {
             records_per_client_max: None,
             populate: options.populate,
             newest_format: Format::NEWEST,
-            door: options.door.clone().filter(|_| number == 0),
+            door: match &options.door {
+                Some(door) if number > 0 && door.in_cluster => {
+                    Some(Arc::new(door.without_clients()))
+                }
+                door => door.clone().filter(|_| number == 0),
+            },
             cleaners: options.cleaners,
             backup: options.backup.clone(),
             probing: options.probing,

@@ -45,7 +45,7 @@ pub struct Options {
     pub rack: String,
     /// The newest format that the server knows: [`Format::NEWEST`], except in tests.
     pub newest_format: Format,
-    /// The door for clients of another protocol, at the first shard.
+    /// The door for clients of another protocol. They connect to the first shard.
     pub door: Option<Arc<DoorOptions>>,
 }
 

@@ -16,5 +16,10 @@ owners! {
         ProbesCoordinator,
         /// The door: the next try of a request that could not be done.
         Door,
+        /// The door of a cluster: its waits for the shard that executes the commands, and its
+        /// question to that shard.
+        ClusterDoor,
+        /// The cluster door's client of the coordinators, for the map.
+        ClusterDoorCoordinator,
     }
 }

@@ -1,5 +1,6 @@
 //! A server on this machine: a thread for each of its nodes.
 
+use crate::door::DoorOptions;
 use crate::generation::{Ended, GenerationState};
 use crate::options::Options;
 use crate::server::Server;
@@ -256,6 +257,13 @@ fn begin(
         && let Some(door) = &options.door
     {
         door.listen(&mut node)?;
+    }
+    if options.door.as_ref().is_some_and(|door| door.in_cluster) {
+        let (mut inside, listener) = DoorOptions::listen_inside(&mut node, at.ip())?;
+        if let Some(ip) = options.advertise {
+            inside.set_ip(ip);
+        }
+        node.service().set_inside(inside, listener);
     }
     generation.join(address, alarm);
     Ok(node)

@@ -17,6 +17,7 @@ use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
 use crate::owner::Owner;
 use crate::probes::{self, Probes};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
@@ -76,7 +77,8 @@ pub struct Server {
     /// The time of the next warning that no coordinator answers.
     warns_from: Time,
     is_leaving: bool,
-    /// The door for clients of another protocol, at the first node of a server that has one.
+    /// The door for clients of another protocol, at the first node of a server that has one. The
+    /// other nodes have one too if it is that of a cluster.
     door: Option<Door>,
     /// The end of a turn has rare work: leaving, or that of the door.
     has_rare_work: bool,
@@ -115,7 +117,8 @@ impl Server {
     #[must_use]
     pub fn new(options: Arc<Options>, generation: GenerationState, number: usize) -> Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
-        let door = options.door.as_deref().filter(|_| number == 0).map(Door::new);
+        let door = options.door.as_deref().filter(|door| number == 0 || door.in_cluster);
+        let door = door.map(|door| Door::new(door, &options.coordinators));
         Server {
             has_rare_work: door.is_some(),
             door,
@@ -147,6 +150,14 @@ impl Server {
     /// Returns the shard, once the node serves.
     pub fn shard(&mut self) -> Option<&mut Shard> {
         self.shard.as_mut()
+    }
+
+    /// Sets the address at which the node's door takes connections of other servers' doors, and the
+    /// number of the listener.
+    pub(crate) fn set_inside(&mut self, address: SocketAddr, listener: u32) {
+        if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
+            door.set_inside(address, listener);
+        }
     }
 
     /// Whether the node serves.
@@ -362,7 +373,7 @@ impl Server {
                     probes.begin(context);
                 }
                 if let Some(door) = &mut self.door {
-                    door.begin(context.now());
+                    door.begin(context.now(), &identity.settings, master);
                 }
                 self.learn();
             }
@@ -685,7 +696,12 @@ impl Service for Server {
             }
             match self.phase {
                 Phase::Waiting if self.generation.identity().is_some() => self.serve(context),
-                Phase::Serving => self.learn(),
+                Phase::Serving => {
+                    self.learn();
+                    if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
+                        door.learn(context, &self.generation.list());
+                    }
+                }
                 _ => {}
             }
         }
@@ -743,9 +759,9 @@ impl Service for Server {
         }
     }
 
-    fn stream_closed(&mut self, _: &mut Context<'_>, stream: ConnectionId, _: Cause) {
+    fn stream_closed(&mut self, context: &mut Context<'_>, stream: ConnectionId, _: Cause) {
         if let Some(door) = &mut self.door {
-            door.closed(stream);
+            door.closed(context, stream);
         }
     }
 }

@@ -13,6 +13,7 @@
 
 use crate::{ClusterId, Generation, ServerId};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// `probe`: is this server alive, in this generation?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +43,13 @@ pub struct Probed {
     /// By that list, the sender is not up in the generation that it gave.
     #[serde(default)]
     pub you_are_gone: bool,
+}
+
+/// The answer to `find door`: the door of a shard, for the doors of other servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundDoor {
+    /// The address at which it takes their connections; `None` if the shard has no such door.
+    pub address: Option<SocketAddr>,
 }
 
 /// The process at the address of a server.

@@ -93,6 +93,13 @@ impl Shard {
         Ok(DoorTable { shard: self, table, until, cost })
     }
 
+    /// Whether the shard serves a table that has one tablet: the coordinator has told it so.
+    #[must_use]
+    pub fn owns(&self, table: TableId) -> bool {
+        let is_there = self.log.tablets().any(|(range, _)| range.table == table);
+        is_there && self.control.closed(table, b"").is_none()
+    }
+
     /// How far the log is durable: answers that wait for this position may leave.
     #[must_use]
     pub fn durable(&self) -> LogPosition {

@@ -3,7 +3,7 @@
 mod databases;
 mod store;
 
-pub use databases::{CATALOG_KEY, Databases, TableWork};
+pub use databases::{CATALOG_KEY, Databases, TableWork, TakeOver};
 
 use super::{Next, Protocol, World};
 use databases::Tables;
@@ -17,7 +17,7 @@ use thunderhead_doors::resp::{
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
 use thunderhead_runtime::Time;
-use thunderhead_wire::{LogPosition, Status};
+use thunderhead_wire::{LogPosition, MasterId, Status, TableId};
 
 /// The cost of a command, beside that of its updates.
 const COMMAND: Duration = Duration::from_nanos(300);
@@ -207,6 +207,21 @@ impl Redis {
             clock: (Time::default(), 0),
             buffers: (Vec::new(), Vec::new()),
         }
+    }
+
+    /// Takes options that were not known before the cluster was. No client is served yet.
+    pub(super) fn set_options(&mut self, options: &Options) {
+        let settings = self.server.settings();
+        self.server = Server::new(options.server.clone());
+        self.server.take_settings(settings);
+        self.options = options.clone();
+    }
+
+    /// Takes over the databases with a shard that owns their tables from now on. Nothing that was
+    /// known of them before holds.
+    pub(super) fn take_over(&mut self, catalog: TableId, master: MasterId) {
+        self.tables = Tables::default();
+        self.options.databases.take_over(catalog, master);
     }
 
     fn milliseconds(&self, now: Time) -> u64 {

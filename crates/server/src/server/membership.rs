@@ -4,13 +4,14 @@
 //! time. The probes have questions of their own ([`crate::probes`]).
 
 use super::{NOT_YET_US, Phase, Server, WARN_EVERY};
+use crate::door::Door;
 use crate::generation::Ended;
 use crate::owner::Owner;
 use thunderhead_master::coordinator_client::CoordinatorReply;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, OwnerId, Request};
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{Empty, ServerList, of_body, to_body};
-use thunderhead_wire::membership::Probe;
+use thunderhead_wire::membership::{FoundDoor, Probe};
 
 /// The error of a server that the cluster has forgotten.
 const FORGOTTEN: &str = "the cluster has forgotten this server, so nothing in its storage is needed; to begin as a \
@@ -32,6 +33,11 @@ impl Server {
     pub(super) fn membership_request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         if request.opcode == Opcode::Probe {
             return self.probed(context, request);
+        }
+        if request.opcode == Opcode::FindDoor {
+            let door = self.door.as_mut().and_then(Door::in_cluster);
+            let found = FoundDoor { address: door.and_then(|door| door.address()) };
+            return context.reply(request.reply_to, &[&to_body(&found)]);
         }
         match of_body::<ServerList>(request.body) {
             Some(list) => {
@@ -69,6 +75,16 @@ impl Server {
     ) {
         let generation = &self.generation;
         match (Owner::of(owner), &mut self.probes) {
+            (Some(Owner::ClusterDoor), _) => {
+                if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
+                    door.on_found(context, call, outcome);
+                }
+            }
+            (Some(Owner::ClusterDoorCoordinator), _) => {
+                if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
+                    door.on_coordinator_reply(context, call, outcome);
+                }
+            }
             (Some(Owner::Coordinator), _) => self.on_coordinator_reply(context, call, outcome),
             (Some(Owner::Probes), Some(probes)) => {
                 probes.on_probe_reply(context, generation, call, outcome);
@@ -91,6 +107,17 @@ impl Server {
                 if let Some(door) = &mut self.door {
                     let serves = self.phase == Phase::Serving && self.leaves_by.is_none();
                     door.on_timer(context, self.shard.as_mut().filter(|_| serves));
+                }
+            }
+            (Some(Owner::ClusterDoor), _) => {
+                let serves = self.phase == Phase::Serving && self.leaves_by.is_none();
+                if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
+                    door.on_search_timer(context, self.shard.as_ref().filter(|_| serves));
+                }
+            }
+            (Some(Owner::ClusterDoorCoordinator), _) => {
+                if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
+                    door.on_coordinator_timer(context);
                 }
             }
             (Some(Owner::Probes), Some(probes)) => probes.on_timer(context, &self.generation),

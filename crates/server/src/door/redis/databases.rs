@@ -6,11 +6,18 @@
 //! database, or exchanging two, is one small write, and a part of its transaction.
 //!
 //! Tables are made and dropped by a thread with a client. It keeps a few empty ones in stock.
+//!
+//! In a cluster, each process has such a thread. The shard that owns the tables *takes over* when
+//! it finds that it does. Its process alone makes and drops tables then. Before the shard serves,
+//! the thread reads the catalog, and notes the tables of the group that it does not name: former
+//! owners have left these. They are dropped, and never used again. So a thread of a former owner
+//! that is late drops no table that has objects: the catalog only names tables that its own process
+//! made.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use thunderhead_doors::resp::store::{Change, Database, PAGES};
-use thunderhead_wire::{LogPosition, TableId};
+use thunderhead_wire::{LogPosition, MasterId, TableId};
 
 /// The key of the catalog, in a table of its own.
 pub const CATALOG_KEY: &[u8] = b"databases";
@@ -34,6 +41,25 @@ struct Stock {
     wanted: usize,
     useless: Vec<TableId>,
     is_over: bool,
+    /// Another process may own the tables: none are made before a shard of this one takes over.
+    is_shared: bool,
+    /// The table with the catalog may not exist.
+    lacks_catalog: bool,
+    /// A shard has taken over, and the thread must read the catalog before it serves.
+    takes_over: Option<TakeOver>,
+    /// The number of the last shard that took over.
+    taken_over: u64,
+}
+
+/// A shard of this process that owns the tables of the databases from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakeOver {
+    /// The table with the catalog.
+    pub catalog: TableId,
+    /// The master of the shard.
+    pub master: MasterId,
+    /// Numbers the shards that took over.
+    number: u64,
 }
 
 /// The work for the thread with a client.
@@ -43,9 +69,55 @@ pub enum TableWork {
     Make,
     /// Drop a table.
     Drop(TableId),
+    /// Make the table with the catalog, unless it exists.
+    Ensure,
+    /// Read the catalog, and call [`Databases::serve`].
+    TakeOver(TakeOver),
 }
 
 impl Databases {
+    /// The databases of a cluster, whose tables belong to one of many processes.
+    #[must_use]
+    pub fn shared() -> Databases {
+        let stock = Stock { is_shared: true, lacks_catalog: true, ..Stock::default() };
+        Databases { stock: Mutex::new(stock), ..Databases::default() }
+    }
+
+    /// Notes that there is no table with the catalog.
+    pub fn want_catalog(&self) {
+        self.stock().lacks_catalog = true;
+        self.changed.notify_all();
+    }
+
+    /// Notes that a shard owns the tables from now on. Its door does not serve before
+    /// [`Databases::serve`] is called.
+    pub(crate) fn take_over(&self, catalog: TableId, master: MasterId) {
+        let mut stock = self.stock();
+        self.catalog.store(0, Ordering::Release);
+        stock.empty.clear();
+        stock.taken_over += 1;
+        stock.takes_over = Some(TakeOver { catalog, master, number: stock.taken_over });
+        self.changed.notify_all();
+    }
+
+    /// Tries a take-over again, unless another shard has taken over since.
+    pub fn take_over_again(&self, again: TakeOver) {
+        let mut stock = self.stock();
+        if stock.taken_over == again.number {
+            stock.takes_over = Some(again);
+        }
+    }
+
+    /// Lets the door of the shard that took over serve, unless another one has taken over since.
+    pub fn serve(&self, taken: TakeOver) {
+        let mut stock = self.stock();
+        if stock.taken_over == taken.number {
+            // A table that was being made for the former shard.
+            stock.empty.clear();
+            self.catalog.store(taken.catalog.0, Ordering::Release);
+        }
+    }
+
     /// The table with the catalog, if there is one.
     pub(super) fn catalog(&self) -> Option<TableId> {
         let table = TableId(self.catalog.load(Ordering::Acquire));
@@ -95,11 +167,18 @@ impl Databases {
     pub fn next_work(&self) -> Option<TableWork> {
         let mut stock = self.stock();
         while !stock.is_over {
+            if std::mem::take(&mut stock.lacks_catalog) {
+                return Some(TableWork::Ensure);
+            }
+            if let Some(taken) = stock.takes_over.take() {
+                return Some(TableWork::TakeOver(taken));
+            }
             // In a full server there may be room for a new table only after that.
             if let Some(table) = stock.useless.pop() {
                 return Some(TableWork::Drop(table));
             }
-            if stock.empty.len() < STOCK.max(stock.wanted) {
+            let may_make = !stock.is_shared || self.catalog().is_some();
+            if may_make && stock.empty.len() < STOCK.max(stock.wanted) {
                 return Some(TableWork::Make);
             }
             stock = self.changed.wait(stock).unwrap_or_else(PoisonError::into_inner);
@@ -297,6 +376,38 @@ mod tests {
         assert_eq!((catalog.clear(5), catalog.clear(50)), (vec![], vec![]));
         assert_eq!(catalog.table((3, true)), Some(TableId(9)));
         assert_eq!(catalog.table((3, false)), None);
+    }
+
+    #[test]
+    fn no_tables_are_made_before_a_shard_of_this_process_has_taken_over() {
+        let databases = Databases::shared();
+        assert_eq!(databases.next_work(), Some(TableWork::Ensure));
+        databases.drop_table(TableId(9));
+        assert_eq!(databases.next_work(), Some(TableWork::Drop(TableId(9))));
+        databases.take_over(TableId(1), MasterId(5));
+        let Some(TableWork::TakeOver(first)) = databases.next_work() else {
+            panic!("no take-over")
+        };
+        assert_eq!((first.catalog, first.master), (TableId(1), MasterId(5)));
+        assert_eq!(databases.catalog(), None, "the catalog was not read");
+        databases.take_over_again(first);
+        assert_eq!(databases.next_work(), Some(TableWork::TakeOver(first)));
+        databases.serve(first);
+        assert_eq!(databases.catalog(), Some(TableId(1)));
+        assert_eq!(databases.next_work(), Some(TableWork::Make));
+        databases.add(TableId(2));
+        // The next generation of the server takes over. It uses no table of the former one.
+        databases.take_over(TableId(1), MasterId(6));
+        databases.add(TableId(3));
+        databases.serve(first);
+        databases.take_over_again(first);
+        assert_eq!(databases.catalog(), None, "the former generation serves no more");
+        let Some(TableWork::TakeOver(second)) = databases.next_work() else {
+            panic!("no take-over")
+        };
+        assert_eq!(second.master, MasterId(6));
+        databases.serve(second);
+        assert_eq!((databases.catalog(), databases.take(1)), (Some(TableId(1)), None));
     }
 
     #[test]
