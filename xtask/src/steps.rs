@@ -47,7 +47,7 @@ impl Extent {
 
     /// Seeds of the simulated cluster, with their flags. A sample takes some three minutes on two
     /// cores.
-    fn cluster_seeds(self) -> [(u64, &'static [&'static str]); 5] {
+    fn cluster_seeds(self) -> [(u64, &'static [&'static str]); 6] {
         let times = match self {
             Extent::Sample => 1,
             Extent::Whole => 5,
@@ -58,6 +58,7 @@ impl Extent {
             (times * 100, &["--leaving"]),
             (times * 100, &["--scenes"]),
             (times * 100, &["--clusters"]),
+            (times * 300, &["--redis"]),
         ]
     }
 }

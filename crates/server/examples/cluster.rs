@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] [--clusters] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] … | sim --cluster --scale [--servers COUNT] [--tables COUNT]";
+const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] [--clusters] [--redis] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] … | sim --cluster --scale [--servers COUNT] [--tables COUNT]";
 
 /// One in this many seeds of a swarm is run twice, to check that both runs are the same.
 const REPEATED: u64 = 25;
@@ -50,6 +50,7 @@ fn arguments() -> Option<Arguments> {
             "--verdicts" => found.extras.verdicts = true,
             "--leaving" => found.extras.leaving = true,
             "--scenes" => found.extras.scenes = true,
+            "--redis" => found.extras.redis = true,
             "--clusters" => found.extras.clusters = true,
             "--migrations" => found.extras.migrations = true,
             seed => found.seed = seed.parse().ok()?,

@@ -67,6 +67,15 @@ fn two_clusters_that_exchange_addresses_stay_separate() {
 }
 
 #[test]
+fn clients_of_redis_lose_nothing_that_a_server_among_faults_acknowledged() {
+    let redis = Extras { redis: true, ..Extras::default() };
+    let rare_events = all_are_well(0..12, redis);
+    assert!(rare_events.restarts > 10, "{rare_events:?}");
+    let runs = [(); 2].map(|()| run(5, redis, false).digest);
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     for seed in [1, 5, 7] {
         let runs = [(); 2].map(|()| run(seed, Extras::default(), true));

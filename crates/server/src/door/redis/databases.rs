@@ -62,6 +62,24 @@ pub struct TakeOver {
     number: u64,
 }
 
+impl Stock {
+    /// Returns the next work. `serves` says whether the catalog is known.
+    fn work(&mut self, serves: bool) -> Option<TableWork> {
+        if std::mem::take(&mut self.lacks_catalog) {
+            return Some(TableWork::Ensure);
+        }
+        if let Some(taken) = self.takes_over.take() {
+            return Some(TableWork::TakeOver(taken));
+        }
+        // In a full server there may be room for a new table only after that.
+        if let Some(table) = self.useless.pop() {
+            return Some(TableWork::Drop(table));
+        }
+        let may_make = !self.is_shared || serves;
+        (may_make && self.empty.len() < STOCK.max(self.wanted)).then_some(TableWork::Make)
+    }
+}
+
 /// The work for the thread with a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableWork {
@@ -163,23 +181,18 @@ impl Databases {
         self.changed.notify_all();
     }
 
+    /// Returns the next work, if there is any now.
+    #[must_use]
+    pub fn work_now(&self) -> Option<TableWork> {
+        self.stock().work(self.catalog().is_some())
+    }
+
     /// Waits for work, and returns it, or `None` at the end.
     pub fn next_work(&self) -> Option<TableWork> {
         let mut stock = self.stock();
         while !stock.is_over {
-            if std::mem::take(&mut stock.lacks_catalog) {
-                return Some(TableWork::Ensure);
-            }
-            if let Some(taken) = stock.takes_over.take() {
-                return Some(TableWork::TakeOver(taken));
-            }
-            // In a full server there may be room for a new table only after that.
-            if let Some(table) = stock.useless.pop() {
-                return Some(TableWork::Drop(table));
-            }
-            let may_make = !stock.is_shared || self.catalog().is_some();
-            if may_make && stock.empty.len() < STOCK.max(stock.wanted) {
-                return Some(TableWork::Make);
+            if let Some(work) = stock.work(self.catalog().is_some()) {
+                return Some(work);
             }
             stock = self.changed.wait(stock).unwrap_or_else(PoisonError::into_inner);
         }

@@ -23,6 +23,7 @@
 mod client;
 mod clusters;
 pub(crate) mod plan;
+mod redis;
 pub(crate) mod scale;
 pub(crate) mod user;
 pub(crate) mod world;
@@ -121,6 +122,7 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     let plan = match extras {
         Extras { leaving: true, .. } => Plan::that_leaves(&mut random),
         Extras { scenes: true, .. } => Plan::of_scenes(&mut random),
+        Extras { redis: true, .. } => Plan::of_redis(&mut random),
         _ => Plan::draw(&mut random, extras).with_churn(&mut random),
     };
     let plan = Rc::new(plan);
@@ -129,7 +131,11 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     if keeps_text {
         trace.push(format!("{plan:?}"));
     }
-    let failure = play(&mut world, &plan, &mut random).err();
+    let played = match extras.redis {
+        true => redis::play(&mut world, &plan, &mut random),
+        false => play(&mut world, &plan, &mut random),
+    };
+    let failure = played.err();
     trace.extend(world.simulation.take_trace());
     let longest = world.simulation.network().longest_message();
     let failure = failure.or_else(|| {
@@ -154,6 +160,7 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     rare_events.taken_back = world.taken_back.len() as u64;
     (rare_events.splits, rare_events.migrations) = (seen.splits, seen.migrations);
     if keeps_text {
+        trace.push(format!("{:?}", seen.counts));
         trace.extend(seen.history.iter().map(|operation| format!("{operation:?}")));
     }
     let unknown = seen.history.iter().filter(|it| it.outcome == Outcome::Unknown).count();
@@ -184,14 +191,7 @@ fn play(world: &mut World, plan: &Plan, random: &mut Random) -> Result<(), Strin
         return Err(format!("the tables are not made: {}", world.describe()));
     }
     world.add_users();
-    world.begin_trouble();
-    let end = world.simulation.now() + plan.trouble;
-    while world.simulation.now() < end {
-        let wait = random.exponential(plan.trouble_every.as_nanos() as f64) as u64;
-        world.run_for(Duration::from_nanos(wait).min(plan.trouble));
-        world.trouble();
-        world.see_lineages();
-    }
+    world.suffer(plan, random);
     world.heal();
     if !world.until(HEALING, World::is_whole) {
         return Err(format!("not everything is served again: {}", world.describe()));

@@ -30,18 +30,21 @@ pub(crate) struct Extras {
     pub(crate) scenes: bool,
     /// Another scenario: two clusters that exchange addresses (`clusters.rs`).
     pub(crate) clusters: bool,
+    /// Another scenario: clients of Redis and one server with a door for them (`redis.rs`).
+    pub(crate) redis: bool,
 }
 
 /// The flags of `cargo xtask sim --cluster SEED`, each behind a blank.
 impl std::fmt::Display for Extras {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Extras { migrations, verdicts, leaving, scenes, clusters } = *self;
+        let Extras { migrations, verdicts, leaving, scenes, clusters, redis } = *self;
         let all = [
             (migrations, " --migrations"),
             (verdicts, " --verdicts"),
             (leaving, " --leaving"),
             (scenes, " --scenes"),
             (clusters, " --clusters"),
+            (redis, " --redis"),
         ];
         all.into_iter().filter(|(is_set, _)| *is_set).try_for_each(|(_, flag)| f.write_str(flag))
     }
@@ -136,6 +139,8 @@ pub(crate) struct Plan {
     /// The sizes of the parts of a recovery. They are small, so that recoveries are divided here,
     /// too.
     pub(crate) parts: Parts,
+    /// The server has a door for Redis's clients.
+    pub(crate) has_door: bool,
 }
 
 /// Small parts, so that the recoveries of a small cluster are divided, too.
@@ -236,6 +241,7 @@ impl Plan {
             churn: 0.0,
             scene: None,
             parts: PARTS,
+            has_door: false,
         }
     }
 
@@ -286,6 +292,36 @@ impl Plan {
             trouble_every: Duration::from_millis(200),
             only_leaves: true,
             probing: if is_watched { Probing::default() } else { Probing::OFF },
+            ..plan
+        }
+    }
+
+    /// Draws a plan with one server that has a door for Redis's clients.
+    pub(crate) fn of_redis(random: &mut Random) -> Plan {
+        let plan = Plan::draw(random, Extras::default());
+        let segment_bytes = if random.chance(0.7) { 32 << 10 } else { 64 << 10 };
+        let operations = random.within(60..200);
+        // A slow disk, and power that fails: many acknowledgements wait for a sync.
+        let is_synced = random.chance(0.6);
+        let durability = if is_synced { "synced".to_owned() } else { plan.settings.durability };
+        let sync = Duration::from_micros(random.magnitude(100..30_000));
+        Plan {
+            servers: 1,
+            shards: 1,
+            users: random.within(2..5) as usize,
+            settings: Settings {
+                replicas: 1,
+                min_replicas: 1,
+                segment_bytes,
+                self_backup: true,
+                durability,
+            },
+            disk: DiskModel { sync, ..plan.disk },
+            trouble_every: Duration::from_millis(random.within(50..800)),
+            memory_bytes: segment_bytes as usize * random.within(24..40) as usize,
+            operations,
+            thinks: plan.trouble.mul_f64(0.2 + random.fraction()) / operations as u32,
+            has_door: true,
             ..plan
         }
     }

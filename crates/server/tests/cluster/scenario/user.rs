@@ -71,6 +71,8 @@ pub(crate) struct Seen {
     pub(crate) changes: u64,
     /// The sum of the times of all operations of [`User::work_until`] that waited.
     pub(crate) waited: Duration,
+    /// The counts of the events at a door.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
     names: u64,
     /// Until this time users hurry: they make short pauses, and their operations are additional.
     hurried_until: u64,
@@ -215,6 +217,10 @@ impl User {
             hurry: (0, false),
             number: 0,
         }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Creates tables, each spread over `server_span` shards.

@@ -8,6 +8,7 @@ mod windows;
 
 use super::client::Client;
 use super::plan::{GENERATION_LASTS_MAX, Plan, Scene};
+use super::redis;
 use super::scale;
 use super::user::{Seeing, User};
 use faults::{FAULTS, Fault};
@@ -21,10 +22,14 @@ use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
 use thunderhead_net::OwnCluster;
 use thunderhead_net::sim::Link;
+use thunderhead_net::stream::StreamAddress;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_runtime::{Process, Random, Time};
-use thunderhead_server::{BackupOptions, Ended, GenerationState, Options, Server};
+use thunderhead_server::{
+    BackupOptions, Databases, DoorOptions, DoorProtocol, Ended, GenerationState, Options,
+    RedisOptions, RedisServerOptions, Server,
+};
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{Map, ServerList, ServerState};
@@ -57,6 +62,8 @@ struct Place {
     newest_format: Rc<Cell<Format>>,
     /// The time of its restart, if it is not running.
     starts_at: Rc<Cell<Option<Duration>>>,
+    /// The databases of its door, if it has one.
+    databases: redis::Present,
 }
 
 impl Place {
@@ -162,14 +169,35 @@ impl World {
         let (message_bytes, records_per_client_max) =
             (plan.message_bytes, plan.records_per_client_max);
         let newest_format = Rc::new(Cell::new(Format::NEWEST));
+        let databases = redis::Present::default();
+        let has_door = plan.has_door;
+        let value_bytes_max = plan.settings.segment_bytes as usize / 8;
         let mut hosts = Vec::new();
         for shard in 0..shards {
             let (shown, coordinators) = (Rc::clone(&generation), self.coordinators());
             let newest = Rc::clone(&newest_format);
+            let present = Rc::clone(&databases);
             let program = move |boot: Boot| -> Box<dyn Process> {
                 let at = SocketAddr::new(boot.address, SERVER_PORT);
+                let at_door = SocketAddr::new(boot.address, redis::PORT);
+                let door = has_door.then(|| {
+                    let databases = Arc::new(Databases::default());
+                    present.replace(Some(Arc::clone(&databases)));
+                    let server = RedisServerOptions {
+                        value_bytes_max,
+                        is_kept: true,
+                        ..RedisServerOptions::default()
+                    };
+                    let options = RedisOptions { server, databases, settings: Arc::default() };
+                    Arc::new(DoorOptions {
+                        listen: vec![StreamAddress::Tcp(at_door)],
+                        protocol: DoorProtocol::Redis(options),
+                        listens: Arc::default(),
+                        in_cluster: false,
+                    })
+                });
                 let options = Options {
-                    door: None,
+                    door: door.clone(),
                     coordinators: coordinators.clone().into(),
                     listen: vec![at; shards],
                     advertise: None,
@@ -202,12 +230,16 @@ impl World {
                 let server = Server::new(Arc::new(options), generation.clone(), shard);
                 let mut node = Node::new(boot.world, boot.transport, server);
                 node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+                for place in door.iter().flat_map(|door| &door.listen) {
+                    let listens = node.listen_stream(place, redis::FAREWELL);
+                    listens.unwrap_or_else(|error| panic!("{place}: {error}"));
+                }
                 generation.join(at, alarm);
                 Box::new(ServerProcess { node, generation })
             };
             hosts.push(self.simulation.add_host(&format!("server {number}.{shard}"), program));
         }
-        Place { hosts, generation, starts_at: Rc::default(), newest_format }
+        Place { hosts, generation, starts_at: Rc::default(), newest_format, databases }
     }
 
     /// Adds a host with a user, which does some work, and begins the work anew after a restart.
@@ -249,6 +281,16 @@ impl World {
             });
             self.users.push(host);
         }
+    }
+
+    /// Lets the faults that befall users befall another host.
+    pub(crate) fn add_victim(&mut self, host: HostId) {
+        self.users.push(host);
+    }
+
+    /// Returns the databases of the door of the first server.
+    pub(crate) fn databases(&self) -> redis::Present {
+        Rc::clone(&self.places[0].databases)
     }
 
     /// Runs until a condition holds, or the patience ends. Returns whether it holds.
@@ -434,6 +476,18 @@ impl World {
         self.simulation.network().set_all_links(plan.link);
         self.simulation.set_scheduling(plan.scheduling);
         self.store.set_faults(plan.metastore);
+    }
+
+    /// Causes faults until their time is over.
+    pub(crate) fn suffer(&mut self, plan: &Plan, random: &mut Random) {
+        self.begin_trouble();
+        let end = self.simulation.now() + plan.trouble;
+        while self.simulation.now() < end {
+            let wait = random.exponential(plan.trouble_every.as_nanos() as f64) as u64;
+            self.run_for(Duration::from_nanos(wait).min(plan.trouble));
+            self.trouble();
+            self.see_lineages();
+        }
     }
 
     /// Causes one fault.
