@@ -65,6 +65,8 @@ pub struct Memory {
     available: AtomicUsize,
     /// Seglets that hold index blocks.
     index_seglets: AtomicUsize,
+    /// Segments that may have objects of caches, in any state: open, complete or cleaned.
+    cached_segments: AtomicUsize,
     /// A log has this memory.
     claimed: AtomicBool,
     /// Treat references as longer than 32 bits, even if they are not.
@@ -106,6 +108,20 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// The number of segments that may have objects of caches.
+    pub(crate) fn cached_segments(&self) -> usize {
+        self.cached_segments.load(Ordering::Acquire)
+    }
+
+    /// Counts a segment that may have objects of caches, or that has none any more. A cleaner
+    /// queues the objects that it has found before it counts down.
+    pub(crate) fn count_cached_segment(&self, is_one_more: bool) {
+        match is_one_more {
+            true => self.cached_segments.fetch_add(1, Ordering::AcqRel),
+            false => self.cached_segments.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
     /// Maps a memory of at most `bytes`, the notes beside it included, in seglets of the usual
     /// size. No page is touched yet: see [`Memory::populate`].
     ///
@@ -195,6 +211,7 @@ impl Memory {
             free: AtomicU64::new(1),
             available: AtomicUsize::new(seglets),
             index_seglets: AtomicUsize::new(0),
+            cached_segments: AtomicUsize::new(0),
             claimed: AtomicBool::new(false),
             has_long_references,
         }))

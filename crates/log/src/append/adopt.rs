@@ -46,7 +46,7 @@ use crate::error::{Damage, Error};
 use crate::format::metadata::{Digest, SegmentHeader};
 use crate::memory::Reference;
 use crate::memory::prior_span::PriorSpan;
-use crate::memory::segment::{self, Segment};
+use crate::memory::segment::{self, CacheMark, Segment};
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange, Timestamp};
 
@@ -161,7 +161,7 @@ impl Log {
         let created = id.0;
         let prior_span = PriorSpan::ANY;
         // Its items were not looked at, so cleaners are to look soon.
-        let (expires, has_cached) = (Timestamp::ZERO, true);
+        let (expires, cached) = (Timestamp::ZERO, Some(CacheMark::new(&self.memory)));
         let segment = Segment {
             id,
             seglets,
@@ -172,7 +172,7 @@ impl Log {
             drops,
             prior_span,
             expires,
-            has_cached,
+            cached,
         };
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);

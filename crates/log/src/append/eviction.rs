@@ -110,9 +110,35 @@ impl Log {
         !self.eviction.is_off
     }
 
-    /// Whether objects of caches make room, and there may be such objects.
+    /// Whether objects of caches make room, and there may be such objects, or the memory of an
+    /// evicted object is about to become free. Then a write that finds no memory is to be tried
+    /// again. Otherwise it is refused for good.
     pub(super) fn may_evict(&self) -> bool {
-        self.evicts() && self.shared.sums.has_cache.load(Ordering::Relaxed)
+        let is_freeing = self.eviction.is_paused || !self.eviction.kept.is_empty();
+        self.evicts() && (is_freeing || self.has_victims() || self.memory.cached_segments() > 0)
+    }
+
+    /// Whether any object waits to be evicted. It may have changed since a cleaner found it.
+    fn has_victims(&self) -> bool {
+        self.shared.sums.victims.load(Ordering::Relaxed) > 0
+    }
+
+    /// Helps the cleaners to find objects of caches, after a write found no memory. Cleaners look
+    /// through complete segments of the durable log only. A head in which all such objects lie is
+    /// closed early, because nothing else fills it now. Survivors that have some become part of the
+    /// log, because otherwise that waits until free memory is short.
+    fn reach_victims(&mut self) {
+        let marked = self.memory.cached_segments();
+        if self.has_victims() || marked == 0 || self.main_head.is_some() {
+            return;
+        }
+        if marked == 1 && self.head.appender.has_cached() {
+            if self.may_grow() {
+                self.roll(self.shared.reserves.for_deletes());
+            }
+        } else {
+            self.make_haste();
+        }
     }
 
     /// Sets whether objects of caches make room for newer ones: they do by default.
@@ -153,6 +179,7 @@ impl Log {
                 break;
             }
             if !self.evict_next(false) {
+                self.reach_victims();
                 break;
             }
         }
@@ -177,7 +204,13 @@ impl Log {
         for _ in 0..LOOKS {
             let is_close = self.live_bytes > self.limits.writes - self.limits.writes / 64;
             let is_enough = !is_close && self.eviction.evicted >= before + EVICTIONS;
-            if is_enough || !self.is_above_high_water() || !self.evict_next(!is_close) {
+            if is_enough || !self.is_above_high_water() {
+                return;
+            }
+            if !self.evict_next(!is_close) {
+                if is_close {
+                    self.reach_victims();
+                }
                 return;
             }
         }

@@ -496,10 +496,10 @@ impl Log {
         Ok(())
     }
 
-    /// A cache never refuses a write for good: older objects make room.
+    /// A cache refuses no write for good as long as older objects may make room.
     #[cold]
     fn refusal_of_full(&self, limit_bytes: u64) -> Error {
-        if self.form.is_cached() && self.evicts() {
+        if self.form.is_cached() && self.may_evict() {
             return Error::CleanerBehind;
         }
         Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes }

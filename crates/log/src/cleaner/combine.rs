@@ -150,7 +150,8 @@ pub(super) fn combine(
     let bound = shared.next_segment.load(Ordering::SeqCst);
     shared.in_flight[place].store(bound, Ordering::SeqCst);
     let drops = shared.sums.drops.load(Ordering::Acquire);
-    let cleaned: Vec<Segment> = candidates.into_iter().map(|candidate| candidate.segment).collect();
+    let mut cleaned: Vec<Segment> =
+        candidates.into_iter().map(|candidate| candidate.segment).collect();
     let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
     let mut mover = Mover::new(shared, reader, present, watch);
     let (mut sources, mut unread) = (Vec::new(), 0);
@@ -175,6 +176,8 @@ pub(super) fn combine(
         .into_iter()
         .map(|appender| appender.close(created, drops, tombstone_bytes / count))
         .collect();
+    // The survivors have all objects of caches now, and marks of their own.
+    cleaned.iter_mut().for_each(|segment| segment.cached = None);
     let sums = &shared.sums;
     let counted: usize = survivors.iter().map(|survivor| survivor.tombstone_bytes).sum();
     sums.tombstone_bytes.fetch_add(counted as i64, Ordering::Relaxed);

@@ -14,7 +14,7 @@ impl Candidates {
         if !shared.wants_victims() {
             return None;
         }
-        let places = self.list.iter().enumerate().filter(|(_, it)| it.segment.has_cached);
+        let places = self.list.iter().enumerate().filter(|(_, it)| it.segment.cached.is_some());
         let age = |it: &Candidate| (it.segment.created.max(it.hand.0), it.hand.1, it.segment.id);
         let (at, _) = places.min_by_key(|(_, it)| age(it))?;
         Some(self.list.swap_remove(at))
@@ -29,8 +29,9 @@ pub(super) fn look(shared: &Shared, candidate: &mut Candidate) {
         cached.map(|(located, _)| ExpiredItem::of(memory, &located)).collect();
     let looks = shared.sums.looks.fetch_add(1, Ordering::Relaxed);
     candidate.hand = (shared.next_segment.load(Ordering::Relaxed), looks);
-    candidate.segment.has_cached = !found.is_empty();
-    if !found.is_empty() {
+    if found.is_empty() {
+        candidate.segment.cached = None;
+    } else {
         // The log's thread takes the last one first: the oldest.
         found.reverse();
         shared.sums.victims.fetch_add(found.len(), Ordering::Relaxed);

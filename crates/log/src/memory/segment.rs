@@ -29,6 +29,26 @@ pub(crate) fn straddle_bytes(seglet_bytes: usize) -> usize {
     (seglet_bytes / 256).max(HEADER_BYTES_MAX)
 }
 
+/// Marks a segment that may have objects of caches. The memory counts the marks: with none, nothing
+/// can be evicted. The mark stays with the segment from its first such object on, while the segment
+/// is open, waits to be durable, is cleaned or waits to be freed. A cleaner that finds no such
+/// object drops the mark.
+#[derive(Debug)]
+pub(crate) struct CacheMark(Arc<Memory>);
+
+impl CacheMark {
+    pub(crate) fn new(memory: &Arc<Memory>) -> CacheMark {
+        memory.count_cached_segment(true);
+        CacheMark(Arc::clone(memory))
+    }
+}
+
+impl Drop for CacheMark {
+    fn drop(&mut self) {
+        self.0.count_cached_segment(false);
+    }
+}
+
 /// A complete segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -50,7 +70,7 @@ pub(crate) struct Segment {
     /// No item in it expires earlier; [`Timestamp::LATEST`] if none expires.
     pub(crate) expires: Timestamp,
     /// It may have objects of caches.
-    pub(crate) has_cached: bool,
+    pub(crate) cached: Option<CacheMark>,
 }
 
 impl Segment {
@@ -136,8 +156,8 @@ pub(crate) struct Appender {
     pub(crate) prior_span: PriorSpan,
     /// No item in it expires earlier.
     expires: Timestamp,
-    /// It has objects of caches.
-    has_cached: bool,
+    /// It may have objects of caches.
+    cached: Option<CacheMark>,
     /// Seglets taken in advance, so that a cleaner never runs out half way.
     pub(crate) stock: Vec<u32>,
 }
@@ -185,7 +205,7 @@ impl Appender {
             straddle_bytes: straddle_bytes(memory.seglet_bytes()),
             prior_span: PriorSpan::default(),
             expires: Timestamp::LATEST,
-            has_cached: false,
+            cached: None,
             stock,
         }
     }
@@ -455,8 +475,13 @@ impl Appender {
             drops,
             prior_span: self.prior_span,
             expires: self.expires,
-            has_cached: self.has_cached,
+            cached: self.cached.take(),
         }
+    }
+
+    /// Whether it may have objects of caches.
+    pub(crate) fn has_cached(&self) -> bool {
+        self.cached.is_some()
     }
 
     /// Notes the attributes of an item in it.
@@ -464,7 +489,9 @@ impl Appender {
         if attributes.expires != Timestamp::ZERO {
             self.expires = self.expires.min(attributes.expires);
         }
-        self.has_cached |= attributes.is_cached;
+        if attributes.is_cached && self.cached.is_none() {
+            self.cached = Some(CacheMark::new(&self.memory));
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Objects of caches make room for newer ones.
 
 use crate::{TABLE, Watch, log_with, replayed};
-use thunderhead_log::{Attributes, Error, Log, Recorder, Version};
+use thunderhead_log::{Attributes, Cleaner, Condition, Error, Log, Recorder, Update, Version};
 
 fn cached() -> Attributes {
     Attributes { is_cached: true, ..Attributes::NONE }
 }
 
 /// Writes an object of a cache; the cleaners make room. Returns how often it had to wait.
-fn put(log: &mut Log, cleaner: &mut thunderhead_log::Cleaner, key: &[u8], value: &[u8]) -> u32 {
+fn put(log: &mut Log, cleaner: &mut Cleaner, key: &[u8], value: &[u8]) -> u32 {
     let mut tries = 0;
     while let Err(error) = log.with_attributes(cached(), |log| log.write(TABLE, key, value)) {
         assert_eq!(error, Error::CleanerBehind, "a cache never refuses a write for good");
@@ -128,7 +128,7 @@ fn put_version(log: &mut Log, key: &[u8]) -> Version {
 }
 
 #[test]
-fn a_memory_full_of_other_objects_refuses_a_caches_writes_only_for_the_moment() {
+fn a_memory_full_of_other_objects_refuses_the_writes_of_a_cache_at_once() {
     let watch = Watch::default();
     let mut log = log_with(256 << 10, Recorder::new(), &watch);
     let mut cleaner = log.cleaner().unwrap();
@@ -144,7 +144,7 @@ fn a_memory_full_of_other_objects_refuses_a_caches_writes_only_for_the_moment() 
     };
     assert!(matches!(full, Error::MemoryFull { .. }));
     let refused = log.with_attributes(cached(), |log| log.write(TABLE, b"c", &[1; 100]));
-    assert_eq!(refused, Err(Error::CleanerBehind));
+    assert!(matches!(refused, Err(Error::MemoryFull { .. })), "{refused:?}");
     for number in 0..number {
         assert!(log.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
     }
@@ -204,4 +204,83 @@ fn an_evicted_object_that_is_kept_stops_the_eviction_until_it_is_taken() {
         write(&mut log, b'p');
     }
     assert!(kept == 0 && log.usage().evicted > before + 100, "{:?}", log.usage());
+}
+
+/// Writes an object that is not evicted, while others make room. Returns the last refusal.
+fn put_lasting(
+    log: &mut Log,
+    cleaner: &mut Cleaner,
+    key: &[u8],
+    value: &[u8],
+) -> Result<u32, Error> {
+    for tries in 0..200 {
+        let new = Some((value, Attributes::NONE));
+        match log.update_together(&[Update { table: TABLE, key, new }]) {
+            Ok(_) => return Ok(tries),
+            Err(Error::CleanerBehind) => {}
+            Err(error) => return Err(error),
+        }
+        cleaner.step();
+        log.turn();
+    }
+    Err(Error::CleanerBehind)
+}
+
+#[test]
+fn a_write_is_refused_at_once_when_the_last_object_of_a_cache_is_evicted() {
+    for volatile in [false, true] {
+        let (watch, recorder) = (Watch::default(), Recorder::new());
+        let mut log = log_with(256 << 10, recorder.clone(), &watch);
+        if volatile {
+            log.go_without_copies();
+        }
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..3000u32 {
+            put(&mut log, &mut cleaner, &number.to_be_bytes(), &[1; 100]);
+        }
+        // From now on nothing may be evicted, except the objects that are there.
+        let full = (10_000..20_000u32).find_map(|number| {
+            put_lasting(&mut log, &mut cleaner, &number.to_be_bytes(), &[2; 100]).err()
+        });
+        assert!(matches!(full, Some(Error::MemoryFull { .. })), "{full:?}");
+        let left = (0..3000u32)
+            .filter(|number| log.read(TABLE, &number.to_be_bytes()).unwrap().is_some())
+            .count();
+        assert_eq!(left, 0, "all make room before a write is refused");
+        let again = log.update_together(&[Update {
+            table: TABLE,
+            key: b"again",
+            new: Some((&[2; 100], Attributes::NONE)),
+        }]);
+        assert!(matches!(again, Err(Error::MemoryFull { .. })), "{again:?}");
+    }
+}
+
+#[test]
+fn an_object_of_a_cache_in_the_head_makes_room() {
+    let watch = Watch::default();
+    let mut log = log_with(512 << 10, Recorder::new(), &watch);
+    let mut cleaner = log.cleaner().unwrap();
+    let mut last = 0u32;
+    while put_lasting(&mut log, &mut cleaner, &last.to_be_bytes(), &[2; 1000]).is_ok() {
+        last += 1;
+    }
+    // Some memory is free for the only object of a cache, which is in the head then.
+    for number in 0..6u32 {
+        log.delete(TABLE, &number.to_be_bytes(), Condition::Always).unwrap();
+    }
+    put(&mut log, &mut cleaner, b"cached", &[1; 1000]);
+    let mut written = 0;
+    while put_lasting(&mut log, &mut cleaner, &last.to_be_bytes(), &[2; 1000]).is_ok() {
+        (last, written) = (last + 1, written + 1);
+    }
+    assert!(log.read(TABLE, b"cached").unwrap().is_none(), "it was evicted");
+    assert!(written >= 4, "{written} objects found room");
+    // A replacement of it makes room, too.
+    for number in last - 4..last {
+        log.delete(TABLE, &number.to_be_bytes(), Condition::Always).unwrap();
+    }
+    for number in 0..50u32 {
+        put(&mut log, &mut cleaner, &number.to_be_bytes(), &[1; 700]);
+    }
 }
