@@ -591,7 +591,7 @@ impl Queue {
     ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let server_span = control::span(slf.py(), span)?;
-            let question = CreateTable { name: table_name(name)?.to_owned(), server_span };
+            let question = CreateTable::spread(table_name(name)?, server_span);
             Queue::question(slf, Question::CreateTable(question), Kind::Table, deadline)
         })
     }
