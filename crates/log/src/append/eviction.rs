@@ -14,7 +14,8 @@
 //!
 //! The value of an object may stand for other objects, which its user deletes after the eviction:
 //! [`Log::keep_evicted`]. Until they are gone, nothing else is evicted ([`Log::pause_eviction`]).
-//! Otherwise live data would hardly shrink, and all other objects would go, too.
+//! Otherwise live data would hardly shrink, and all other objects would go, too. The user may also
+//! want to know the keys of all evicted objects ([`Log::note_evicted_keys`]), which stops nothing.
 //!
 //! Tombstones take memory too, of small objects almost as much as the objects. So the high-water
 //! mark is for both together.
@@ -53,7 +54,13 @@ pub(super) struct Eviction {
     /// Tells which evicted objects are kept.
     keeps: Option<Keeps>,
     kept: Vec<Evicted>,
+    /// Whether the keys of evicted objects are noted, and the noted ones.
+    notes_keys: bool,
+    keys: Vec<(TableId, Vec<u8>)>,
 }
+
+/// The most keys of evicted objects that are noted until they are taken.
+const KEYS_MAX: usize = 1 << 16;
 
 /// Tells whether an evicted object is kept.
 pub type Keeps = fn(&Object<'_>) -> bool;
@@ -158,6 +165,19 @@ impl Log {
         std::mem::take(&mut self.eviction.kept)
     }
 
+    /// Sets whether the keys of evicted objects are noted until [`Log::take_evicted_keys`], at most
+    /// 65 536 of them.
+    #[inline]
+    pub fn note_evicted_keys(&mut self, notes: bool) {
+        self.eviction.notes_keys = notes;
+    }
+
+    /// Takes the noted keys of evicted objects, with their tables.
+    #[inline]
+    pub fn take_evicted_keys(&mut self) -> Vec<(TableId, Vec<u8>)> {
+        std::mem::take(&mut self.eviction.keys)
+    }
+
     /// Sets whether the user of the log frees memory now. Then nothing is evicted, and a write that
     /// finds no memory is to be tried again.
     #[inline]
@@ -250,6 +270,8 @@ impl Log {
             attributes: item.attributes,
             value: object.value().to_vec(),
         });
+        let notes_key = self.eviction.notes_keys && self.eviction.keys.len() < KEYS_MAX;
+        let noted = notes_key.then(|| (victim.table, item.located.key(&self.memory).to_vec()));
         if self.shared.sums.is_volatile.load(Ordering::Relaxed) {
             self.note_safe_version(item.located.fields.version);
             self.remove_item(&item);
@@ -262,6 +284,7 @@ impl Log {
             }
         }
         self.eviction.kept.extend(kept);
+        self.eviction.keys.extend(noted);
         self.eviction.evicted += 1;
         true
     }

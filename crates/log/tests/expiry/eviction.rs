@@ -151,6 +151,39 @@ fn a_memory_full_of_other_objects_refuses_the_writes_of_a_cache_at_once() {
 }
 
 #[test]
+fn keys_of_evicted_objects_are_noted_while_the_user_wants_them() {
+    let watch = Watch::default();
+    let mut log = log_with(256 << 10, Recorder::new(), &watch);
+    let mut cleaner = log.cleaner().unwrap();
+    let mut number = 0u32;
+    let mut fill = |log: &mut Log, evictions: u64| {
+        let before = log.usage().evicted;
+        while log.usage().evicted < before + evictions {
+            number += 1;
+            assert!(number < 100_000, "{:?}", log.usage());
+            let key = number.to_be_bytes();
+            let written = log.with_attributes(cached(), |log| log.write(TABLE, &key, &[0; 100]));
+            written.ok();
+            cleaner.step();
+            log.turn();
+        }
+        log.usage().evicted - before
+    };
+    fill(&mut log, 10);
+    assert_eq!(log.take_evicted_keys(), []);
+    log.note_evicted_keys(true);
+    let evicted = fill(&mut log, 50);
+    let keys = log.take_evicted_keys();
+    assert_eq!(keys.len() as u64, evicted);
+    for (table, key) in keys {
+        assert_eq!((table, log.read(TABLE, &key).unwrap().is_none()), (TABLE, true));
+    }
+    log.note_evicted_keys(false);
+    fill(&mut log, 10);
+    assert_eq!(log.take_evicted_keys(), []);
+}
+
+#[test]
 fn an_evicted_object_that_is_kept_stops_the_eviction_until_it_is_taken() {
     let watch = Watch::default();
     let mut log = log_with(256 << 10, Recorder::new(), &watch);

@@ -351,6 +351,17 @@ impl DoorTable<'_> {
         self.shard.log.take_evicted()
     }
 
+    /// Sets whether the keys of evicted objects are noted until
+    /// [`DoorTable::take_evicted_keys`].
+    pub fn note_evicted_keys(&mut self, notes: bool) {
+        self.shard.log.note_evicted_keys(notes);
+    }
+
+    /// Takes the noted keys of evicted objects, with their tables.
+    pub fn take_evicted_keys(&mut self) -> Vec<(TableId, Vec<u8>)> {
+        self.shard.log.take_evicted_keys()
+    }
+
     /// Whether updates are done together also after a crash.
     #[must_use]
     pub fn fits_together(&self, updates: &[Update<'_>]) -> bool {
