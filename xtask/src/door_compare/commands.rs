@@ -29,6 +29,8 @@ pub(super) enum Style {
     Bytes,
     /// Scripts, some of which call a command of another group.
     Scripts,
+    /// Commands of other groups, whose events a second client hears.
+    Events,
 }
 
 const STRING_KEYS: &[&str] = &["s1", "s2", "s3"];
@@ -72,6 +74,14 @@ pub(super) const ONE_OF_EACH: &[&str] = &[
     "SADD t1 a b",
     "ZADD z1 1 a 2 b",
 ];
+
+/// The first steps of the group of events: connection, and line. The setting leaves out keys that
+/// expire: the time of their events is the server's own.
+pub(super) const LISTENING: &[(usize, &str)] =
+    &[(1, "PSUBSCRIBE __key*__:*"), (0, "CONFIG SET notify-keyspace-events KEg$lshzetnocm")];
+
+/// The last step of the group of events.
+pub(super) const NOT_LISTENING: (usize, &str) = (0, "CONFIG SET notify-keyspace-events ");
 
 /// All groups.
 pub(super) const GROUPS: &[Group] = &[
@@ -625,6 +635,7 @@ pub(super) const GROUPS: &[Group] = &[
             "ZADD key score ( member / long )",
         ],
     },
+    Group { name: "events", keys: KEYS, style: Style::Events, is_default: true, rows: &[] },
     Group { name: "types", keys: KEYS, style: Style::Types, is_default: true, rows: &[] },
     Group { name: "arity", keys: KEYS, style: Style::Arity, is_default: true, rows: &[] },
     Group { name: "protocol", keys: STRING_KEYS, style: Style::Bytes, is_default: true, rows: &[] },

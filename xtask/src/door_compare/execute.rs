@@ -12,7 +12,7 @@ use super::normalize::{
     Agreement, Comparison, GREETING, agree, agree_each, comparison, cursor_at, elements,
     is_drawn_from,
 };
-use super::reply::read;
+use super::reply::{Reply, read};
 use super::sequence::{Block, CONNECTIONS, Sequence, Step, quoted, write_words};
 use super::{commands::KEYS, grammar::Use};
 use anyhow::{Result, ensure};
@@ -611,10 +611,14 @@ fn up_to(connection: &mut Connection, mark: &[u8]) -> Vec<Answer> {
 }
 
 /// Sorts answers that come in an order of the server's own: messages of several patterns, and the
-/// names in the answers to UNSUBSCRIBE without a name.
+/// names in the answers to UNSUBSCRIBE without a name. Events have one pattern, and an order.
 fn sort_messages(answers: &mut [Answer], is_any_order: bool) {
     let kind = |answer: &Answer| {
         let read = answer.bytes().and_then(|bytes| read(bytes).ok());
+        let is_event = |reply: &Reply<'_>| {
+            reply.parts.get(1).is_some_and(|pattern| pattern.text.starts_with(b"__key"))
+        };
+        let read = read.filter(|reply| !is_event(reply));
         let text = read.and_then(|reply| reply.parts.first().map(|part| part.text.to_vec()));
         text.filter(|text| text == b"pmessage" || (is_any_order && text.ends_with(b"unsubscribe")))
     };

@@ -1,7 +1,7 @@
 //! Sequences of commands of Redis from a seed.
 
 use super::allowed::is_skipped;
-use super::commands::{CALL, GROUPS, Group, ONE_OF_EACH, Style};
+use super::commands::{CALL, GROUPS, Group, LISTENING, NOT_LISTENING, ONE_OF_EACH, Style};
 use super::fill::Filler;
 use super::grammar::{Row, Use};
 use super::random::Random;
@@ -102,10 +102,12 @@ impl Generator {
         let version = self.versions[random.below(self.versions.len())];
         let mut blocks = Vec::new();
         if first.style == Style::Types {
-            let words =
-                |line: &&str| line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-            let steps = ONE_OF_EACH.iter().map(|line| step(words(line))).collect();
+            let steps = ONE_OF_EACH.iter().map(|line| written(&(0, line))).collect();
             blocks.push(Block { steps, is_fixed: false });
+        }
+        if first.style == Style::Events {
+            let steps = LISTENING.iter().map(written).collect();
+            blocks.push(Block { steps, is_fixed: true });
         }
         // A second group, so that its commands meet the first one's keys.
         let is_plain = |group: &Group| group.style == Style::Plain;
@@ -125,6 +127,14 @@ impl Generator {
                 Style::Transactions if random.one_in(2) => self.transaction(random),
                 Style::Transactions => self.row(group, rows, random),
                 Style::Types => self.crossed(random),
+                // A PING would be queued.
+                Style::Events if random.one_in(8) => {
+                    self.transaction(random).map(|block| Block { is_fixed: true, ..block })
+                }
+                Style::Events if random.one_in(8) => self.call(random),
+                Style::Events => self
+                    .simple(random.one_in(4), random)
+                    .map(|step| Block { steps: vec![step], is_fixed: false }),
                 Style::Arity => self.wrong_arity(random),
                 Style::Bytes => Some(super::bytes::block(random)),
             };
@@ -135,10 +145,13 @@ impl Generator {
             let is_present = |block: &Block| block.steps.iter().all(|step| self.has(step));
             blocks.extend(block.filter(is_present));
         }
+        if first.style == Style::Events {
+            blocks.push(Block { steps: vec![written(&NOT_LISTENING)], is_fixed: true });
+        }
         let manner = Manner {
             version,
             is_stepwise: random.one_in(16),
-            is_marked: first.style == Style::Marked,
+            is_marked: matches!(first.style, Style::Marked | Style::Events),
             is_raw: first.style == Style::Bytes,
         };
         Sequence { blocks, manner }
@@ -292,6 +305,12 @@ impl Generator {
         words.resize(count, b"x".to_vec());
         Some(Block { steps: vec![step(words)], is_fixed: false })
     }
+}
+
+/// Returns a step that is written in the tables.
+fn written((connection, line): &(usize, &str)) -> Step {
+    let words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    Step { connection: *connection, ..step(words) }
 }
 
 fn step(words: Vec<Vec<u8>>) -> Step {
