@@ -57,6 +57,10 @@ mod digits;
 mod dumps;
 #[cfg(test)]
 mod dumps_tests;
+mod events;
+#[cfg(test)]
+mod events_tests;
+mod expiries;
 mod expiry;
 mod extended;
 mod geo;
@@ -94,6 +98,7 @@ mod long_string_tests;
 mod memory;
 #[cfg(test)]
 mod models;
+mod monitors;
 mod number;
 mod options;
 mod pages;

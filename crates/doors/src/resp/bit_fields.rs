@@ -2,6 +2,7 @@
 
 use super::bits::offset_of;
 use super::context::{Context, is};
+use super::events::Kinds;
 use super::long_string::Text;
 use super::number::integer_of;
 use super::parser::Arguments;
@@ -178,6 +179,7 @@ pub(super) fn execute(
         value.resize(end, 0);
     }
     context.reply.array(operations.len());
+    let mut is_written = false;
     for Operation { action, form, offset, overflow } in operations {
         let before = form.read(&value, offset);
         // An unsigned field takes the bits of a negative number.
@@ -192,11 +194,16 @@ pub(super) fn execute(
         };
         match form.fitted(wanted, overflow) {
             Some(number) => {
+                is_written = true;
                 form.write(&mut value, offset, number);
                 context.reply.integer(if is_sum { number } else { before } as i64);
             }
             None => context.reply.null(),
         }
     }
-    context.objects.put(key, value, Kind::String, expires)
+    context.objects.put(key, value, Kind::String, expires)?;
+    if is_written {
+        context.objects.event(Kinds::STRING, "setbit", key);
+    }
+    Ok(())
 }

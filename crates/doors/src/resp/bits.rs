@@ -2,6 +2,7 @@
 
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::long_string::Text;
 use super::number::integer_of;
 use super::parser::Arguments;
@@ -82,6 +83,7 @@ fn setbit(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             context.reply.integer(i64::from(old & mask != 0));
             if part.is_empty() || new != old {
                 context.objects.patch(key, long, byte, &[new])?;
+                context.objects.event(Kinds::STRING, "setbit", key);
             }
             return Ok(());
         }
@@ -100,6 +102,7 @@ fn setbit(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     context.reply.integer(i64::from(before));
     if grows || before != set {
         context.objects.put(key, value, Kind::String, expires)?;
+        context.objects.event(Kinds::STRING, "setbit", key);
     }
     Ok(())
 }
@@ -336,9 +339,11 @@ fn bitop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     };
     let result: Vec<u8> = (0..length).map(byte).collect();
     if result.is_empty() {
-        context.objects.remove(&arguments[2])?;
+        context.objects.delete(&arguments[2])?;
     } else {
+        context.objects.note_overwrite(&arguments[2], Kind::String)?;
         context.objects.put(&arguments[2], result, Kind::String, None)?;
+        context.objects.event(Kinds::STRING, "set", &arguments[2]);
     }
     context.reply.integer(length as i64);
     Ok(())

@@ -282,7 +282,19 @@ fn send(
 
 fn publish(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (channel, text) = (&arguments[1], &arguments[2]);
-    let Context { state, messages, .. } = context;
+    let count = send_to_listeners(context.state, context.messages, channel, text);
+    context.reply.integer(count);
+    Ok(())
+}
+
+/// Sends a message to the clients that listen to a channel, or to a pattern that matches its name;
+/// returns their number.
+pub(super) fn send_to_listeners(
+    state: &State,
+    messages: &mut Vec<(ClientId, Vec<u8>)>,
+    channel: &[u8],
+    text: &[u8],
+) -> i64 {
     let channels = &state.channels;
     let mut count = 0;
     if let Some(clients) = channels.named.get(channel) {
@@ -293,8 +305,7 @@ fn publish(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             count += send(state, messages, clients, &[b"pmessage", pattern, channel, text]);
         }
     }
-    context.reply.integer(count);
-    Ok(())
+    count
 }
 
 fn spublish(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

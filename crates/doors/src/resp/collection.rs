@@ -213,7 +213,7 @@ impl<'k> Collection<'k> {
     /// Writes the header. If the first tree is empty, deletes the key; then returns true.
     pub(super) fn close(&mut self, objects: &mut Transaction<'_>) -> Result<bool, Stop> {
         if self.len()? == 0 {
-            objects.remove(self.key)?;
+            objects.delete(self.key)?;
             return Ok(true);
         }
         self.write(objects, &[])?;

@@ -52,6 +52,11 @@ impl Context<'_> {
         }
     }
 
+    /// Publishes the events of a command that is done.
+    pub(super) fn publish_events(&mut self) {
+        self.objects.events.publish(self.state, self.messages);
+    }
+
     /// Gives all changes to the store, and marks the clients that watch one of the keys.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::collection::Collection;
 use super::commands::{Command, DANGEROUS, DENYOOM, Group, Keys, READONLY, WRITE};
 use super::context::{Context, is};
+use super::events::Kinds;
 use super::hash::{self, Expiry, Hash};
 use super::list::{self, List};
 use super::number::integer_of;
@@ -176,9 +177,20 @@ fn restore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let sum = i64::try_from(time.saturating_add(begin)).map_or(0, |sum| sum as u64);
     let expires = (time != 0).then_some(sum);
     check(context, &value)?;
+    let kind = match &value {
+        Value::String(_) => Kind::String,
+        Value::List(_) => Kind::List,
+        Value::Set(_) => Kind::Set,
+        Value::SortedSet(_) => Kind::SortedSet,
+        Value::Hash(_) => Kind::Hash,
+    };
+    let before = context.objects.peek(key)?.map(|found| found.kind);
     context.objects.remove(key)?;
     if expires.is_none_or(|expires| expires > now) {
         write(context, key, value, expires)?;
+        let database = context.objects.database;
+        context.objects.event(Kinds::GENERIC, "restore", key);
+        context.objects.events.note_replaced(database, key, before, kind);
         context.signal(key);
     }
     context.ok();

@@ -335,7 +335,7 @@ impl<'a> Search<'a> {
     }
 
     /// Writes the places to the key of the result.
-    fn save(&self, context: &mut Context<'_>, key: &[u8], hits: Vec<Hit>) -> Done {
+    fn save(&self, context: &mut Context<'_>, key: &[u8], hits: Vec<Hit>, form: Form) -> Done {
         let score = |hit: &Hit| match self.stores_distance {
             true => hit.distance / self.metres,
             false => hit.score,
@@ -343,7 +343,11 @@ impl<'a> Search<'a> {
         let members = hits.into_iter().map(|hit| (score(&hit) + 0.0, hit.member));
         let mut members: Vec<(f64, Vec<u8>)> = members.collect();
         members.sort_by(|one, other| one.0.total_cmp(&other.0).then_with(|| one.1.cmp(&other.1)));
-        sorted_sets_ranges::store(context, key, &members)
+        let name = match form {
+            Form::SearchStore => "geosearchstore",
+            _ => "georadiusstore",
+        };
+        sorted_sets_ranges::store(context, key, &members, name)
     }
 }
 
@@ -361,7 +365,7 @@ fn search(
         None => Vec::new(),
     };
     match search.store {
-        Some(key) => search.save(context, key, hits),
+        Some(key) => search.save(context, key, hits, form),
         None => search.reply(context, &hits),
     }
 }

@@ -11,6 +11,7 @@
 //!   the others.
 
 use super::collection::{Collection, LARGE};
+use super::events::Kinds;
 use super::header::Header;
 use super::pages::Pages;
 use super::stop::{self, Stop};
@@ -313,6 +314,35 @@ impl<'k> Hash<'k> {
         self.collection.tree().remove(objects, field)
     }
 
+    /// Closes the hash after `HSETEX`, with its events. Redis writes fields whose time has passed,
+    /// and deletes them again.
+    pub(super) fn close_after_set(
+        self,
+        objects: &mut Transaction<'_>,
+        expiry: Expiry,
+        is_past: bool,
+    ) -> Result<(), Stop> {
+        let key = self.collection.key();
+        if is_past {
+            let is_new = objects.events.wants(Kinds::NEW) && objects.peek(key)?.is_none();
+            if is_new {
+                objects.event(Kinds::NEW, "new", key);
+            }
+            objects.event(Kinds::HASH, "hset", key);
+            objects.event(Kinds::HASH, "hdel", key);
+            if is_new {
+                objects.event(Kinds::GENERIC, "del", key);
+            }
+            return self.close(objects).map(drop);
+        }
+        self.close(objects)?;
+        objects.event(Kinds::HASH, "hset", key);
+        if matches!(expiry, Expiry::At(_)) {
+            objects.event(Kinds::HASH, "hexpire", key);
+        }
+        Ok(())
+    }
+
     /// Frees the memory of some fields that have expired. Returns whether there may be more.
     fn free(&mut self, objects: &mut Transaction<'_>) -> Result<bool, Stop> {
         let mut fields = Vec::new();
@@ -330,6 +360,9 @@ impl<'k> Hash<'k> {
         }
         for field in &fields {
             self.remove_bytes(objects, field)?;
+        }
+        if !fields.is_empty() {
+            objects.event(Kinds::HASH, "hexpired", self.collection.key());
         }
         Ok(fields.len() == FREED_MAX)
     }

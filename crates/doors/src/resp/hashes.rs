@@ -3,6 +3,7 @@
 use super::bounds;
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::extended::Extended;
 use super::hash::{self, Expiry, Hash};
 use super::number::integer_of;
@@ -106,6 +107,7 @@ fn put_all(context: &mut Context<'_>, arguments: Arguments<'_>, name: &str) -> R
         new += i64::from(hash.set(objects, field, value, Expiry::Never)?);
     }
     hash.close(objects)?;
+    objects.event(Kinds::HASH, "hset", &arguments[1]);
     Ok(new)
 }
 
@@ -130,6 +132,7 @@ fn hsetnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         hash::check(objects, field, value, false)?;
         hash.set(objects, field, value, Expiry::Never)?;
         hash.close(objects)?;
+        objects.event(Kinds::HASH, "hset", &arguments[1]);
     }
     context.reply.integer(i64::from(is_new));
     Ok(())
@@ -168,6 +171,7 @@ fn hdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             removed += i64::from(hash.remove(objects, field)?);
         }
         if removed > 0 {
+            objects.event(Kinds::HASH, "hdel", &arguments[1]);
             hash.close(objects)?;
         }
     }
@@ -247,6 +251,7 @@ fn hincrby(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     hash::check(objects, field, text.as_bytes(), false)?;
     hash.set(objects, field, text.as_bytes(), Expiry::AsBefore)?;
     hash.close(objects)?;
+    objects.event(Kinds::HASH, "hincrby", &arguments[1]);
     context.reply.integer(sum);
     Ok(())
 }
@@ -268,6 +273,7 @@ fn hincrbyfloat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     hash::check(objects, field, text.as_bytes(), false)?;
     hash.set(objects, field, text.as_bytes(), Expiry::AsBefore)?;
     hash.close(objects)?;
+    objects.event(Kinds::HASH, "hincrbyfloat", &arguments[1]);
     context.reply.string(text.as_bytes());
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::expiry::{UnitOfTime, invalid, time_word};
 use super::hash::{self, Expiry, Hash, TIME_MAX};
 use super::keys::Conditions;
@@ -173,7 +174,13 @@ fn expire(
                     }
                 });
             }
-            if replies.iter().any(|reply| *reply > 0) {
+            let has = |wanted| replies.contains(&wanted);
+            if has(DELETED) {
+                objects.event(Kinds::HASH, "hdel", &arguments[1]);
+            } else if has(CHANGED) {
+                objects.event(Kinds::HASH, "hexpire", &arguments[1]);
+            }
+            if has(CHANGED) || has(DELETED) {
                 hash.close(objects)?;
             }
         }
@@ -254,6 +261,7 @@ fn hpersist(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     }
     if let Some(hash) = found.filter(|_| is_changed) {
         hash.close(objects)?;
+        objects.event(Kinds::HASH, "hpersist", &arguments[1]);
     }
     Ok(())
 }
@@ -268,6 +276,7 @@ fn hgetdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         for field in fields.clone() {
             hash.remove(objects, field)?;
         }
+        objects.event(Kinds::HASH, "hdel", &arguments[1]);
         hash.close(objects)?;
     }
     // A field that is named twice is gone the second time.
@@ -353,6 +362,12 @@ fn hgetex(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
     }
     if let Some(hash) = found.filter(|_| is_changed) {
+        let name = match expiry {
+            _ if !gone.is_empty() => "hdel",
+            Expiry::At(_) => "hexpire",
+            Expiry::Never | Expiry::AsBefore => "hpersist",
+        };
+        objects.event(Kinds::HASH, name, &arguments[1]);
         hash.close(objects)?;
     }
     Ok(())
@@ -452,7 +467,7 @@ fn hsetex(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             false => drop(hash.set(objects, field, value, expiry)?),
         }
     }
-    hash.close(objects)?;
+    hash.close_after_set(objects, expiry, is_past)?;
     context.reply.integer(CHANGED);
     Ok(())
 }

@@ -558,7 +558,7 @@ fn the_sweeper_frees_the_memory_of_fields() {
     door.pass(10);
     assert_eq!(door.said("hlen large\nexists gone\nhlen small"), ":100|:0|:1|");
     for _ in 0..400 {
-        door.server.sweep(&mut door.store, 100);
+        door.server.sweep(&mut door.store, 100, &mut crate::resp::Output::default());
     }
     let after: usize = door.store.content().iter().map(String::len).sum();
     assert!(after < before / 5, "{after} bytes are left of {before}");
@@ -592,7 +592,7 @@ fn a_walk_finds_fields_that_expired_before_a_restart() {
     store.now_ms += 10;
     let mut server = super::Server::new(super::ServerOptions::default());
     for _ in 0..50 {
-        server.sweep(&mut store, 100);
+        server.sweep(&mut store, 100, &mut crate::resp::Output::default());
     }
     assert_eq!(store.find(0, b"gone", false).unwrap(), None);
     let small = store.find(0, b"small", false).unwrap().unwrap();

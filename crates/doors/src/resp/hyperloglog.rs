@@ -2,6 +2,7 @@
 
 use super::commands::{ADMIN, Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from};
+use super::events::Kinds;
 use super::parser::Arguments;
 use super::sketch::{self, Corrupted, REGISTERS, Registers, Sketch};
 use super::stop::{Done, Stop};
@@ -54,6 +55,7 @@ fn pfadd(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if is_changed {
         sketch.forget_cached();
         context.objects.put(key, sketch.into_bytes(), Kind::String, expires)?;
+        context.objects.event(Kinds::STRING, "pfadd", key);
     }
     context.reply.integer(i64::from(is_changed));
     Ok(())
@@ -114,6 +116,7 @@ fn pfmerge(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     }
     sketch.forget_cached();
     context.objects.put(key, sketch.into_bytes(), Kind::String, expires)?;
+    context.objects.event(Kinds::STRING, "pfadd", key);
     context.ok();
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::commands::{
 };
 use super::connection::{database_at, database_number, database_of};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::expiry::{UnitOfTime, invalid};
 use super::glob;
 use super::long_string::LongString;
@@ -162,7 +163,7 @@ pub(super) const COMMANDS: &[Command] = &[
 fn del(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let mut count = 0;
     for key in from(arguments, 1) {
-        count += i64::from(context.objects.remove(key)?);
+        count += i64::from(context.objects.delete(key)?);
     }
     context.reply.integer(count);
     Ok(())
@@ -186,31 +187,31 @@ fn touch(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn type_of(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let found = context.objects.peek(&arguments[1])?;
+    let found = context.objects.look(&arguments[1])?;
     context.reply.simple(found.map_or("none", |found| found.kind.name()));
     Ok(())
 }
 
-/// Copies an object; returns whether it was there.
+/// Copies an object; returns its type if it was there.
 fn copy_object(
     context: &mut Context<'_>,
     key: &[u8],
     (database, new): (Database, &[u8]),
-) -> Result<bool, Stop> {
-    let Some(found) = context.objects.find(key)? else { return Ok(false) };
+) -> Result<Option<Kind>, Stop> {
+    let Some(found) = context.objects.find(key)? else { return Ok(None) };
     let Found { value, kind, expires, .. } = found;
     if kind == Kind::LongString {
         let long = LongString::of(&found)?;
         let value = context.objects.all_of(&long)?;
         context.objects.put_in(database, new, value, Kind::String, long.expires)?;
         context.signal_in(database, new);
-        return Ok(true);
+        return Ok(Some(Kind::String));
     }
     let value = value.to_vec();
     let value = collection::copy(&mut context.objects, kind, &value, database, new)?;
     context.objects.put_in(database, new, value, kind, expires)?;
     context.signal_in(database, new);
-    Ok(true)
+    Ok(Some(kind))
 }
 
 fn rename(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -241,15 +242,21 @@ fn move_to(
     if must_be_new && context.objects.find(new)?.is_some() {
         return Ok(false);
     }
+    let database = context.objects.database;
     let Some(found) = context.objects.find(key)? else { return Ok(false) };
     let Found { kind, expires, .. } = found;
     let value = found.value.to_vec();
     // The pages of a large collection stay where they are.
+    let before = context.objects.take_place(database, new)?;
     context.objects.forget_pages(new)?;
     collection::rename(&mut context.objects, kind, &value, new)?;
     context.objects.put(new, value, kind, expires)?;
     context.signal(new);
     context.objects.remove(key)?;
+    let events = &mut context.objects.events;
+    events.note(Kinds::GENERIC, "rename_from", database, key);
+    events.note(Kinds::GENERIC, "rename_to", database, new);
+    events.note_replaced(database, new, before, kind);
     Ok(true)
 }
 
@@ -275,9 +282,19 @@ fn copy(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if database == context.objects.database && key == new {
         return Err(SAME_OBJECTS);
     }
-    let is_new = replaces || context.objects.peek_in(database, new)?.is_none();
-    let is_done = is_new && copy_object(context, key, (database, new))?;
-    context.reply.integer(i64::from(is_done));
+    let mut copied = None;
+    if context.objects.look(key)?.is_some()
+        && (replaces || context.objects.peek_in(database, new)?.is_none())
+    {
+        let before = context.objects.take_place(database, new)?;
+        copied = copy_object(context, key, (database, new))?;
+        if let Some(kind) = copied {
+            let events = &mut context.objects.events;
+            events.note(Kinds::GENERIC, "copy_to", database, new);
+            events.note_replaced(database, new, before, kind);
+        }
+    }
+    context.reply.integer(i64::from(copied.is_some()));
     Ok(())
 }
 
@@ -288,8 +305,12 @@ fn move_key(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         return Err(SAME_OBJECTS);
     }
     let is_done = context.objects.peek_in(database, key)?.is_none()
-        && copy_object(context, key, (database, key))?
+        && copy_object(context, key, (database, key))?.is_some()
         && context.objects.remove(key)?;
+    if is_done {
+        context.objects.event(Kinds::GENERIC, "move_from", key);
+        context.objects.events.note(Kinds::GENERIC, "move_to", database, key);
+    }
     context.reply.integer(i64::from(is_done));
     Ok(())
 }
@@ -494,10 +515,11 @@ fn set_expiry(
         return Ok(());
     }
     if time <= now {
-        context.objects.remove(key)?;
+        context.objects.delete(key)?;
     } else {
         let value = value.to_vec();
         context.objects.put(key, value, kind, Some(time.unsigned_abs()))?;
+        context.objects.event(Kinds::GENERIC, "expire", key);
     }
     context.reply.integer(1);
     Ok(())
@@ -510,6 +532,7 @@ fn persist(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if let Some(Found { value, kind, .. }) = found {
         let value = value.to_vec();
         context.objects.put(key, value, kind, None)?;
+        context.objects.event(Kinds::GENERIC, "persist", key);
     }
     context.reply.integer(i64::from(is_done));
     Ok(())
@@ -538,7 +561,7 @@ fn reply_time(
     is_relative: bool,
 ) -> Done {
     let now = if is_relative { context.objects.now() } else { 0 };
-    let time = match context.objects.peek(&arguments[1])?.map(|found| found.expires) {
+    let time = match context.objects.look(&arguments[1])?.map(|found| found.expires) {
         None => -2,
         Some(None) => -1,
         Some(Some(expires)) => {

@@ -31,6 +31,18 @@ pub(super) enum End {
     Right,
 }
 
+impl End {
+    /// Returns the event of elements that are added here.
+    pub(super) fn pushed(self) -> &'static str {
+        if self == End::Left { "lpush" } else { "rpush" }
+    }
+
+    /// Returns the event of elements that are taken from here.
+    pub(super) fn popped(self) -> &'static str {
+        if self == End::Left { "lpop" } else { "rpop" }
+    }
+}
+
 /// Checks that elements fit into the store. A command does so before it changes anything.
 pub(super) fn check<'e>(
     objects: &Transaction<'_>,
@@ -76,6 +88,11 @@ impl<'k> List<'k> {
     pub(super) fn new(objects: &Transaction<'_>, key: &'k [u8]) -> List<'k> {
         let collection = Collection::new(objects, key, Kind::List, &[FORM]);
         List { key, collection, ends: Ends::default() }
+    }
+
+    /// Returns the key.
+    pub(super) fn key(&self) -> &'k [u8] {
+        self.key
     }
 
     /// Returns the number of elements.
@@ -286,7 +303,7 @@ impl<'k> List<'k> {
     /// Writes the list, or deletes the key if the list is empty.
     pub(super) fn save(mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
         if self.len() == 0 {
-            objects.remove(self.key)?;
+            objects.delete(self.key)?;
             return Ok(());
         }
         let bytes = self.collection.root_bytes() + self.ends.bytes();

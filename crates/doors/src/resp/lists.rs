@@ -3,6 +3,7 @@
 use super::bounds::{self, integer};
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::list::{self, End, List};
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
@@ -103,6 +104,7 @@ fn push(context: &mut Context<'_>, arguments: Arguments<'_>, end: End, makes: bo
     }
     context.reply.integer(list.len() as i64);
     list.save(objects)?;
+    objects.event(Kinds::LIST, end.pushed(), key);
     context.signal(key);
     Ok(())
 }
@@ -137,6 +139,7 @@ pub(super) fn take(context: &mut Context<'_>, mut list: List<'_>, end: End, coun
         true
     })?;
     list.remove(objects, places)?;
+    objects.event(Kinds::LIST, end.popped(), list.key());
     list.save(objects)
 }
 
@@ -150,6 +153,7 @@ pub(super) fn take_one(
     let place = if end == End::Left { 0 } else { list.len().saturating_sub(1) };
     let element = list.element(objects, place)?;
     list.remove(objects, place..place + 1)?;
+    objects.event(Kinds::LIST, end.popped(), list.key());
     list.save(objects)?;
     Ok(element)
 }
@@ -212,6 +216,7 @@ fn lset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     list::check(objects, from(arguments, 3))?;
     list.replace(objects, place, &arguments[3])?;
     list.save(objects)?;
+    objects.event(Kinds::LIST, "lset", &arguments[1]);
     context.ok();
     Ok(())
 }
@@ -255,7 +260,9 @@ fn linsert(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     list::check(objects, from(arguments, 4))?;
     list.insert(objects, place + behind, &arguments[4])?;
     context.reply.integer(list.len() as i64);
-    list.save(objects)
+    list.save(objects)?;
+    objects.event(Kinds::LIST, "linsert", &arguments[1]);
+    Ok(())
 }
 
 fn lrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -283,7 +290,11 @@ fn lrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         list.remove(objects, *place..place + 1)?;
     }
     context.reply.integer(found.len() as i64);
-    if found.is_empty() { Ok(()) } else { list.save(objects) }
+    if found.is_empty() {
+        return Ok(());
+    }
+    objects.event(Kinds::LIST, "lrem", &arguments[1]);
+    list.save(objects)
 }
 
 fn ltrim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -293,6 +304,7 @@ fn ltrim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         let places = bounds::places(first, last, list.len());
         list.remove(objects, places.end..list.len())?;
         list.remove(objects, 0..places.start)?;
+        objects.event(Kinds::LIST, "ltrim", &arguments[1]);
         list.save(objects)?;
     }
     context.ok();

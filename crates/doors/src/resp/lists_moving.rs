@@ -4,6 +4,7 @@
 use super::bounds;
 use super::commands::{BLOCKING, Command, DENYOOM, Group, Keys, MOVABLE_KEYS, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::list::{End, List};
 use super::lists::{take, take_one};
 use super::parser::Arguments;
@@ -84,17 +85,18 @@ fn transfer(
             list.remove(objects, place..place + 1)?;
         }
         list.save(objects)?;
+        objects.event(Kinds::LIST, target_end.pushed(), target);
+        objects.event(Kinds::LIST, source_end.popped(), source);
         element
     } else {
-        // An element is not taken if it cannot be added.
-        List::find(objects, target)?;
-        let element = take_one(context, list, source_end)?;
-        let objects = &mut context.objects;
-        let list = List::find(objects, target)?;
-        let mut list = list.unwrap_or_else(|| List::new(objects, target));
-        list.push(objects, target_end, &element)?;
-        list.save(objects)?;
-        element
+        let place = if source_end == End::Left { 0 } else { list.len().saturating_sub(1) };
+        let element = list.element(objects, place)?;
+        let other = List::find(objects, target)?;
+        let mut other = other.unwrap_or_else(|| List::new(objects, target));
+        other.push(objects, target_end, &element)?;
+        other.save(objects)?;
+        objects.event(Kinds::LIST, target_end.pushed(), target);
+        take_one(context, list, source_end)?
     };
     context.reply.string(&element);
     context.signal(target);

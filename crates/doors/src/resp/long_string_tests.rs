@@ -44,7 +44,9 @@ fn long(length: usize, seed: usize) -> Vec<u8> {
 /// Sweeps until no garbage is left.
 fn sweep(door: &mut Door) {
     for _ in 0..1000 {
-        if door.server.sweep(&mut door.store, 1000) == super::Swept::default() {
+        if door.server.sweep(&mut door.store, 1000, &mut super::Output::default())
+            == super::Swept::default()
+        {
             break;
         }
     }

@@ -15,6 +15,7 @@
 
 use super::client::Replies;
 use super::commands::{Command, Names};
+use super::events::Kinds;
 use super::parser::{Limits, string};
 use super::server::{ClientId, Output, State};
 use super::store::{Kind, Store, Strings};
@@ -63,6 +64,17 @@ impl Word {
             () if is(GET) => Some(Word::Get),
             () if is(SET) => Some(Word::Set),
             () => None,
+        }
+    }
+}
+
+impl Word {
+    /// Returns the kinds of events for which a command is executed by itself. An expired key has
+    /// its event in time without the command that looks for the key.
+    fn events(self) -> Kinds {
+        match self {
+            Word::Get => Kinds::MISSED,
+            Word::Set => Kinds::ANY,
         }
     }
 }
@@ -130,6 +142,7 @@ impl Runs {
             && state.monitors == 0
             && state.paused.is_idle()
             && !state.blocked.has_ready()
+            && !state.settings.events.sent().has(word.events())
             // Clients that watch keys, and consumers that wait, are told of writes.
             && (word == Word::Get
                 || (state.watches.is_empty() && !state.blocked.has_consumers()))

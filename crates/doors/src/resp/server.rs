@@ -19,11 +19,10 @@
 use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::{Client, Multi, Queued};
-use super::commands::{
-    ADMIN, AT_ONCE, Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS, SKIP_MONITOR,
-};
+use super::commands::{AT_ONCE, Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS};
 use super::context::{Context, is};
 use super::counts::Counts;
+use super::events::{Events, Kinds};
 use super::header::{Dropped, Header};
 use super::options::{Facts, ServerOptions};
 use super::parser::{Arguments, Limits, Parsed, Parser};
@@ -105,6 +104,7 @@ pub struct Server {
     parsers: Slots<Parser>,
     state: State,
     overlay: Overlay,
+    events: Events,
     signals: Vec<(Database, Vec<u8>)>,
     runs: Runs,
 }
@@ -159,7 +159,7 @@ impl Server {
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         let runs = Runs::new(&state.names);
-        Server { parsers, state, overlay, signals: Vec::new(), runs }
+        Server { parsers, state, overlay, events: Events::default(), signals: Vec::new(), runs }
     }
 
     /// Gives scripts a clock, by which their time is limited. Without one, their time is counted.
@@ -264,6 +264,7 @@ impl Server {
             facts,
             state: &mut self.state,
             overlay: &mut self.overlay,
+            events: &mut self.events,
             signals: &mut self.signals,
         };
         // Clients that wait come before the next command of another one.
@@ -286,6 +287,14 @@ impl Server {
             Outcome::Waits(is_used) => Step::Waits(if is_used { used } else { 0 }),
             Outcome::End => Step::End(used),
         }
+    }
+
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    pub(super) fn events_and_state(&mut self) -> (&mut Events, &State) {
+        (&mut self.events, &self.state)
     }
 
     /// Returns the settings, which clients may have changed.
@@ -333,9 +342,17 @@ impl Server {
 
     /// Deletes pages of large collections that are gone. Looks at about `budget` pages. Call it now
     /// and then, such as every 100 ms, and more often if there is more garbage.
-    pub fn sweep(&mut self, store: &mut impl Store, budget: usize) -> Swept {
+    pub fn sweep(&mut self, store: &mut impl Store, budget: usize, output: &mut Output) -> Swept {
         let ServerOptions { databases, value_bytes_max, .. } = self.state.options;
-        self.state.sweeper.sweep(store, &mut self.overlay, databases, value_bytes_max, budget)
+        let Server { state, overlay, events, .. } = self;
+        let parts = (&mut *store as &mut dyn Store, &mut *overlay, &mut *events);
+        let mut swept = state.sweeper.sweep(parts, databases, value_bytes_max, budget);
+        events.publish(state, &mut output.messages);
+        if events.expiries.is_walking() {
+            events.expiries.walk(store, databases, budget);
+            swept.has_more |= events.expiries.is_walking();
+        }
+        swept
     }
 
     /// Whether an object is the header of a large collection: its pages are other objects.
@@ -364,7 +381,9 @@ impl Server {
     /// It is 0 if the store refused to serve a client that waits. Then call a little later.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        [self.state.blocked.deadline(), self.state.paused.deadline()].into_iter().flatten().min()
+        let State { blocked, paused, .. } = &self.state;
+        let deadlines = [blocked.deadline(), paused.deadline(), self.events.expiries.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Ends the waiting of clients whose time has run out, and serves a client that could not be
@@ -375,9 +394,14 @@ impl Server {
             facts,
             state: &mut self.state,
             overlay: &mut self.overlay,
+            events: &mut self.events,
             signals: &mut self.signals,
         };
         let now = run.store.now();
+        for (database, key) in run.events.expiries.take_due(run.store) {
+            run.events.note(Kinds::EXPIRED, "expired", database, &key);
+        }
+        run.events.publish(run.state, &mut output.messages);
         run.state.blocked.expire(now);
         run.serve_blocked(output);
         self.state.time_out(now, output);
@@ -466,54 +490,6 @@ impl State {
         }
     }
 
-    /// Shows a command that was executed to the clients of `MONITOR`.
-    pub(super) fn show(
-        &self,
-        id: ClientId,
-        command: &Command,
-        arguments: &Arguments<'_>,
-        now_ms: u64,
-        messages: &mut Vec<(ClientId, Vec<u8>)>,
-    ) {
-        if !command.has(SKIP_MONITOR | ADMIN) {
-            self.show_script(id, arguments, now_ms, messages);
-        }
-    }
-
-    /// Shows a command that executes a script to the clients of `MONITOR`.
-    pub(super) fn show_script(
-        &self,
-        id: ClientId,
-        arguments: &Arguments<'_>,
-        now_ms: u64,
-        messages: &mut Vec<(ClientId, Vec<u8>)>,
-    ) {
-        let Some(client) = self.clients.get(&id).filter(|_| self.monitors > 0) else { return };
-        self.show_line(&client.monitor_line(&client.peer, arguments, now_ms), messages);
-    }
-
-    /// Shows a command that a script has executed to the clients of `MONITOR`.
-    pub(super) fn show_call(
-        &self,
-        id: ClientId,
-        command: &Command,
-        arguments: &Arguments<'_>,
-        now_ms: u64,
-        messages: &mut Vec<(ClientId, Vec<u8>)>,
-    ) {
-        if self.monitors == 0 || command.has(SKIP_MONITOR | ADMIN) {
-            return;
-        }
-        let Some(client) = self.clients.get(&id) else { return };
-        self.show_line(&client.monitor_line("lua", arguments, now_ms), messages);
-    }
-
-    fn show_line(&self, line: &[u8], messages: &mut Vec<(ClientId, Vec<u8>)>) {
-        for monitor in self.clients.values().filter(|it| it.is_monitor) {
-            messages.push((monitor.id, line.to_vec()));
-        }
-    }
-
     /// Ends the waiting of a client, with an error or as if its time had run out. Returns whether
     /// it waited.
     pub(super) fn unblock(
@@ -572,6 +548,7 @@ struct Run<'a> {
     facts: &'a Facts,
     state: &'a mut State,
     overlay: &'a mut Overlay,
+    events: &'a mut Events,
     signals: &'a mut Vec<(Database, Vec<u8>)>,
 }
 
@@ -647,6 +624,7 @@ impl Run<'_> {
             Err(Stop::Wait(wait)) => {
                 mark.restore(output);
                 self.state.show(id, command, &arguments, now_ms, &mut output.messages);
+                self.finish_events(output);
                 let mut queued = Queued::new(command, &arguments);
                 wait.replaced.iter().for_each(|(index, text)| queued.replace(*index, text));
                 self.wait(id, queued, *wait);
@@ -657,6 +635,7 @@ impl Run<'_> {
                 self.state.refuse(id, &error, output);
             }
         }
+        self.finish_events(output);
         self.state.show(id, command, &arguments, now_ms, &mut output.messages);
         // `CLIENT REPLY` does not drop push messages.
         let mark = if is_push { Mark::of(output) } else { mark };
@@ -679,12 +658,14 @@ impl Run<'_> {
         let is_again = client.waits.is_some();
         let seed = self.state.seed;
         self.signals.clear();
+        self.events.begin_command(self.state.settings.events.sent());
         let before_reply = output.replies.len();
         let mut context = Context {
             before_reply,
             objects: Transaction::new(
                 self.store,
                 self.overlay,
+                self.events,
                 database,
                 value_bytes_max,
                 !touches_not,
@@ -719,6 +700,7 @@ impl Run<'_> {
         self.state.sweeper.note(garbage.into_iter());
         if is_again {
             self.state.seed = seed;
+            self.events.take_back(0);
             return (done, false);
         }
         self.state.counts.hits += hits;
@@ -726,6 +708,9 @@ impl Run<'_> {
         // A command that waits is counted when it ends.
         if !matches!(done, Err(Stop::Wait(_))) {
             self.state.count(command, matches!(done, Err(Stop::Error(_))));
+        }
+        if matches!(done, Err(Stop::Error(_) | Stop::Refused(_) | Stop::Ended(_))) {
+            self.events.fail_command();
         }
         if done.is_ok() {
             if !self.signals.is_empty() {
@@ -735,6 +720,10 @@ impl Run<'_> {
             self.state.sweeper.note_due(self.overlay.due.drain(..));
         }
         (done, ends)
+    }
+
+    fn finish_events(&mut self, output: &mut Output) {
+        self.events.finish_command(self.state, self.store.now(), &mut output.messages);
     }
 
     fn wait(&mut self, id: ClientId, queued: Queued, wait: Wait) {
@@ -787,6 +776,7 @@ impl Run<'_> {
                 }
                 Ok(()) => {}
             }
+            self.finish_events(output);
             self.state.blocked.end(order);
             if let Some(client) = self.state.clients.get_mut(&id) {
                 client.waits = None;

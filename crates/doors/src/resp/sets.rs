@@ -4,6 +4,7 @@ use super::bounds;
 use super::collection::{self, INTSET};
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from};
+use super::events::Kinds;
 use super::parser::Arguments;
 use super::random::{self, Choice};
 use super::scan;
@@ -73,6 +74,7 @@ fn sadd(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     }
     if new > 0 {
         set.collection.close(objects)?;
+        objects.event(Kinds::SET, "sadd", key);
     }
     context.reply.integer(new);
     Ok(())
@@ -86,6 +88,7 @@ fn srem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             removed += i64::from(set.collection.tree().remove(objects, member)?);
         }
         if removed > 0 {
+            objects.event(Kinds::SET, "srem", &arguments[1]);
             set.collection.close(objects)?;
         }
     }
@@ -160,7 +163,8 @@ fn spop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if count >= length {
         context.reply.set(length as usize);
         show_all(context, &set)?;
-        context.objects.remove(key)?;
+        context.objects.event(Kinds::SET, "spop", key);
+        context.objects.delete(key)?;
         return Ok(());
     }
     context.reply.set(count as usize);
@@ -173,6 +177,7 @@ fn spop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         set.collection.tree().remove_range(objects, position, 1)?;
     }
     if count > 0 {
+        objects.event(Kinds::SET, "spop", key);
         set.collection.close(objects)?;
     }
     Ok(())
@@ -190,6 +195,7 @@ fn pop_one(context: &mut Context<'_>, key: &[u8]) -> Done {
         None => reply.null(),
     }
     set.collection.tree().remove_range(objects, position, 1)?;
+    objects.event(Kinds::SET, "spop", key);
     set.collection.close(objects)?;
     Ok(())
 }
@@ -252,6 +258,7 @@ fn move_member(
     if !set.collection.tree().remove(objects, member)? {
         return Ok(false);
     }
+    objects.event(Kinds::SET, "srem", key);
     set.collection.close(objects)?;
     let mut target = match target {
         Some(target) => target,
@@ -259,6 +266,7 @@ fn move_member(
     };
     if target.add(objects, member)? {
         target.collection.close(objects)?;
+        objects.event(Kinds::SET, "sadd", other);
     }
     Ok(true)
 }

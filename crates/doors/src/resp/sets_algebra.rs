@@ -4,10 +4,12 @@ use super::bounds;
 use super::collection::{INTSET, LARGE};
 use super::commands::{Command, DENYOOM, Group, Keys, MOVABLE_KEYS, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::set::{FORM, Set};
 use super::stop::{self, Done, Stop};
+use super::store::Kind;
 use super::transaction::Transaction;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -151,17 +153,24 @@ fn store(context: &mut Context<'_>, arguments: Arguments<'_>, operation: Operati
     let sets = sets_of(objects, from(arguments, 2))?;
     let members = combine(objects, operation, sets, u64::MAX)?;
     let Some(first) = members.first() else {
-        objects.remove(key)?;
+        objects.delete(key)?;
         context.reply.integer(0);
         return Ok(());
     };
     for member in &members {
         FORM.check(objects, member, &[])?;
     }
+    objects.note_overwrite(key, Kind::Set)?;
     objects.forget_pages(key)?;
     let mut set = Set::new(objects, key, first, 1);
     set.fill(objects, &members)?;
     set.collection.close(objects)?;
+    let name = match operation {
+        Operation::Intersection => "sinterstore",
+        Operation::Union => "sunionstore",
+        Operation::Difference => "sdiffstore",
+    };
+    objects.event(Kinds::SET, name, key);
     context.reply.integer(members.len() as i64);
     Ok(())
 }

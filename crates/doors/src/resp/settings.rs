@@ -3,6 +3,7 @@
 //! Many of them have no effect here. They exist because clients read them, or set them before their
 //! work. They last until the server restarts.
 
+use super::events::Kinds;
 use super::glob;
 use super::number::integer_of;
 use super::options::ServerOptions;
@@ -72,13 +73,11 @@ enum Values {
     Bytes,
     /// One of some words.
     Words(&'static [&'static str]),
-    /// The kinds of events that clients are told about.
-    Events,
     /// Any text.
     Text,
 }
 
-use Values::{Bytes, Events, Fixed, Integer, Text, Words, YesOrNo};
+use Values::{Bytes, Fixed, Integer, Text, Words, YesOrNo};
 
 const ANY: Values = Integer(0, i64::MAX);
 
@@ -131,7 +130,7 @@ const SETTINGS: &[(&str, Values, &str)] = &[
     ("maxmemory-samples", Integer(1, 64), "5"),
     ("min-replicas-max-lag", ANY, "10"),
     ("min-replicas-to-write", ANY, "0"),
-    ("notify-keyspace-events", Events, ""),
+    ("notify-keyspace-events", Text, ""),
     ("port", Fixed, "6379"),
     ("proto-max-bulk-len", Fixed, "0"),
     ("protected-mode", YesOrNo, "yes"),
@@ -167,6 +166,8 @@ const SETTINGS: &[(&str, Values, &str)] = &[
 pub struct Settings {
     pub(super) policy: Policy,
     pub(super) password: Option<Vec<u8>>,
+    /// The kinds of events that clients want.
+    pub(super) events: Kinds,
     values: BTreeMap<&'static str, Vec<u8>>,
 }
 
@@ -186,7 +187,7 @@ impl Settings {
         ] {
             values.insert(name, value.into_bytes());
         }
-        Settings { policy, password: options.password.clone(), values }
+        Settings { policy, password: options.password.clone(), events: Kinds::NONE, values }
     }
 
     /// Returns the settings whose names match one of some patterns.
@@ -201,6 +202,7 @@ impl Settings {
                 if glob::matches(&pattern, name.as_bytes()) {
                     let value = match *name {
                         "maxmemory-policy" => self.policy.name().as_bytes().to_vec(),
+                        "notify-keyspace-events" => self.events.letters(),
                         "requirepass" => self.password.clone().unwrap_or_default(),
                         _ => value.clone(),
                     };
@@ -237,6 +239,11 @@ impl Settings {
             let mut policies = POLICIES.into_iter();
             let found = policies.find(|it| it.name().as_bytes().eq_ignore_ascii_case(value));
             self.policy = found.ok_or_else(|| one_of(POLICIES.into_iter().map(Policy::name)))?;
+            return Ok(());
+        }
+        if name == "notify-keyspace-events" {
+            let kinds = Kinds::parse(value);
+            self.events = kinds.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
             return Ok(());
         }
         if name == "requirepass" {
@@ -298,7 +305,6 @@ impl Values {
                     None => Err(one_of(words.iter().copied())),
                 }
             }
-            Events => events_of(value),
         }
     }
 }
@@ -318,22 +324,4 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(factor)
-}
-
-/// Returns kinds of events in their usual order.
-fn events_of(text: &[u8]) -> Result<Vec<u8>, String> {
-    const CLASSES: &[u8] = b"g$lshzxetd";
-    const OTHERS: &[u8] = b"KEmn";
-    let is_known = |byte: &u8| *byte == b'A' || CLASSES.contains(byte) || OTHERS.contains(byte);
-    if !text.iter().all(is_known) {
-        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned());
-    }
-    let has = |byte: &u8| text.contains(byte);
-    let all = has(&b'A') || CLASSES.iter().all(has);
-    let classes: Vec<u8> = match all {
-        true => vec![b'A'],
-        false => CLASSES.iter().copied().filter(|byte| text.contains(byte)).collect(),
-    };
-    let others = OTHERS.iter().copied().filter(|byte| text.contains(byte));
-    Ok(classes.into_iter().chain(others).collect())
 }

@@ -3,6 +3,7 @@
 use super::bounds::integer;
 use super::commands::{Command, DENYOOM, Group, Keys, MOVABLE_KEYS, READONLY, WRITE};
 use super::context::{Context, is};
+use super::events::Kinds;
 use super::hash;
 use super::list::{self, List};
 use super::long_string::LongString;
@@ -296,13 +297,17 @@ fn store(context: &mut Context<'_>, key: &[u8], values: Vec<Option<Vec<u8>>>) ->
     let objects = &mut context.objects;
     let values: Vec<Vec<u8>> = values.into_iter().map(Option::unwrap_or_default).collect();
     list::check(objects, values.iter().map(|value| &**value))?;
-    objects.remove(key)?;
-    if !values.is_empty() {
+    if values.is_empty() {
+        objects.delete(key)?;
+    } else {
+        objects.note_overwrite(key, Kind::List)?;
+        objects.forget_pages(key)?;
         let mut list = List::new(objects, key);
         for value in &values {
             list.push(objects, list::End::Right, value)?;
         }
         list.save(objects)?;
+        objects.event(Kinds::LIST, "sortstore", key);
         context.signal(key);
     }
     context.reply.integer(values.len() as i64);

@@ -94,6 +94,11 @@ impl<'k> SortedSet<'k> {
         SortedSet { key, collection, length: 0 }
     }
 
+    /// Returns the key.
+    pub(super) fn key(&self) -> &'k [u8] {
+        self.key
+    }
+
     /// Returns the number of members.
     pub(super) fn len(&self) -> u64 {
         self.length
@@ -351,7 +356,7 @@ impl<'k> SortedSet<'k> {
     /// Writes the sorted set, or deletes the key if the sorted set is empty.
     pub(super) fn save(mut self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
         if self.length == 0 {
-            objects.remove(self.key)?;
+            objects.delete(self.key)?;
         } else {
             self.collection.close(objects)?;
         }

@@ -4,6 +4,7 @@
 use super::bounds;
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::parser::Arguments;
 use super::random::{below, positions};
 use super::score::score;
@@ -236,6 +237,8 @@ pub(super) fn add_members(
     }
     if added + changed > 0 {
         set.save(&mut context.objects)?;
+        let name = if options.increments { "zincr" } else { "zadd" };
+        context.objects.event(Kinds::SORTED_SET, name, key);
         context.signal(key);
     }
     match (options.increments, last) {
@@ -266,6 +269,7 @@ fn zrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             }
         }
         if count > 0 {
+            objects.event(Kinds::SORTED_SET, "zrem", &arguments[1]);
             set.save(objects)?;
         }
     }

@@ -344,11 +344,11 @@ fn store_result(
     context: &mut Context<'_>,
     arguments: Arguments<'_>,
     operation: Operation,
-    name: &str,
+    name: &'static str,
 ) -> Done {
     let mut plan = Plan::of(context, arguments, 2, operation, Use::Store, name)?;
     let result = plan.result(&mut context.objects, operation)?;
-    store(context, &arguments[1], &result)
+    store(context, &arguments[1], &result, name)
 }
 
 fn zunionstore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

@@ -3,6 +3,7 @@
 use super::bounds;
 use super::commands::{BLOCKING, Command, FAST, Group, Keys, MOVABLE_KEYS, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::lists_moving::Several;
 use super::parser::Arguments;
 use super::sorted_set::SortedSet;
@@ -81,6 +82,8 @@ fn take(
         true
     })?;
     set.remove_ranks(objects, ranks)?;
+    let name = if end == End::Min { "zpopmin" } else { "zpopmax" };
+    objects.event(Kinds::SORTED_SET, name, set.key());
     set.save(objects)
 }
 

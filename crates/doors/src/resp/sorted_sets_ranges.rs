@@ -3,11 +3,13 @@
 use super::bounds::{self, integer};
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, is};
+use super::events::Kinds;
 use super::parser::Arguments;
 use super::score::Cuts;
 use super::sorted_set::{self, SortedSet};
 use super::sorted_sets::{begin_members, write_member};
 use super::stop::{self, Done, Stop};
+use super::store::Kind;
 use super::transaction::Transaction;
 use std::ops::Range;
 
@@ -152,6 +154,12 @@ fn remove(context: &mut Context<'_>, arguments: Arguments<'_>, by: By) -> Done {
         count = ranks.end - ranks.start;
         if count > 0 {
             set.remove_ranks(objects, ranks)?;
+            let name = match by {
+                By::Rank => "zremrangebyrank",
+                By::Score => "zremrangebyscore",
+                By::Lex => "zremrangebylex",
+            };
+            objects.event(Kinds::SORTED_SET, name, &arguments[1]);
             set.save(objects)?;
         }
     }
@@ -312,18 +320,28 @@ fn zrangestore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             true
         })?;
     }
-    store(context, &arguments[1], &found)
+    store(context, &arguments[1], &found, "zrangestore")
 }
 
-/// Writes members, in their order, in place of any value. The reply is their number.
-pub(super) fn store(context: &mut Context<'_>, key: &[u8], members: &[(f64, Vec<u8>)]) -> Done {
+/// Writes members, in their order, in place of any value, which is an event with a name. The reply
+/// is their number.
+pub(super) fn store(
+    context: &mut Context<'_>,
+    key: &[u8],
+    members: &[(f64, Vec<u8>)],
+    name: &'static str,
+) -> Done {
     let objects = &mut context.objects;
     sorted_set::check(objects, members.iter().map(|(_, member)| &**member))?;
-    objects.remove(key)?;
-    if !members.is_empty() {
+    if members.is_empty() {
+        objects.delete(key)?;
+    } else {
+        objects.note_overwrite(key, Kind::SortedSet)?;
+        objects.forget_pages(key)?;
         let mut set = SortedSet::new(objects, key);
         set.fill(objects, members)?;
         set.save(objects)?;
+        objects.event(Kinds::SORTED_SET, name, key);
         context.signal(key);
     }
     context.reply.integer(members.len() as i64);

@@ -160,6 +160,11 @@ impl<'k> Stream<'k> {
         Ok(())
     }
 
+    /// Returns the key.
+    pub(super) fn key(&self) -> &'k [u8] {
+        self.collection.key()
+    }
+
     /// Returns the number of entries.
     pub(super) fn len(&mut self) -> Result<u64, Stop> {
         self.collection.nth(ENTRIES).len()

@@ -12,6 +12,7 @@
 //! A pending entry names its consumer by its number. The numbers of groups and consumers are used
 //! once in a stream.
 
+use super::events::Kinds;
 use super::stop::{self, Stop};
 use super::stream::{MEMBERS, OWNED, PENDING, Stream, id_of};
 use super::stream_id::{ID_BYTES, StreamId};
@@ -311,7 +312,10 @@ impl Stream<'_> {
     ) -> Result<Consumer, Stop> {
         match self.consumer(objects, group, name)? {
             Some(consumer) => Ok(Consumer { seen: objects.now(), ..consumer }),
-            None => self.add_consumer(objects, group, name),
+            None => {
+                objects.event(Kinds::STREAM, "xgroup-createconsumer", self.key());
+                self.add_consumer(objects, group, name)
+            }
         }
     }
 

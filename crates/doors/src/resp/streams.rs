@@ -4,6 +4,7 @@
 use super::bounds::integer;
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use super::stream::{self, Stream, reply_id};
@@ -90,8 +91,12 @@ fn xadd(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let bytes = stream::encode(arguments, first);
     Stream::check(objects, &bytes)?;
     stream.add(objects, id, &bytes)?;
-    trim(&mut stream, objects, &options)?;
+    let trimmed = trim(&mut stream, objects, &options)?;
     stream.save(objects)?;
+    objects.event(Kinds::STREAM, "xadd", key);
+    if trimmed > 0 {
+        objects.event(Kinds::STREAM, "xtrim", key);
+    }
     reply_id(&mut context.reply, id);
     context.signal(key);
     Ok(())
@@ -163,6 +168,7 @@ fn xdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     }
     if deleted > 0 {
         stream.save(objects)?;
+        objects.event(Kinds::STREAM, "xdel", &arguments[1]);
     }
     context.reply.integer(deleted);
     Ok(())
@@ -178,6 +184,7 @@ fn xtrim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let deleted = trim(&mut stream, objects, &options)?;
     if deleted > 0 {
         stream.save(objects)?;
+        objects.event(Kinds::STREAM, "xtrim", &arguments[1]);
     }
     context.reply.integer(deleted as i64);
     Ok(())
@@ -233,6 +240,7 @@ fn xsetid(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         state.max_deleted = max_deleted;
     }
     stream.save(objects)?;
+    objects.event(Kinds::STREAM, "xsetid", &arguments[1]);
     context.ok();
     Ok(())
 }

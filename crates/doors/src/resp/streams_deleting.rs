@@ -2,6 +2,7 @@
 
 use super::commands::{Command, FAST, Group as Family, Keys, WRITE};
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
@@ -122,13 +123,16 @@ fn xdelex(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if is_deleted || options.references == References::Delete {
         stream.save(objects)?;
     }
+    if is_deleted {
+        objects.event(Kinds::STREAM, "xdel", &arguments[1]);
+    }
     reply(context, &outcomes);
     Ok(())
 }
 
 fn xackdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let objects = &mut context.objects;
-    let mut found = Stream::find(objects, &arguments[1])?;
+    let mut found = Stream::read(objects, &arguments[1])?;
     let group = match &mut found {
         Some(stream) => stream.group(objects, &arguments[2])?,
         None => None,
@@ -141,6 +145,7 @@ fn xackdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let objects = &mut context.objects;
     let groups = stream.groups(objects)?;
     let mut outcomes = Vec::with_capacity(ids.len());
+    let length = stream.len()?;
     for id in ids {
         outcomes.push(match stream.remove_pending(objects, &group, id)? {
             false => Outcome::Missing,
@@ -151,8 +156,12 @@ fn xackdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             },
         });
     }
+    let is_deleted = stream.len()? < length;
     if outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Missing)) {
         stream.save(objects)?;
+    }
+    if is_deleted {
+        objects.event(Kinds::STREAM, "xdel", &arguments[1]);
     }
     reply(context, &outcomes);
     Ok(())

@@ -5,6 +5,7 @@ use super::commands::{
     Command, DENYOOM, FAST, Group as Family, Keys, LOADING, STALE, WRITE, by_subcommand,
 };
 use super::context::{Context, from, is};
+use super::events::Kinds;
 use super::parser::Arguments;
 use super::stop::{Done, Stop, shown};
 use super::stream::Stream;
@@ -169,6 +170,7 @@ fn xgroup_create(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     check_name(objects, name)?;
     stream.add_group(objects, name, last, entries_read)?;
     stream.save(objects)?;
+    objects.event(Kinds::STREAM, "xgroup-create", key);
     context.ok();
     Ok(())
 }
@@ -184,6 +186,7 @@ fn xgroup_setid(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let group = Group { last, entries_read, ..group };
     stream.put_group(&mut context.objects, &arguments[3], &group)?;
     stream.save(&mut context.objects)?;
+    context.objects.event(Kinds::STREAM, "xgroup-setid", &arguments[2]);
     context.ok();
     Ok(())
 }
@@ -195,6 +198,7 @@ fn xgroup_destroy(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if let Some(group) = &group {
         stream.remove_group(objects, &arguments[3], group)?;
         stream.save(objects)?;
+        objects.event(Kinds::STREAM, "xgroup-destroy", &arguments[2]);
         // Its consumers that wait get an error.
         context.signal(&arguments[2]);
     }
@@ -210,6 +214,7 @@ fn xgroup_createconsumer(context: &mut Context<'_>, arguments: Arguments<'_>) ->
     if is_new {
         stream.add_consumer(objects, &group, &arguments[4])?;
         stream.save(objects)?;
+        objects.event(Kinds::STREAM, "xgroup-createconsumer", &arguments[2]);
     }
     context.reply.integer(i64::from(is_new));
     Ok(())
@@ -222,6 +227,7 @@ fn xgroup_delconsumer(context: &mut Context<'_>, arguments: Arguments<'_>) -> Do
     if let Some(consumer) = stream.consumer(objects, &group, &arguments[4])? {
         pending = stream.remove_consumer(objects, &group, &arguments[4], &consumer)?;
         stream.save(objects)?;
+        objects.event(Kinds::STREAM, "xgroup-delconsumer", &arguments[2]);
     }
     context.reply.integer(pending as i64);
     Ok(())
@@ -234,7 +240,7 @@ fn xgroup_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 
 fn xack(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let objects = &mut context.objects;
-    let mut found = Stream::find(objects, &arguments[1])?;
+    let mut found = Stream::read(objects, &arguments[1])?;
     let group = match &mut found {
         Some(stream) => stream.group(objects, &arguments[2])?,
         None => None,

@@ -305,7 +305,7 @@ fn check(commands: &[Command]) {
     }
     // A deleted stream leaves no page: only the counter of ids stays.
     run(&["del", "s"].map(str::to_owned));
-    while door.server.sweep(&mut door.store, 1000).has_more {}
+    while door.server.sweep(&mut door.store, 1000, &mut crate::resp::Output::default()).has_more {}
     assert!(door.store.objects(PAGES).unwrap() <= 1);
 }
 

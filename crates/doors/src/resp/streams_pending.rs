@@ -287,7 +287,7 @@ fn xclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let bytes_max = context.state.options.reply_bytes_max;
     let Context { objects, reply, .. } = context;
     let now = objects.now();
-    let found = Stream::find(objects, &arguments[1])?;
+    let found = Stream::read(objects, &arguments[1])?;
     let mut group = group_of(objects, found, arguments)?;
     let claim = Claim::of(arguments, now)?;
     check_name(objects, &arguments[3])?;
@@ -368,7 +368,7 @@ fn xautoclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let claim = AutoClaim::of(arguments)?;
     let Context { objects, reply, .. } = context;
     let now = objects.now();
-    let found = Stream::find(objects, &arguments[1])?;
+    let found = Stream::read(objects, &arguments[1])?;
     let group = group_of(objects, found, arguments)?;
     check_name(objects, &arguments[3])?;
     let Some(mut stream) = Stream::find(objects, &arguments[1])? else { return Ok(()) };

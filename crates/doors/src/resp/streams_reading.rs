@@ -282,7 +282,7 @@ fn xreadgroup(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let objects = &mut context.objects;
     let mut all_wanted = Vec::with_capacity(options.streams);
     for (number, key) in options.keys(arguments).enumerate() {
-        let mut found = Stream::find(objects, key)?;
+        let mut found = Stream::read(objects, key)?;
         let group = match &mut found {
             Some(stream) => stream.group(objects, names.0)?,
             None => None,
@@ -304,7 +304,7 @@ fn xreadgroup(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     check_name(objects, names.1)?;
     let mut read = Vec::new();
     for (key, wanted) in options.keys(arguments).zip(all_wanted) {
-        let Some(stream) = Stream::find(objects, key)? else { continue };
+        let Some(stream) = Stream::read(objects, key)? else { continue };
         let entries = deliver(stream, objects, &options, names, wanted, &mut room)?;
         if !entries.is_empty() || matches!(wanted, Wanted::PendingBehind(_)) {
             read.push((key, entries));

@@ -332,7 +332,7 @@ fn a_deleted_stream_leaves_no_pages() {
     assert!(pages(&mut door) > 100);
     assert_eq!(door.said("del s"), ":1|");
     for _ in 0..1000 {
-        door.server.sweep(&mut door.store, 100);
+        door.server.sweep(&mut door.store, 100, &mut crate::resp::Output::default());
     }
     assert_eq!(pages(&mut door), 1, "only the counter of ids stays");
 }

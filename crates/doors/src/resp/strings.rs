@@ -2,6 +2,7 @@
 
 use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from};
+use super::events::Kinds;
 use super::expiry::{Options, UnitOfTime, expires_of, is_past};
 use super::extended::Extended;
 use super::long_string::{LongString, Text};
@@ -147,18 +148,30 @@ fn reply_long(context: &mut Context<'_>, long: &LongString) -> Done {
 }
 
 /// Writes a string, or deletes it if its time has passed already.
-fn put(context: &mut Context<'_>, key: &[u8], value: &[u8], expires: Option<u64>) -> Done {
+fn put(
+    context: &mut Context<'_>,
+    key: &[u8],
+    value: &[u8],
+    expires: Option<u64>,
+    keeps: bool,
+) -> Done {
+    context.objects.note_overwrite(key, Kind::String)?;
+    context.objects.put(key, value, Kind::String, expires)?;
+    context.objects.event(Kinds::STRING, "set", key);
+    if !keeps && expires.is_some() {
+        context.objects.event(Kinds::GENERIC, "expire", key);
+    }
     if is_past(context, expires) {
         context.objects.remove(key)?;
-        return Ok(());
+        context.objects.event(Kinds::EXPIRED, "expired", key);
     }
-    context.objects.put(key, value, Kind::String, expires)
+    Ok(())
 }
 
 fn set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (key, value) = (&arguments[1], &arguments[2]);
     if arguments.len() == 3 {
-        context.objects.put(key, value, Kind::String, None)?;
+        put(context, key, value, None, false)?;
         context.ok();
         return Ok(());
     }
@@ -175,7 +188,7 @@ fn set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
         return Ok(());
     }
-    put(context, key, value, if options.keeps { before } else { expires })?;
+    put(context, key, value, if options.keeps { before } else { expires }, options.keeps)?;
     if !options.gets {
         context.ok();
     }
@@ -191,7 +204,7 @@ fn reply_old(context: &mut Context<'_>, key: &[u8]) -> Done {
 fn setnx(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let is_new = context.objects.find(&arguments[1])?.is_none();
     if is_new {
-        context.objects.put(&arguments[1], &arguments[2], Kind::String, None)?;
+        put(context, &arguments[1], &arguments[2], None, false)?;
     }
     context.reply.integer(i64::from(is_new));
     Ok(())
@@ -212,14 +225,14 @@ fn set_with_time(
     name: &str,
 ) -> Done {
     let expires = expires_of(context, &arguments[2], unit, true, name)?;
-    put(context, &arguments[1], &arguments[3], Some(expires))?;
+    put(context, &arguments[1], &arguments[3], Some(expires), false)?;
     context.ok();
     Ok(())
 }
 
 fn getset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     reply_old(context, &arguments[1])?;
-    context.objects.put(&arguments[1], &arguments[2], Kind::String, None)
+    put(context, &arguments[1], &arguments[2], None, false)
 }
 
 fn getdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -231,7 +244,7 @@ fn getdel(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             return Ok(());
         }
     }
-    context.objects.remove(&arguments[1])?;
+    context.objects.delete(&arguments[1])?;
     Ok(())
 }
 
@@ -256,11 +269,14 @@ fn getex(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         return Ok(());
     }
     if is_past(context, expires) {
-        context.objects.remove(key)?;
+        context.objects.delete(key)?;
         return Ok(());
     }
     // The pages of a long string stay where they are.
-    context.objects.put(key, value, kind, expires)
+    context.objects.put(key, value, kind, expires)?;
+    let name = if expires.is_some() { "expire" } else { "persist" };
+    context.objects.event(Kinds::GENERIC, name, key);
+    Ok(())
 }
 
 fn strlen(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -284,6 +300,7 @@ fn append(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         Some(Text::Long(long)) => {
             let end = long.length();
             let length = context.objects.patch(key, long, end, more)?;
+            context.objects.event(Kinds::STRING, "append", key);
             context.reply.integer(length as i64);
             return Ok(());
         }
@@ -294,6 +311,7 @@ fn append(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     value.extend_from_slice(more);
     let length = value.len();
     context.objects.put(key, value, Kind::String, expires)?;
+    context.objects.event(Kinds::STRING, "append", key);
     context.reply.integer(length as i64);
     Ok(())
 }
@@ -316,6 +334,7 @@ fn setrange(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let found = match found {
         Some(Text::Long(long)) => {
             let length = context.objects.patch(key, long, offset, part)?;
+            context.objects.event(Kinds::STRING, "setrange", key);
             context.reply.integer(length as i64);
             return Ok(());
         }
@@ -329,6 +348,7 @@ fn setrange(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     value[offset..end].copy_from_slice(part);
     let length = value.len();
     context.objects.put(key, value, Kind::String, expires)?;
+    context.objects.event(Kinds::STRING, "setrange", key);
     context.reply.integer(length as i64);
     Ok(())
 }
@@ -410,7 +430,7 @@ fn put_pairs(context: &mut Context<'_>, arguments: Arguments<'_>, name: &str) ->
     }
     for index in (1..arguments.len()).step_by(2) {
         let (key, value) = (&arguments[index], &arguments[index + 1]);
-        context.objects.put(key, value, Kind::String, None)?;
+        put(context, key, value, None, false)?;
     }
     Ok(())
 }
@@ -445,6 +465,7 @@ fn add(context: &mut Context<'_>, key: &[u8], delta: i64) -> Done {
     let number = number.checked_add(delta).ok_or(stop::OVERFLOW)?;
     let mut text = itoa::Buffer::new();
     context.objects.put(key, text.format(number).as_bytes(), Kind::String, expires)?;
+    context.objects.event(Kinds::STRING, "incrby", key);
     context.reply.integer(number);
     Ok(())
 }
@@ -462,7 +483,9 @@ fn incrbyfloat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let sum = number.plus(delta).and_then(Extended::text);
     let text = sum.ok_or(Stop::error("ERR increment would produce NaN or Infinity"))?;
     context.reply.string(text.as_bytes());
-    context.objects.put(key, text.into_bytes(), Kind::String, expires)
+    context.objects.put(key, text.into_bytes(), Kind::String, expires)?;
+    context.objects.event(Kinds::STRING, "incrbyfloat", key);
+    Ok(())
 }
 
 fn lcs(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

@@ -14,6 +14,7 @@
 //! So it is with fields of hashes that have expired: their memory is freed here. Each hash with
 //! such fields has an owner record, which is a page, so walks find it.
 
+use super::events::{Events, Kinds};
 use super::hash::Hash;
 use super::header::{Dropped, Header};
 use super::pages::{COUNTER, PageKey};
@@ -58,6 +59,7 @@ pub(super) struct Sweeper {
 struct Room<'a> {
     store: &'a mut dyn Store,
     overlay: &'a mut Overlay,
+    events: &'a mut Events,
     value_bytes_max: usize,
 }
 
@@ -71,10 +73,14 @@ impl Room<'_> {
             let dropped = Dropped::of(database, &header);
             self.store.apply(&[Change::Remove { database, key }])?;
             self.overlay.dropped.extend(dropped);
+            self.events.note(Kinds::HASH, "hexpired", database, key);
+            self.events.note(Kinds::GENERIC, "del", database, key);
+            self.events.expiries.set(database, key, None);
             return Ok(false);
         }
-        let Room { store, overlay, value_bytes_max } = self;
-        let mut objects = Transaction::new(*store, overlay, database, *value_bytes_max, false);
+        let Room { store, overlay, events, value_bytes_max } = self;
+        let mut objects =
+            Transaction::new(*store, overlay, events, database, *value_bytes_max, false);
         let Some(mut hash) = Hash::find(&mut objects, key)? else { return Ok(false) };
         if hash.expired(&mut objects)? == 0 {
             return Ok(false);
@@ -126,8 +132,7 @@ impl Sweeper {
     /// Looks at about so many pages, and deletes the garbage among them.
     pub(super) fn sweep(
         &mut self,
-        store: &mut dyn Store,
-        overlay: &mut Overlay,
+        (store, overlay, events): (&mut dyn Store, &mut Overlay, &mut Events),
         databases: Database,
         value_bytes_max: usize,
         budget: usize,
@@ -135,7 +140,7 @@ impl Sweeper {
         let mut swept = Swept::default();
         // If the store refuses, the next slice tries again.
         self.note(overlay.begun.take_abandoned(store.now()).into_iter());
-        let mut room = Room { store, overlay, value_bytes_max };
+        let mut room = Room { store, overlay, events, value_bytes_max };
         let _ = self.sweep_due(&mut room, budget, &mut swept);
         let _ = self.sweep_dropped(room.store, budget, &mut swept);
         if swept.visited < budget && self.dropped.is_empty() {
@@ -153,9 +158,12 @@ impl Sweeper {
         key: &[u8],
         swept: &mut Swept,
     ) -> Result<(), Stop> {
+        let count = room.events.count();
         let freed = room.free(database, key);
         self.note(room.overlay.dropped.drain(..));
-        if freed.is_ok() {
+        if freed.is_err() {
+            room.events.take_back(count);
+        } else {
             self.note_due(room.overlay.due.drain(..));
         }
         swept.has_more |= freed?;

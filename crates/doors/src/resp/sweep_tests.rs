@@ -58,7 +58,10 @@ fn live(door: &mut Door) -> usize {
 
 fn sweep_all(door: &mut Door) {
     for _ in 0..100_000 {
-        let (before, swept) = (pages(door), door.server.sweep(&mut door.store, 7));
+        let (before, swept) = (
+            pages(door),
+            door.server.sweep(&mut door.store, 7, &mut crate::resp::Output::default()),
+        );
         assert!(swept.visited <= 7 + 30, "{swept:?}");
         assert_eq!(before - pages(door), swept.deleted);
         if !swept.has_more && live(door) == pages(door) {
@@ -93,7 +96,7 @@ fn noted_collections_are_deleted_without_a_walk() {
     let garbage = pages(&mut door) - live(&mut door);
     assert!(garbage > 10);
     for slice in 0..garbage / 5 {
-        let swept = door.server.sweep(&mut door.store, 5);
+        let swept = door.server.sweep(&mut door.store, 5, &mut crate::resp::Output::default());
         assert_eq!((swept.visited, swept.deleted), (5, 5), "slice {slice} of {garbage} pages");
         assert!(swept.has_more || slice == garbage / 5 - 1);
     }
@@ -137,7 +140,7 @@ fn expired_collections_lose_their_pages() {
     door.pass(1000);
     door.expect(&[("HLEN a", ":0|")]);
     for _ in 0..1000 {
-        door.server.sweep(&mut door.store, 10);
+        door.server.sweep(&mut door.store, 10, &mut crate::resp::Output::default());
     }
     assert_eq!(pages(&mut door), 0);
 }
@@ -162,7 +165,7 @@ fn a_store_that_refuses_delays_the_sweep() {
     let mut calls = 0;
     while pages(&mut door) > 0 {
         door.store.refuses_after = Some(calls % 12);
-        door.server.sweep(&mut door.store, 5);
+        door.server.sweep(&mut door.store, 5, &mut crate::resp::Output::default());
         door.store.refuses_after = None;
         calls += 1;
         assert!(calls < 10_000);
@@ -197,7 +200,7 @@ fn any_history_leaves_only_pages_of_collections() {
                 drop(door.said(&format!("HDEL k{key}{fields}")));
             }
         }
-        door.server.sweep(&mut door.store, next(20) as usize);
+        door.server.sweep(&mut door.store, next(20) as usize, &mut crate::resp::Output::default());
         if step % 100 == 99 {
             sweep_all(&mut door);
         }

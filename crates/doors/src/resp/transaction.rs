@@ -7,6 +7,7 @@
 //! order of all databases, and the last state of each key that was written since. So they stay few
 //! if a `MULTI` empties, exchanges or writes the same again and again.
 
+use super::events::{Events, Kinds};
 use super::header::{Dropped, Header};
 use super::long_begun::Begun;
 use super::stop::{self, Stop};
@@ -257,6 +258,7 @@ pub(super) struct Walked {
 pub(super) struct Transaction<'a> {
     store: &'a mut dyn Store,
     overlay: &'a mut Overlay,
+    pub(super) events: &'a mut Events,
     /// The database of the commands.
     pub(super) database: Database,
     value_bytes_max: usize,
@@ -295,6 +297,7 @@ impl<'a> Transaction<'a> {
     pub(super) fn new(
         store: &'a mut dyn Store,
         overlay: &'a mut Overlay,
+        events: &'a mut Events,
         database: Database,
         value_bytes_max: usize,
         touches: bool,
@@ -308,6 +311,7 @@ impl<'a> Transaction<'a> {
         Transaction {
             store,
             overlay,
+            events,
             database,
             value_bytes_max,
             string_bytes_max,
@@ -361,10 +365,15 @@ impl<'a> Transaction<'a> {
     /// Returns an object for a command that only reads. It counts as a hit or a miss.
     #[inline]
     pub(super) fn read(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        let now = self.store.now();
         let found = find(self.store, self.overlay, self.database, key, self.touches)?;
         match found {
             Some(_) => self.hits += 1,
-            None => self.misses += 1,
+            None => {
+                self.misses += 1;
+                self.events.note_absent(self.database, key, now);
+                self.events.note(Kinds::MISSED, "keymiss", self.database, key);
+            }
         }
         Ok(found)
     }
@@ -376,7 +385,7 @@ impl<'a> Transaction<'a> {
         keys: Strings<'_>,
         show: &mut dyn FnMut(Option<&Found<'_>>) -> bool,
     ) -> Result<(), Stop> {
-        if !self.overlay.is_empty() {
+        if !self.overlay.is_empty() || self.events.wants(Kinds::MISSED.and(Kinds::EXPIRED)) {
             for key in keys.iter() {
                 if !show(self.read(key)?.as_ref()) {
                     break;
@@ -406,7 +415,12 @@ impl<'a> Transaction<'a> {
 
     /// Returns an object for a command that writes.
     pub(super) fn find(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
-        find(self.store, self.overlay, self.database, key, self.touches)
+        let now = self.store.now();
+        let found = find(self.store, self.overlay, self.database, key, self.touches)?;
+        if found.is_none() {
+            self.events.note_absent(self.database, key, now);
+        }
+        Ok(found)
     }
 
     /// Returns an object of one type for a command that writes. An object of another type is an
@@ -426,7 +440,77 @@ impl<'a> Transaction<'a> {
         database: Database,
         key: &[u8],
     ) -> Result<Option<Found<'_>>, Stop> {
-        find(self.store, self.overlay, database, key, false)
+        let now = self.store.now();
+        let found = find(self.store, self.overlay, database, key, false)?;
+        if found.is_none() {
+            self.events.note_absent(database, key, now);
+        }
+        Ok(found)
+    }
+
+    /// Returns an object for a command that only reads; that is no use of it. If there is none,
+    /// this is an event.
+    pub(super) fn look(&mut self, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        let now = self.store.now();
+        let found = find(self.store, self.overlay, self.database, key, false)?;
+        if found.is_none() {
+            self.events.note_absent(self.database, key, now);
+            self.events.note(Kinds::MISSED, "keymiss", self.database, key);
+        }
+        Ok(found)
+    }
+
+    /// Notes an event of a key of the commands' database.
+    #[inline]
+    pub(super) fn event(&mut self, kind: Kinds, name: &'static str, key: &[u8]) {
+        self.events.note(kind, name, self.database, key);
+    }
+
+    /// Notes that the whole value of a key is about to be replaced, if the key exists.
+    pub(super) fn note_overwrite(&mut self, key: &[u8], kind: Kind) -> Result<(), Stop> {
+        if self.events.wants(Kinds::OVERWRITTEN.and(Kinds::TYPE_CHANGED)) {
+            let before = self.peek(key)?.map(|found| found.kind);
+            self.events.note_replaced(self.database, key, before, kind);
+        }
+        Ok(())
+    }
+
+    /// Notes that an object is about to be moved to a key, which is new then, in the way of Redis,
+    /// although the value before is replaced. Returns the type of that value.
+    pub(super) fn take_place(
+        &mut self,
+        database: Database,
+        key: &[u8],
+    ) -> Result<Option<Kind>, Stop> {
+        let kinds = Kinds::NEW.and(Kinds::OVERWRITTEN).and(Kinds::TYPE_CHANGED);
+        if !self.events.wants(kinds) {
+            return Ok(None);
+        }
+        let before = self.peek_in(database, key)?.map(|found| found.kind);
+        if before.is_some() {
+            self.events.note(Kinds::NEW, "new", database, key);
+        }
+        Ok(before)
+    }
+
+    /// Notes the event of a key that is about to be written and does not exist.
+    #[cold]
+    fn note_write(&mut self, database: Database, key: &[u8]) -> Result<(), Stop> {
+        if self.peek_in(database, key)?.is_some() {
+            return Ok(());
+        }
+        // The fields of a hash have expired if the hash is there and is not.
+        let base = self.overlay.base(database);
+        let has_other = match self.overlay.place(base, key) {
+            Some(place) => self.overlay.entries[place].state == State::Present,
+            None => !self.overlay.is_cleared(base) && self.store.find(base, key, false)?.is_some(),
+        };
+        if has_other {
+            self.events.note(Kinds::HASH, "hexpired", database, key);
+            self.events.note(Kinds::GENERIC, "del", database, key);
+        }
+        self.events.note(Kinds::NEW, "new", database, key);
+        Ok(())
     }
 
     /// Writes an object, whether the key exists or not. A value that is given as a `Vec` is not
@@ -460,6 +544,10 @@ impl<'a> Transaction<'a> {
                 true => self.put_long(database, key, &value, expires),
                 false => Err(Refusal::TooLong.into()),
             };
+        }
+        let kinds = Kinds::NEW.and(Kinds::EXPIRED).and(Kinds::HASH);
+        if database & PAGES == 0 && self.events.wants(kinds) {
+            self.note_write(database, key)?;
         }
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let entry = &mut self.overlay.entries[place];
@@ -505,6 +593,15 @@ impl<'a> Transaction<'a> {
     /// Deletes an object; returns whether it was there.
     pub(super) fn remove(&mut self, key: &[u8]) -> Result<bool, Stop> {
         self.remove_in(self.database, key)
+    }
+
+    /// Deletes an object, which is an event; returns whether it was there.
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<bool, Stop> {
+        let was_there = self.remove(key)?;
+        if was_there {
+            self.event(Kinds::GENERIC, "del", key);
+        }
+        Ok(was_there)
     }
 
     /// Deletes an object of a database; returns whether it was there.
@@ -650,8 +747,27 @@ impl<'a> Transaction<'a> {
             return Ok(());
         }
         self.apply()?;
+        if self.events.wants(Kinds::EXPIRED) {
+            self.note_expiries();
+        }
         self.overlay.clear();
         Ok(())
+    }
+
+    /// Notes the times at which changed objects expire, for their events.
+    #[cold]
+    fn note_expiries(&mut self) {
+        let (overlay, expiries) = (&*self.overlay, &mut self.events.expiries);
+        overlay.cleared.iter().for_each(|base| expiries.clear(*base));
+        for swap in overlay.swaps() {
+            if let Change::Swap(one, other) = swap {
+                expiries.swap(one, other);
+            }
+        }
+        for entry in overlay.entries[..overlay.count].iter().filter(|it| it.base & PAGES == 0) {
+            let time = entry.found().and_then(|found| found.expires);
+            expiries.set(overlay.front(entry.base), &entry.key, time);
+        }
     }
 
     fn apply(&mut self) -> Result<(), Refusal> {

@@ -181,6 +181,7 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
                 context.reply.truncate(length);
                 context.signals.truncate(signals);
                 context.messages.truncate(messages);
+                context.objects.events.fail_command();
                 if let Err(error) = &done {
                     context.state.write_error(error, &mut context.reply);
                 }
@@ -191,6 +192,7 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
             }
             Err(stop) => return Err(stop),
         }
+        context.publish_events();
     }
     Ok(())
 }

@@ -165,11 +165,13 @@ impl Protocol for Redis {
         });
         self.affect(world);
         if self.sweeps_at.is_some_and(|at| at <= world.context.now()) {
-            let (swept, _) = self.with_store(world, |server, store, _, _| match store {
-                Ok(store) if server.is_freeing() => server.sweep(store, FREED_PAGES),
-                Ok(store) => server.sweep(store, SWEPT_PAGES),
+            self.begin_output(world);
+            let (swept, _) = self.with_store(world, |server, store, _, output| match store {
+                Ok(store) if server.is_freeing() => server.sweep(store, FREED_PAGES, output),
+                Ok(store) => server.sweep(store, SWEPT_PAGES, output),
                 Err(_) => Swept::default(),
             });
+            self.affect(world);
             let (usual, hurried) = SWEEP_PAUSES;
             let pause = if swept.has_more { hurried } else { usual };
             self.sweeps_at = Some(world.context.now() + pause);
@@ -262,13 +264,17 @@ impl Redis {
         };
         let is_freeing = self.server.is_freeing();
         door.keep_evicted(has_pages, is_freeing);
+        door.note_evicted_keys(self.server.tells_evicted());
         let time = self.clock.1;
         let Redis { server, options, tables, output, facts, buffers, .. } = self;
         let mut store =
             Store::new((door, time), tables, &options.databases, buffers, (caches, is_freeing));
         let result = act(server, Ok(&mut store), facts, output);
-        let evicted = store.evicted();
+        let (evicted, keys) = (store.evicted(), store.evicted_keys());
         let (cost, until, blocked) = store.end();
+        if !keys.is_empty() {
+            server.tell_evicted(keys, output);
+        }
         if !evicted.is_empty() {
             server.note_evicted(evicted);
             self.sweeps_at = Some(now);
@@ -280,7 +286,8 @@ impl Redis {
             let soon = now + SWEEP_PAUSES.1;
             self.sweeps_at = Some(self.sweeps_at.map_or(soon, |at| at.min(soon)));
         }
-        if self.sweeps_at.is_none() && self.tables.have_pages() {
+        let has_work = self.tables.have_pages() || self.server.looks_for_expiries();
+        if self.sweeps_at.is_none() && has_work {
             self.sweeps_at = Some(now + SWEEP_PAUSES.0);
         }
         (result, blocked)

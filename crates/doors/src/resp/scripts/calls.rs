@@ -108,6 +108,7 @@ impl Caller<'_, '_> {
                 context.reply.truncate(length);
                 context.signals.truncate(signals);
                 context.messages.truncate(messages);
+                context.objects.events.fail_command();
                 context.state.write_error(&error, &mut context.reply);
             }
             Err(Stop::Wait(wait)) => {
@@ -121,6 +122,7 @@ impl Caller<'_, '_> {
         if let Some(stop) = end {
             return Err(interpreter.limits.end(lua, stop));
         }
+        context.publish_events();
         context.state.show_call(context.client, command, &arguments, now_ms, context.messages);
         Ok(reply)
     }

@@ -8,6 +8,7 @@ use super::super::transaction::{Overlay, Transaction};
 use super::super::{Memory, stop::Stop};
 use super::node::{Inner, separator};
 use super::*;
+use crate::resp::events::Events;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,7 @@ const VALUE_BYTES_MAX: usize = 4096;
 struct Bed {
     store: Memory,
     overlay: Overlay,
+    events: Events,
     form: Form,
     kind: Kind,
 }
@@ -26,11 +28,24 @@ impl Bed {
     fn new(form: Form, node_bytes_max: usize) -> Bed {
         let form = Form { node_bytes_max, ..form };
         let kind = if form.order == Order::Position { Kind::List } else { Kind::Hash };
-        Bed { store: Memory::new(0), overlay: Overlay::default(), form, kind }
+        Bed {
+            store: Memory::new(0),
+            overlay: Overlay::default(),
+            events: Events::default(),
+            form,
+            kind,
+        }
     }
 
     fn objects(&mut self) -> Transaction<'_> {
-        Transaction::new(&mut self.store, &mut self.overlay, 0, VALUE_BYTES_MAX, true)
+        Transaction::new(
+            &mut self.store,
+            &mut self.overlay,
+            &mut self.events,
+            0,
+            VALUE_BYTES_MAX,
+            true,
+        )
     }
 
     /// Executes a change as a command does.

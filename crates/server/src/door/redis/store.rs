@@ -130,6 +130,20 @@ impl<'a, 'd> Store<'a, 'd> {
         evicted.into_iter().filter_map(with_database).collect()
     }
 
+    /// Takes the noted keys of evicted objects, with their databases.
+    pub(super) fn evicted_keys(&mut self) -> Vec<(Database, Vec<u8>)> {
+        let keys = self.objects.take_evicted_keys();
+        let Some(catalog) = self.tables.catalog().filter(|_| !keys.is_empty()) else {
+            return Vec::new();
+        };
+        let with_database = |(table, mut key): (TableId, Vec<u8>)| {
+            let database = catalog.database_of(table)? as Database;
+            key.drain(..key.len().min(1));
+            Some((database, key))
+        };
+        keys.into_iter().filter_map(with_database).collect()
+    }
+
     /// Ends the use: returns its cost, the position up to which the log must be durable before
     /// anything is told, and the reason why an operation could not be done.
     pub(super) fn end(self) -> (Duration, LogPosition, Status) {
