@@ -99,3 +99,18 @@ fn a_long_sketch_becomes_dense() {
         ("pfcount t3", ":8|"),
     ]);
 }
+
+#[test]
+fn an_element_is_added_to_a_sketch_that_lacks_its_last_byte_as_in_redis() {
+    let mut door = Door::new();
+    let sketch =
+        [b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80".as_slice(), b"\x56\x88\x49\x57\x80\x52\x9b\x8c\x4d"]
+            .concat();
+    let set = [b"*3\r\n$3\r\nSET\r\n$1\r\np\r\n$25\r\n", &sketch[..], b"\r\n"].concat();
+    assert_eq!(door.replies(1, &set), b"+OK\r\n");
+    assert_eq!(door.said("PFADD p e1"), ":1|");
+    let changed = [&sketch[..24], b"\x4b\xcd\x84\x41"].concat();
+    let expected = [b"$28\r\n".as_slice(), &changed, b"\r\n"].concat();
+    assert_eq!(door.replies(1, b"GET p\r\n"), expected);
+    assert_eq!(door.said("PFCOUNT p"), "-INVALIDOBJ Corrupted HLL object detected|");
+}

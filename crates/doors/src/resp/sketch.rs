@@ -269,6 +269,8 @@ impl Sketch {
         Ok(())
     }
 
+    /// Raises a register of the sparse encoding. The last run of a damaged sketch may lack its
+    /// second byte. As in Redis, the byte counts as 0, and the changed sketch lacks its last byte.
     fn raise_sparse(
         &mut self,
         index: usize,
@@ -282,7 +284,7 @@ impl Sketch {
         let (mut at, mut before, mut first) = (HEADER_BYTES, HEADER_BYTES, 0);
         let run = loop {
             let rest = self.bytes.get(at..).unwrap_or(&[]);
-            let run = run_at(rest).filter(|run| run.bytes <= rest.len()).ok_or(Corrupted)?;
+            let run = run_at(rest).ok_or(Corrupted)?;
             if index < first + run.count {
                 break run;
             }
@@ -307,7 +309,14 @@ impl Sketch {
         if runs.len() > run.bytes && length > sparse_bytes_max {
             return Ok(Raised::NotSparse);
         }
+        let lacks_byte = at + run.bytes > self.bytes.len();
+        if lacks_byte {
+            self.bytes.push(0);
+        }
         self.bytes.splice(at..at + run.bytes, runs);
+        if lacks_byte {
+            self.bytes.pop();
+        }
         self.join(before);
         self.forget_cached();
         Ok(Raised::Done)
