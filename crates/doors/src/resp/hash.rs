@@ -175,6 +175,27 @@ impl<'k> Hash<'k> {
         }
     }
 
+    /// Returns the places of the fields whose bytes are there although they have expired, in their
+    /// order.
+    pub(super) fn expired_places(
+        &mut self,
+        objects: &mut Transaction<'_>,
+    ) -> Result<Vec<u64>, Stop> {
+        let count = self.expired(objects)?;
+        let mut places = Vec::new();
+        if count == 0 {
+            return Ok(places);
+        }
+        let mut items = self.collection.nth(ORDER).cursor(objects, 0)?;
+        for _ in 0..count {
+            let Some((key, _)) = items.next(objects)? else { break };
+            let field = parts_of(key)?.1.to_vec();
+            places.push(self.collection.tree().rank(objects, &field)?.0);
+        }
+        places.sort_unstable();
+        Ok(places)
+    }
+
     /// Returns the number of fields.
     pub(super) fn len(&mut self, objects: &mut Transaction<'_>) -> Result<u64, Stop> {
         let expired = self.expired(objects)?;

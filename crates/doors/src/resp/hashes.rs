@@ -328,12 +328,8 @@ fn choose(
     choice: Choice,
     show: impl FnMut(&mut Writer<'_>, &[u8], &[u8]),
 ) -> Done {
-    if hash.expired(&mut context.objects)? == 0 {
-        return random::choose(context, &hash.collection, choice, show);
-    }
-    let mut fields = Vec::new();
-    hash.visit(&mut context.objects, |field, value| fields.push((field.to_vec(), value.to_vec())))?;
-    random::choose_of(context, &fields, choice, show)
+    let skipped = hash.expired_places(&mut context.objects)?;
+    random::choose(context, &hash.collection, &skipped, choice, show)
 }
 
 fn hscan(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

@@ -625,3 +625,30 @@ fn hashes_of_before_are_read() {
         ("hgetall h", "*2|$1|a|$1|1|"),
     ]);
 }
+
+#[test]
+fn random_fields_of_a_hash_leave_out_all_that_have_expired() {
+    for (fields, gone) in [(6, 3), (2000, 900)] {
+        let mut door = Door::new();
+        for field in 0..fields {
+            door.said(&format!("HSET h f{field} {field}"));
+        }
+        for field in 0..gone {
+            let number = field * 2;
+            door.said(&format!("HPEXPIRE h 10 FIELDS 1 f{number}"));
+        }
+        door.pass(10);
+        let all = door.said(&format!("HRANDFIELD h {fields}"));
+        assert!(all.starts_with(&format!("*{}|", fields - gone)), "{all}");
+        let some = door.said("HRANDFIELD h 3");
+        let many = door.said("HRANDFIELD h -500");
+        for name in all.split('|').chain(some.split('|')).chain(many.split('|')) {
+            let Some(number) = name.strip_prefix('f') else { continue };
+            let number: u32 = number.parse().expect("it is a number");
+            assert!(number % 2 == 1 || number >= 2 * gone, "f{number} has expired");
+        }
+        let distinct: std::collections::BTreeSet<&str> =
+            all.split('|').filter(|name| name.starts_with('f')).collect();
+        assert_eq!(distinct.len() as u32, fields - gone);
+    }
+}

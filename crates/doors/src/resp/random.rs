@@ -61,10 +61,27 @@ pub(super) fn positions(state: &mut State, count: u64, length: u64) -> BTreeSet<
     chosen
 }
 
-/// Shows the chosen items.
+/// Returns the place of an item among all, from its place among the items that are not skipped.
+/// The places of skipped items are in their order.
+fn place(skipped: &[u64], place: u64) -> u64 {
+    // Before the item with the number n of the skipped ones, there are so many others.
+    let (mut low, mut high) = (0, skipped.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match skipped[middle] - middle as u64 <= place {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    place + low as u64
+}
+
+/// Shows the chosen items. Items at some places, which are in their order, are skipped and not
+/// counted.
 pub(super) fn choose(
     context: &mut Context<'_>,
     collection: &Collection<'_>,
+    skipped: &[u64],
     choice: Choice,
     mut show: impl FnMut(&mut Writer<'_>, &[u8], &[u8]),
 ) -> Done {
@@ -72,12 +89,17 @@ pub(super) fn choose(
     match choice {
         Choice::All(_) => {
             let mut items = collection.cursor(objects, 0)?;
-            while let Some((key, value)) = items.next(objects)? {
-                show(reply, key, value);
+            let mut skipped = skipped.iter().copied().peekable();
+            for place in 0.. {
+                let Some((key, value)) = items.next(objects)? else { break };
+                if skipped.next_if_eq(&place).is_none() {
+                    show(reply, key, value);
+                }
             }
         }
         Choice::Different(count, length) => {
             for position in positions(state, count, length) {
+                let position = place(skipped, position);
                 if let Some((key, value)) = collection.cursor(objects, position)?.next(objects)? {
                     show(reply, key, value);
                 }
@@ -89,7 +111,7 @@ pub(super) fn choose(
                 return Err(Refusal::TooLong.into());
             }
             for _ in 0..count {
-                let position = below(state, length);
+                let position = place(skipped, below(state, length));
                 if let Some((key, value)) = collection.cursor(objects, position)?.next(objects)? {
                     show(reply, key, value);
                 }
@@ -102,39 +124,16 @@ pub(super) fn choose(
     Ok(())
 }
 
-/// Shows the chosen ones of some items.
-pub(super) fn choose_of(
-    context: &mut Context<'_>,
-    items: &[(Vec<u8>, Vec<u8>)],
-    choice: Choice,
-    mut show: impl FnMut(&mut Writer<'_>, &[u8], &[u8]),
-) -> Done {
-    let Context { reply, state, .. } = context;
-    let mut show_at = |reply: &mut Writer<'_>, position: u64| {
-        let item = usize::try_from(position).ok().and_then(|position| items.get(position));
-        if let Some((key, value)) = item {
-            show(reply, key, value);
-        }
-    };
-    match choice {
-        Choice::All(length) => (0..length).for_each(|position| show_at(reply, position)),
-        Choice::Different(count, length) => {
-            for position in positions(state, count, length) {
-                show_at(reply, position);
-            }
-        }
-        Choice::Any(count, length) => {
-            let begin = reply.length();
-            if count > REPLY_BYTES_MAX as u64 / STRING_BYTES_MIN {
-                return Err(Refusal::TooLong.into());
-            }
-            for _ in 0..count {
-                show_at(reply, below(state, length));
-                if reply.length() - begin > REPLY_BYTES_MAX {
-                    return Err(Refusal::TooLong.into());
-                }
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_leave_out_skipped_items() {
+        for skipped in [&[][..], &[0], &[0, 1, 2], &[3, 4, 9], &[1, 3, 5, 7]] {
+            let left: Vec<u64> = (0..20).filter(|place| !skipped.contains(place)).collect();
+            let found = (0..left.len() as u64).map(|number| place(skipped, number));
+            assert!(found.eq(left.iter().copied()), "{skipped:?}");
         }
     }
-    Ok(())
 }

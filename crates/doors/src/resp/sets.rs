@@ -216,15 +216,17 @@ fn srandmember(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     };
     let length = set.len()?;
     match count {
-        None => random::choose(context, &set.collection, Choice::Any(1, length), |reply, it, _| {
-            reply.string(it);
-        }),
+        None => {
+            random::choose(context, &set.collection, &[], Choice::Any(1, length), |reply, it, _| {
+                reply.string(it);
+            })
+        }
         Some(count) => {
             let choice = Choice::of(count, length);
             context.reply.array(choice.shown());
             match choice {
                 Choice::All(_) => show_all(context, &set),
-                _ => random::choose(context, &set.collection, choice, |reply, member, _| {
+                _ => random::choose(context, &set.collection, &[], choice, |reply, member, _| {
                     reply.string(member);
                 }),
             }
