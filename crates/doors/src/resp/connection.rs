@@ -257,6 +257,8 @@ fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     let (peer, local) = (std::mem::take(&mut client.peer), std::mem::take(&mut client.local));
     let (lib_name, lib_version) =
         (std::mem::take(&mut client.lib_name), std::mem::take(&mut client.lib_version));
+    // The client may have asked for no reply to this command.
+    let replies = if client.replies == Replies::Skip { Replies::Skip } else { Replies::On };
     *client = Client {
         active_ms,
         commands,
@@ -264,7 +266,7 @@ fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
         lib_version,
         last: "reset",
         is_authenticated: !is_stranger,
-        replies: Replies::On,
+        replies,
         ..Client::new(id, number, &peer, &local, opened_ms)
     };
     state.changes_limits = true;

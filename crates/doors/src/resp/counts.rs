@@ -1,7 +1,6 @@
 //! Counts of commands and errors, which `INFO` shows.
 
 use super::commands::Command;
-use super::parser::Arguments;
 use super::server::State;
 use std::collections::BTreeMap;
 
@@ -20,22 +19,36 @@ pub(super) struct Counts {
     pub(super) calls: Vec<Calls>,
     /// Errors by their code.
     pub(super) codes: BTreeMap<Vec<u8>, u64>,
+    /// The counts of the present command. They are taken back if the store refuses the command now,
+    /// because it is executed again.
+    present: Vec<Counted>,
 }
 
-/// Counts of one command.
-#[derive(Clone, Copy, Debug, Default)]
+/// The calls of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
+    /// The executed calls, and the failed calls among them.
     pub(super) executed: u64,
-    /// The executed calls that ended with an error.
     pub(super) failed: u64,
-    /// Further calls, which were refused before they were executed.
+    /// The calls that were refused before.
     pub(super) rejected: u64,
+}
+
+/// A count that may be taken back.
+#[derive(Clone, Debug)]
+enum Counted {
+    /// A call of the command with a place, and whether it failed.
+    Call(usize, bool),
+    /// An error with a code.
+    Error(Vec<u8>),
 }
 
 impl State {
     /// Counts a command that was executed.
     pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
-        self.count_calls(self.names.place_of(command), 1).failed += u64::from(has_failed);
+        let place = self.names.place_of(command);
+        self.count_calls(place, 1).failed += u64::from(has_failed);
+        self.counts.present.push(Counted::Call(place, has_failed));
     }
 
     /// Counts a command that has waited, and the error that ended its waiting.
@@ -46,11 +59,10 @@ impl State {
         }
     }
 
-    /// Counts a command that is refused, if it is known.
-    pub(super) fn count_rejected(&mut self, arguments: &Arguments<'_>) {
-        if let Some(command) = self.names.known(arguments) {
-            self.count_calls(self.names.place_of(command), 0).rejected += 1;
-        }
+    /// Counts a command that was refused before its execution.
+    pub(super) fn count_rejected(&mut self, command: &'static Command) {
+        let place = self.names.place_of(command);
+        self.count_calls(place, 0).rejected += 1;
     }
 
     /// Counts calls of the command with a place; returns its counts.
@@ -64,9 +76,38 @@ impl State {
         calls
     }
 
+    /// Begins the counts of a command that a client has sent.
+    #[inline]
+    pub(super) fn begin_counts(&mut self) {
+        self.counts.present.clear();
+    }
+
+    /// Takes back the counts of a command that is executed again.
+    pub(super) fn take_back_counts(&mut self) {
+        let counts = &mut self.counts;
+        for counted in counts.present.drain(..) {
+            match counted {
+                Counted::Call(place, has_failed) => {
+                    let Some(calls) = counts.calls.get_mut(place) else { continue };
+                    counts.commands = counts.commands.saturating_sub(1);
+                    calls.executed = calls.executed.saturating_sub(1);
+                    calls.failed = calls.failed.saturating_sub(u64::from(has_failed));
+                }
+                Counted::Error(code) => {
+                    counts.errors = counts.errors.saturating_sub(1);
+                    if let Some(count) = counts.codes.get_mut(&code) {
+                        *count = count.saturating_sub(1);
+                    }
+                    counts.codes.retain(|_, count| *count > 0);
+                }
+            }
+        }
+    }
+
     /// Counts an error by its code.
     pub(super) fn count_error(&mut self, code: &[u8]) {
         self.counts.errors += 1;
+        self.counts.present.push(Counted::Error(code.to_vec()));
         let codes = &mut self.counts.codes;
         if let Some(count) = codes.get_mut(code) {
             *count += 1;

@@ -236,6 +236,7 @@ impl Server {
         bytes: &[u8],
         output: &mut Output,
     ) -> Step {
+        self.state.begin_counts();
         let Some(parser) = self.parsers.get_mut(&client) else { return Step::End(0) };
         if self.state.is_waiting(client) {
             return Step::Waits(0);
@@ -566,6 +567,10 @@ impl Run<'_> {
         let command = match permitted {
             Ok(command) => command,
             Err(error) => {
+                if let Some(command) = self.state.names.known(&arguments) {
+                    self.state.count_rejected(command);
+                }
+                let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
                 let error = match is(&arguments[0], "EXEC") {
                     true => transactions::aborted_by(error),
                     false => error,
@@ -577,7 +582,6 @@ impl Run<'_> {
                     None => {}
                 }
                 let mark = Mark::of(output);
-                self.state.count_rejected(&arguments);
                 self.state.refuse(id, &error, output);
                 return self.answered(id, mark, output);
             }
@@ -658,6 +662,7 @@ impl Run<'_> {
         let is_again = client.waits.is_some();
         let seed = self.state.seed;
         self.signals.clear();
+        self.state.begin_counts();
         self.events.begin_command(self.state.settings.events.sent());
         let before_reply = output.replies.len();
         let mut context = Context {
@@ -701,13 +706,18 @@ impl Run<'_> {
         if is_again {
             self.state.seed = seed;
             self.events.take_back(0);
+            self.state.take_back_counts();
             return (done, false);
         }
         self.state.counts.hits += hits;
         self.state.counts.misses += misses;
-        // A command that waits is counted when it ends.
-        if !matches!(done, Err(Stop::Wait(_))) {
-            self.state.count(command, matches!(done, Err(Stop::Error(_))));
+        let has_error = output.replies.get(before_reply) == Some(&b'-');
+        match &done {
+            // A command that waits is counted when it ends.
+            Err(Stop::Wait(_)) => {}
+            // Redis finds that memory is full before it executes the command.
+            Err(Stop::Refused(Refusal::Full)) => self.state.count_rejected(command),
+            done => self.state.count(command, done.is_err() || has_error),
         }
         if matches!(done, Err(Stop::Error(_) | Stop::Refused(_) | Stop::Ended(_))) {
             self.events.fail_command();

@@ -484,3 +484,77 @@ fn a_refused_command_is_counted_as_rejected() {
         assert!(stats.contains(wanted), "{wanted} {stats}");
     }
 }
+
+#[test]
+fn confirmations_of_subscriptions_are_sent_to_clients_without_replies() {
+    let mut door = Door::new();
+    assert_eq!(
+        door.said("CLIENT REPLY SKIP\nSUBSCRIBE a\nPING"),
+        "*3|$9|subscribe|$1|a|:1|*2|$4|pong|$0||"
+    );
+    assert_eq!(
+        door.said_to(2, "CLIENT REPLY OFF\nSUBSCRIBE a\nPING\nUNSUBSCRIBE a\nCLIENT REPLY ON"),
+        "*3|$9|subscribe|$1|a|:1|*3|$11|unsubscribe|$1|a|:0|+OK|"
+    );
+    assert_eq!(door.said_to(3, "CLIENT REPLY SKIP\nRESET\nPING"), "+PONG|");
+    assert_eq!(door.said_to(4, "CLIENT REPLY OFF\nRESET\nPING"), "+RESET|+PONG|");
+}
+
+#[test]
+fn failed_and_rejected_calls_are_counted_as_in_redis() {
+    let mut door = Door::new();
+    door.said("SET x 1\nGET\nLPUSH x 1\nMULTI\nGET\nEXEC\nEVAL \"return redis.call('get')\" 0");
+    door.said("SETRANGE x 99999999999 a\nMULTI\nLPUSH x 1\nEXEC");
+    let shown = door.said("INFO commandstats");
+    for (name, calls, rejected, failed) in [
+        ("set", 1, 0, 0),
+        ("get", 0, 3, 0),
+        ("lpush", 2, 0, 2),
+        ("setrange", 1, 0, 1),
+        ("eval", 1, 0, 1),
+        ("exec", 2, 0, 1),
+    ] {
+        let line = format!(
+            "cmdstat_{name}:calls={calls},usec=0,usec_per_call=0.00,rejected_calls={rejected},\
+             failed_calls={failed}|"
+        );
+        assert!(shown.contains(&line), "{line} {shown}");
+    }
+}
+
+#[test]
+fn a_transaction_that_is_executed_again_is_counted_once() {
+    for refused in 0..6 {
+        let mut door = Door::new();
+        door.said("SET s 1\nCONFIG RESETSTAT\nMULTI\nSET a 1\nLPUSH s x\nSET b 1");
+        door.store.refuses_after = Some(refused);
+        door.said("EXEC");
+        let shown = door.said("INFO commandstats errorstats");
+        for part in ["set:calls=2,", "lpush:calls=1,", "exec:calls=1,", "WRONGTYPE:count=1|"] {
+            assert!(shown.contains(part), "{refused} {part} {shown}");
+        }
+    }
+}
+
+#[test]
+fn the_reason_of_an_aborted_transaction_has_no_code_of_its_own() {
+    let aborted = super::transactions::aborted(super::stop::TOO_MUCH);
+    let super::stop::Stop::Error(text) = aborted else { panic!("it is an error") };
+    assert_eq!(
+        String::from_utf8_lossy(&text),
+        "EXECABORT Transaction discarded because of: The command changes too much at once. Use \
+         smaller parts."
+    );
+}
+
+#[test]
+fn a_watched_key_that_expires_has_changed() {
+    let mut door = Door::new();
+    door.said("SET w 1 PX 10\nWATCH w");
+    door.pass(10);
+    assert_eq!(door.said("MULTI\nPING\nEXEC"), "+OK|+QUEUED|*-1|");
+    assert_eq!(door.said("WATCH w\nMULTI\nPING\nEXEC"), "+OK|+OK|+QUEUED|*1|+PONG|");
+    door.said("HSET h a 1 b 1\nHPEXPIRE h 10 FIELDS 2 a b\nWATCH h");
+    door.pass(10);
+    assert_eq!(door.said("MULTI\nPING\nEXEC"), "+OK|+QUEUED|*-1|");
+}

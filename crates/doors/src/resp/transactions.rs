@@ -80,8 +80,9 @@ fn unwatch(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Ok(())
 }
 
-/// Returns the error for a transaction that is not executed for a reason.
+/// Returns the error for a transaction that is not executed for a reason, which may be an error.
 pub(super) fn aborted(reason: &str) -> Stop {
+    let reason = reason.strip_prefix("ERR ").unwrap_or(reason);
     Stop::error_of(format!("EXECABORT Transaction discarded because of: {reason}"))
 }
 
@@ -174,7 +175,8 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
         let now_ms = context.objects.now();
         let arguments = queued.arguments();
         context.state.show(context.client, queued.command, &arguments, now_ms, context.messages);
-        context.state.count(queued.command, done.is_err());
+        let has_failed = !matches!(done, Ok(()) | Err(Stop::Wait(_)));
+        context.state.count(queued.command, has_failed);
         match done {
             Ok(()) => {}
             Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)) => {
