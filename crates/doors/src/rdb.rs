@@ -30,7 +30,7 @@ mod value;
 pub use checksum::{Checksum, checksum};
 pub use file::{Entry, File, FileError, Part};
 use payload::wrap_as;
-pub use payload::{BadPayload, unwrap, wrap};
+pub use payload::{BadPayload, libraries_of, unwrap, wrap, wrap_libraries};
 pub use reader::Reader;
 pub use value::{Field, Value};
 

@@ -621,6 +621,22 @@ pub(super) const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        name: "functions",
+        keys: STRING_KEYS,
+        style: Style::Plain,
+        is_default: true,
+        rows: &[
+            "!FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB ; FUNCTION LOAD library ; FCALL fun 1 kA value ; FCALL_RO fun 1 kA value ; FUNCTION STATS ; FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB",
+            "!FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB ; FUNCTION LOAD library ; FUNCTION LOAD [ REPLACE ] library ; FCALL fun 1 kA number ; FCALL fun 0 ; FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB",
+            "!FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB ; FUNCTION LOAD library ; FUNCTION LIST WITHCODE ; FUNCTION DELETE ( LIBA / LIBB ) ; FCALL fun 1 kA 5 ; FUNCTION STATS ; FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB",
+            "!FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB ; FUNCTION LOAD library ; MULTI ; FCALL fun 1 kA value ; FUNCTION LOAD REPLACE library ; FCALL fun 1 kB value ; EXEC ; FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB",
+            "!FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB ; FUNCTION LOAD library ; FCALL fun odd kA ; FUNCTION DELETE LIBA ; FUNCTION DELETE LIBB",
+            "FUNCTION LIST [ LIBRARYNAME pattern ] odd",
+            "FUNCTION RESTORE value [ ( APPEND / REPLACE / value ) ]",
+            "GET key",
+        ],
+    },
+    Group {
         name: "encodings",
         keys: KEYS,
         style: Style::Plain,
@@ -643,6 +659,32 @@ pub(super) const GROUPS: &[Group] = &[
 
 /// The script that calls the command in its arguments.
 pub(super) const CALL: &str = "return redis.call(unpack(ARGV))";
+
+/// Libraries whose functions have the names of [`FUNCTIONS`].
+pub(super) const LIBRARIES: &[&str] = &[
+    "#!lua name=LIBA\nredis.register_function('fun1', function(keys, args) return {keys, args} end)",
+    "#!lua name=LIBA\nlocal c = 0\nredis.register_function('fun1', function() c = c + 1 return c end)",
+    "#!lua name=LIBB\nredis.register_function{function_name='fun1', callback=function(keys) return redis.call('get', keys[1]) end, flags={'no-writes'}}",
+    "#!lua name=LIBB\nredis.register_function('fun2', function(keys, args)\n  return redis.call('set', keys[1], args[1]) end)",
+    "#!lua name=LIBA\nredis.register_function('fun2', function(keys) return redis.call('incr', keys[1]) end)",
+    "#!lua name=LIBA\nredis.register_function('fun2', function(keys) return redis.pcall('incr', keys[1]) end)",
+    "#!lua name=LIBB\nredis.register_function('fun1', function() x = 1 end)",
+    "#!lua name=LIBB\nredis.register_function('fun1', function() return KEYS end)",
+    "#!lua name=LIBB\nredis.register_function('fun2', function() error({err='own'}) end)",
+    "#!lua name=LIBB\nredis.register_function('fun2', function() return redis.error_reply('own') end)",
+    "#!lua name=LIBB\nredis.register_function('fun2', function() redis.setresp(3) return redis.call('hgetall', 'h1') end)",
+    "#!lua name=LIBA\nredis.register_function('fun1', 5)",
+    "#!lua name=LIBA\nredis.register_function({})",
+    "#!lua name=LIBA\nreturn redis.call('get', 'a')",
+    "#!lua name=LIBA\nredis.register_function{function_name='f-f', callback=function() end}",
+    "#!lua name=LIBA\nlocal t = redis.sha1hex('a')",
+    "#!lua name=LIBA\nsyntax error",
+    "#!lua\nreturn 1",
+    "return 1",
+];
+
+/// The names of functions.
+pub(super) const FUNCTIONS: &[&str] = &["fun1", "fun2", "FUN1", "nofun"];
 
 /// Scripts in Lua that show how values are converted.
 pub(super) const SCRIPTS: &[&str] = &[

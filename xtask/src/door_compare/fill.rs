@@ -1,6 +1,6 @@
 //! The words of generated commands: few keys and members, so that commands meet, and odd ones.
 
-use super::commands::{KEYS, SCRIPTS};
+use super::commands::{FUNCTIONS, KEYS, LIBRARIES, SCRIPTS};
 use super::grammar::Fill;
 use super::random::Random;
 
@@ -274,6 +274,8 @@ impl Fill for Filler<'_> {
             "atms" => self.amount(&["4102444800000", "4102444900500", "1000"], random),
             "offset" => self.amount(&["0", "1", "2", "5", "7", "8", "23", "100", "1000"], random),
             "script" => text(random.of(SCRIPTS)),
+            "library" => text(random.of(LIBRARIES)),
+            "fun" => text(random.of(FUNCTIONS)),
             "payload" => random.of(PAYLOADS).to_vec(),
             "bound" => {
                 let mut word = if random.one_in(3) { text("(") } else { Vec::new() };

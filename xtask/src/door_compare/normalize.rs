@@ -77,6 +77,7 @@ const EXCEPTIONS: [(Comparison, &[&str]); 11] = [
             "LASTSAVE",
             // Ours has simpler forms.
             "DUMP",
+            "FUNCTION DUMP",
             "COMMAND",
             "CLIENT ID",
             "CLIENT INFO",

@@ -1,6 +1,7 @@
 //! The payloads of `DUMP` and `RESTORE`: a value between its type and a version with a checksum.
 
-use super::{VERSION, VERSION_EXPIRING, VERSION_MAX, Value, checksum};
+use super::reader::put_string;
+use super::{Damaged, Reader, VERSION, VERSION_EXPIRING, VERSION_MAX, Value, checksum};
 
 /// The bytes of the version and of the checksum.
 const VERSION_BYTES: usize = 2;
@@ -26,6 +27,39 @@ pub fn unwrap(payload: &[u8]) -> Result<&[u8], BadPayload> {
 #[must_use]
 pub fn wrap(value: Vec<u8>, is_expiring: bool) -> Vec<u8> {
     wrap_as(value, if is_expiring { VERSION_EXPIRING } else { VERSION })
+}
+
+/// The byte before the text of a library.
+const LIBRARY: u8 = 245;
+
+/// The bytes that the libraries of a payload may have together.
+const LIBRARIES_BYTES_MAX: usize = 64 << 20;
+
+/// Returns the payload for libraries of functions.
+#[must_use]
+pub fn wrap_libraries<'a>(codes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for code in codes {
+        bytes.push(LIBRARY);
+        put_string(&mut bytes, code);
+    }
+    wrap(bytes, false)
+}
+
+/// Returns the texts of libraries from the bytes in a payload.
+///
+/// # Errors
+/// If the bytes are something else, or damaged.
+pub fn libraries_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Damaged> {
+    let mut reader = Reader::new(bytes, LIBRARIES_BYTES_MAX);
+    let mut codes = Vec::new();
+    while !reader.rest().is_empty() {
+        match reader.byte()? {
+            LIBRARY => codes.push(reader.string()?),
+            other => return Err(Damaged::Unsupported(other)),
+        }
+    }
+    Ok(codes)
 }
 
 /// Returns the payload for a value that has the form of a version.

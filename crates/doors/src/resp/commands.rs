@@ -40,6 +40,7 @@ static FAMILIES: &[&[Command]] = &[
     super::keys::COMMANDS,
     super::refused::COMMANDS,
     super::scripts::COMMANDS,
+    super::scripts::OF_FUNCTIONS,
     super::sets::COMMANDS,
     super::sets_algebra::COMMANDS,
     super::lists::COMMANDS,
@@ -347,7 +348,10 @@ impl Command {
     /// replicas of Redis receive although they change no object.
     pub(super) fn may_write(&self) -> bool {
         self.has(WRITE)
-            || matches!(self.name, "eval" | "evalsha" | "pfcount" | "publish" | "spublish")
+            || matches!(
+                self.name,
+                "eval" | "evalsha" | "fcall" | "pfcount" | "publish" | "spublish"
+            )
     }
 
     /// Whether it takes so many arguments, with its name.

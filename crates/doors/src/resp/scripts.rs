@@ -1,4 +1,4 @@
-//! Scripts: `EVAL`, `EVALSHA`, `SCRIPT`.
+//! Scripts: `EVAL`, `EVALSHA`, `SCRIPT`. The file `functions.rs` has the functions of libraries.
 //!
 //! A script is executed in one turn. It reads and writes through the overlay of its command, so its
 //! writes are one list of changes: a crash leaves all or nothing of a script.
@@ -22,13 +22,19 @@ mod cache;
 mod calls;
 mod compiled;
 mod failure;
+mod functions;
+#[cfg(test)]
+mod functions_tests;
 mod interpreter;
 mod json;
+mod libraries;
 mod library;
 mod limits;
 mod messages;
+mod metadata;
 mod patterns;
 mod random;
+mod registration;
 mod replies;
 mod shebang;
 mod structs;
@@ -49,8 +55,9 @@ use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use cache::{Cache, Script};
 use calls::{Caller, Kept};
-use interpreter::{Calls, Interpreter, Outcome};
-use mlua::{Lua, Value, Variadic};
+use interpreter::{Calls, Interpreter, Outcome, Programs};
+use libraries::Libraries;
+use mlua::{Function, Lua, Value, Variadic};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -62,6 +69,8 @@ const WRITES: &str =
     "We cannot tell how the keys will be used so we assume the worst, RW and UPDATE";
 const READS: &str =
     "We cannot tell how the keys will be used so we assume the worst, RO and ACCESS";
+
+pub(super) use functions::COMMANDS as OF_FUNCTIONS;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("eval", -3, FLAGS, eval)
@@ -121,6 +130,18 @@ pub(super) struct Scripts {
     /// It is made for the first script.
     interpreter: Option<Rc<Interpreter>>,
     cache: Cache,
+    libraries: Libraries,
+}
+
+/// A program that a client calls.
+struct Program<'p> {
+    /// The digest of a script, or the name of a function.
+    name: &'p str,
+    function: &'p Function,
+    programs: Programs,
+    /// Whether the program has flags. A program without flags may do everything.
+    has_flags: bool,
+    only_reads: bool,
 }
 
 impl Scripts {
@@ -137,8 +158,14 @@ impl Scripts {
             return Ok(Rc::clone(interpreter));
         }
         let clock = self.clock.get_or_insert_with(ScriptClock::of_readings);
-        let made = Interpreter::new(clock).map(Rc::new).map_err(|error| internal(&error))?;
+        let made = Interpreter::new(clock, Programs::Scripts).map(Rc::new);
+        let made = made.map_err(|error| internal(&error))?;
         Ok(Rc::clone(self.interpreter.insert(made)))
+    }
+
+    /// Returns the clock of scripts, which is made if there is none.
+    fn clock(&mut self) -> ScriptClock {
+        self.clock.get_or_insert_with(ScriptClock::of_readings).clone()
     }
 
     /// Forgets all scripts.
@@ -206,7 +233,7 @@ fn eval_text(context: &mut Context<'_>, arguments: Arguments<'_>, only_reads: bo
     if !is_known {
         context.state.scripts.cache.bring(&script);
     }
-    run(context, &script, keys, arguments, only_reads)
+    run_script(context, &script, keys, arguments, only_reads)
 }
 
 fn eval_digest(context: &mut Context<'_>, arguments: Arguments<'_>, only_reads: bool) -> Done {
@@ -217,7 +244,26 @@ fn eval_digest(context: &mut Context<'_>, arguments: Arguments<'_>, only_reads: 
     }
     let keys = keys_count(&arguments)?;
     let script = found.ok_or(NO_SCRIPT)?;
-    run(context, &script, keys, arguments, only_reads)
+    run_script(context, &script, keys, arguments, only_reads)
+}
+
+fn run_script(
+    context: &mut Context<'_>,
+    script: &Script,
+    keys: usize,
+    arguments: Arguments<'_>,
+    is_read_only: bool,
+) -> Done {
+    let function = script.program.function().map_err(|error| internal(&error))?;
+    let program = Program {
+        name: &script.digest,
+        function: &function,
+        programs: Programs::Scripts,
+        has_flags: script.properties.has_line,
+        only_reads: script.properties.only_reads,
+    };
+    let interpreter = context.state.scripts.interpreter()?;
+    run(context, &interpreter, &program, keys, arguments, is_read_only)
 }
 
 const NO_SCRIPT: Stop = Stop::error("NOSCRIPT No matching script. Please use EVAL.");
@@ -237,13 +283,13 @@ fn keys_count(arguments: &Arguments<'_>) -> Result<usize, Stop> {
 
 fn run(
     context: &mut Context<'_>,
-    script: &Script,
+    interpreter: &Interpreter,
+    program: &Program<'_>,
     keys: usize,
     arguments: Arguments<'_>,
     is_read_only: bool,
 ) -> Done {
-    let properties = script.properties;
-    if is_read_only && properties.has_line && !properties.only_reads {
+    if is_read_only && program.has_flags && !program.only_reads {
         let text = "ERR Can not execute a script with write flag using *_ro command.";
         return Err(Stop::error(text));
     }
@@ -254,15 +300,13 @@ fn run(
         _ => TIME_MS_MAX as u64,
     });
     let seed = context.state.random();
-    let interpreter = context.state.scripts.interpreter()?;
-    let compiled = script.program.function().map_err(|error| internal(&error))?;
     let given: Vec<&[u8]> = from(arguments, 3).collect();
     let given = given.split_at(keys.min(given.len()));
     let kept = Kept::of(context);
     let caller = RefCell::new(Caller {
         context,
-        interpreter: &interpreter,
-        only_reads: is_read_only || properties.only_reads,
+        interpreter,
+        only_reads: is_read_only || program.only_reads,
     });
     let outcome = interpreter.lua().scope(|scope| {
         let function = |raises| {
@@ -273,7 +317,10 @@ fn run(
             })
         };
         let calls = Calls { call: function(true)?, pcall: function(false)? };
-        interpreter.run(&compiled, given, &calls, (time, seed))
+        match program.programs {
+            Programs::Scripts => interpreter.run(program.function, given, &calls, (time, seed)),
+            Programs::Libraries => interpreter.call(program.function, given, &calls, (time, seed)),
+        }
     });
     let context = caller.into_inner().context;
     kept.restore(context);
@@ -293,7 +340,7 @@ fn run(
             }
         }
         Ok(Outcome::Error(error)) => {
-            fail(context, script, &error);
+            fail(context, program.name, &error);
             Ok(())
         }
         Ok(Outcome::Ended(stop)) => Err(stop),
@@ -305,26 +352,29 @@ fn run(
     };
     if interpreter.finish().is_err() {
         // Memory is so short that nothing works any more: the next script gets a new interpreter.
-        context.state.scripts.flush();
+        match program.programs {
+            Programs::Scripts => context.state.scripts.flush(),
+            Programs::Libraries => context.state.scripts.libraries = Libraries::default(),
+        }
     }
     done
 }
 
 /// Writes the error of a script.
-fn fail(context: &mut Context<'_>, script: &Script, error: &Value) {
+fn fail(context: &mut Context<'_>, name: &str, error: &Value) {
     let Value::Table(table) = error else {
         let shown = match error {
             Value::String(text) => text.as_bytes().to_vec(),
             _ => b"execution failure".to_vec(),
         };
-        let begin = format!("ERR Error running script {}, ", script.digest);
+        let begin = format!("ERR Error running script {name}, ");
         return answer::put_error(context, [begin.as_bytes(), &shown].concat(), false);
     };
     let (mut text, is_counted) = answer::error_of(table).unwrap_or_default();
     let source: Option<Value> = table.raw_get("source").ok();
     let line: Option<i64> = table.raw_get("line").ok();
     if let (Some(Value::String(source)), Some(line)) = (source, line) {
-        let place = format!(" script: {}, on ", script.digest);
+        let place = format!(" script: {name}, on ");
         text.extend_from_slice(place.as_bytes());
         text.extend_from_slice(&source.as_bytes());
         text.extend_from_slice(format!(":{line}.").as_bytes());

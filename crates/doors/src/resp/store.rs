@@ -14,6 +14,9 @@ pub type Database = u32;
 /// name only users' databases, also clear and swap the hidden ones. Pages are never evicted.
 pub const PAGES: Database = 1 << 31;
 
+/// The hidden database that has the libraries of functions. It belongs to no user's database.
+pub const FUNCTIONS: Database = Database::MAX;
+
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]

@@ -54,6 +54,9 @@ impl Caller<'_, '_> {
         let command = match self.permitted(&arguments) {
             Ok(command) => command,
             Err(text) => {
+                if let Some(command) = self.context.state.names.known(&arguments) {
+                    self.context.state.count_rejected(command);
+                }
                 self.context.state.count_error(b"ERR");
                 return failed(text);
             }

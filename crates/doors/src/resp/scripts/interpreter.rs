@@ -1,7 +1,9 @@
-//! The interpreter of a server's scripts, and its sandbox.
+//! An interpreter of a server's scripts, and its sandbox.
 //!
-//! One interpreter executes all scripts. They share nothing: their globals are read-only, and a
-//! prelude in Lua hides all functions that could change another script's world, or the machine's.
+//! One interpreter executes all scripts, and another one all functions of libraries. Scripts share
+//! nothing: their globals are read-only, and a prelude in Lua hides all functions that could change
+//! another script's world, or the machine's. Only the local variables of a library live as long as
+//! the library.
 
 use super::compiled::{Compiled, Program};
 use super::failure::{convert, failure_of, refused, text_of};
@@ -26,8 +28,35 @@ const LOADED_BYTES_MAX: usize = MEMORY_BYTES_MAX / 2;
 /// The first byte of compiled code, which is refused.
 const BYTECODE: u8 = 0x1b;
 
-/// The name of scripts in errors.
-const CHUNK: &str = "@user_script";
+/// The programs that an interpreter executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Programs {
+    Scripts,
+    Libraries,
+}
+
+impl Programs {
+    /// Returns their name in errors.
+    fn chunk(self) -> &'static str {
+        match self {
+            Programs::Scripts => "@user_script",
+            Programs::Libraries => "@user_function",
+        }
+    }
+}
+
+/// The functions of the table `redis` that libraries do not have, and the entries that a library
+/// has while it is loaded, with `register_function`.
+const NOT_IN_LIBRARIES: [&str; 3] = ["breakpoint", "debug", "replicate_commands"];
+const WHILE_LOADING: [&str; 7] = [
+    "log",
+    "LOG_DEBUG",
+    "LOG_VERBOSE",
+    "LOG_NOTICE",
+    "LOG_WARNING",
+    "REDIS_VERSION",
+    "REDIS_VERSION_NUM",
+];
 
 /// The name of the prelude in errors.
 const PRELUDE: &str = "=prelude";
@@ -47,6 +76,11 @@ pub(super) struct Interpreter {
     protected: Function,
     handler: Function,
     tidy: Function,
+    programs: Programs,
+    /// The functions of Redis while a library is loaded.
+    loading: Table,
+    switch: Function,
+    bind: Function,
     pub(super) limits: Rc<Limits>,
     /// The version of replies that a script asked for.
     pub(super) version: Rc<Cell<Version>>,
@@ -70,7 +104,7 @@ pub(super) enum Outcome {
 }
 
 impl Interpreter {
-    pub(super) fn new(clock: &ScriptClock) -> mlua::Result<Interpreter> {
+    pub(super) fn new(clock: &ScriptClock, programs: Programs) -> mlua::Result<Interpreter> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new())?;
         let limits = Rc::new(Limits::new(clock.clone()));
@@ -82,6 +116,10 @@ impl Interpreter {
         let random = Rc::new(random::State::default());
         let json = Rc::new(json::Settings::new());
         let redis = library::library(&lua, &version)?;
+        let loading = lua.create_table()?;
+        for name in WHILE_LOADING {
+            loading.raw_set(name, redis.raw_get::<Value>(name)?)?;
+        }
 
         let host = lua.create_table()?;
         host.raw_set("convert", lua.create_function(convert)?)?;
@@ -93,6 +131,12 @@ impl Interpreter {
         let clock = lua.create_function(move |_, ()| Ok(passed.elapsed().as_secs_f64()))?;
         os.raw_set("clock", clock)?;
         let own_libraries = lua.create_table()?;
+        if programs == Programs::Libraries {
+            for name in NOT_IN_LIBRARIES {
+                redis.raw_set(name, Value::Nil)?;
+            }
+            host.raw_set("loading", &loading)?;
+        }
         own_libraries.raw_set("redis", &redis)?;
         own_libraries.raw_set("os", os)?;
         own_libraries.raw_set("bit", bits::library(&lua)?)?;
@@ -111,7 +155,8 @@ impl Interpreter {
         host.raw_set("loadstring", load)?;
 
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let (front, globals, tidy): (Table, Table, Function) = prelude.call(host)?;
+        let (front, globals, tidy, switch, bind): (Table, Table, Function, Function, Function) =
+            prelude.call(host)?;
         environment.set(Some(front.clone()));
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         Ok(Interpreter {
@@ -124,6 +169,10 @@ impl Interpreter {
             protected,
             handler,
             tidy,
+            programs,
+            loading,
+            switch,
+            bind,
             limits,
             version,
             random,
@@ -141,9 +190,11 @@ impl Interpreter {
     /// The reason.
     pub(super) fn compile(&self, script: &[u8]) -> Result<Program, Vec<u8>> {
         if script.first() == Some(&BYTECODE) {
-            return Err(b"user_script:1: unexpected symbol near 'char(27)'".to_vec());
+            let source = self.programs.chunk().trim_start_matches('@');
+            return Err(format!("{source}:1: unexpected symbol near 'char(27)'").into_bytes());
         }
-        let compiled = compile(&self.lua, script, CHUNK, &self.environment);
+        let chunk = self.programs.chunk();
+        let compiled = compile(&self.lua, script, chunk, &self.environment);
         compiled.and_then(|it| self.compiled.keep(it)).map_err(|error| text_of(&error))
     }
 
@@ -169,15 +220,53 @@ impl Interpreter {
         calls: &Calls,
         (time, seed): (Duration, u64),
     ) -> mlua::Result<Outcome> {
+        self.begin(calls, (time, seed))?;
+        self.globals.raw_set("KEYS", self.list(keys)?)?;
+        self.globals.raw_set("ARGV", self.list(arguments)?)?;
+        self.execute(script)
+    }
+
+    /// Executes a function of a library.
+    pub(super) fn call(
+        &self,
+        function: &Function,
+        (keys, arguments): (&[&[u8]], &[&[u8]]),
+        calls: &Calls,
+        (time, seed): (Duration, u64),
+    ) -> mlua::Result<Outcome> {
+        self.begin(calls, (time, seed))?;
+        let (keys, arguments) = (self.list(keys)?, self.list(arguments)?);
+        self.execute(&self.bind.call((function, keys, arguments))?)
+    }
+
+    /// Executes the text of a library, which calls a function to register each of its functions.
+    pub(super) fn load(
+        &self,
+        library: &Function,
+        register: &Function,
+        time: Duration,
+    ) -> mlua::Result<Outcome> {
+        self.loading.raw_set("register_function", register)?;
+        self.switch.call::<()>(true)?;
+        self.limits.begin(&self.lua, time)?;
+        let outcome = self.execute(library);
+        self.lua.remove_global_hook();
+        self.switch.call::<()>(false)?;
+        self.loading.raw_set("register_function", Value::Nil)?;
+        outcome
+    }
+
+    fn begin(&self, calls: &Calls, (time, seed): (Duration, u64)) -> mlua::Result<()> {
         self.version.set(Version::Two);
         self.random.seed(seed as i32);
         self.json.reset();
-        self.limits.begin(&self.lua, time)?;
         self.redis.raw_set("call", &calls.call)?;
         self.redis.raw_set("pcall", &calls.pcall)?;
-        self.globals.raw_set("KEYS", self.list(keys)?)?;
-        self.globals.raw_set("ARGV", self.list(arguments)?)?;
-        let result = self.protected.call((script, &self.handler));
+        self.limits.begin(&self.lua, time)
+    }
+
+    fn execute(&self, program: &Function) -> mlua::Result<Outcome> {
+        let result = self.protected.call((program, &self.handler));
         if let Some(reason) = self.limits.finish() {
             return Ok(Outcome::Ended(reason));
         }

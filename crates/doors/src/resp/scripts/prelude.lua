@@ -1,6 +1,7 @@
 -- The sandbox of scripts. It is executed once, when the interpreter is made. Its argument has the
--- functions of the host. It returns the environment of scripts, the table behind it, and a function
--- that removes from read-only tables all that a script put into them.
+-- functions of the host. It returns the environment of scripts, the table behind it, a function
+-- that removes from read-only tables all that a script put into them, a function that chooses the
+-- environment of libraries that are loaded, and a function that gives arguments to another one.
 --
 -- A read-only table is an empty table whose metatable looks up another one, so each assignment to it
 -- calls `__newindex`. `hidden` has the tables behind.
@@ -282,4 +283,23 @@ local function tidy()
   end
 end
 
-return environment, globals, tidy
+-- While a library is loaded, its environment has only the table `redis`, with few functions.
+local loading
+if host.loading then
+  globals.__redis__err__handler = nil
+  loading = setmetatable({ redis = readonly(setmetatable(host.loading, of_globals)) }, of_globals)
+end
+
+local function switch(is_loading)
+  local own = is_loading and loading or globals
+  getmetatable(environment).__index = own
+  hidden[environment] = own
+end
+
+local function bind(f, one, other)
+  return function()
+    return f(one, other)
+  end
+end
+
+return environment, globals, tidy, switch, bind

@@ -2,7 +2,8 @@
 //!
 //! A database has a table for the objects of its keys, and one for the pages of large collections.
 //! It gets each when it first needs it, and starts anew with others when it is cleared. A *catalog*
-//! object in the log names the tables, and changes together with the objects. So clearing a
+//! object in the log names the tables, and changes together with the objects. One more table has
+//! the libraries of functions, which belong to no database. So clearing a
 //! database, or exchanging two, is one small write, and a part of its transaction.
 //!
 //! Tables are made and dropped by a thread with a client. It keeps a few empty ones in stock.
@@ -16,7 +17,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use thunderhead_doors::resp::store::{Change, Database, PAGES};
+use thunderhead_doors::resp::store::{Change, Database, FUNCTIONS, PAGES};
 use thunderhead_wire::{LogPosition, MasterId, TableId};
 
 /// The key of the catalog, in a table of its own.
@@ -208,7 +209,8 @@ impl Databases {
     /// Returns the tables that a catalog names.
     #[must_use]
     pub fn tables_of(catalog: &[u8]) -> Vec<TableId> {
-        let tables = Catalog::read(catalog).0.into_iter().flatten();
+        let Catalog { databases, functions } = Catalog::read(catalog);
+        let tables = databases.into_iter().flatten().chain([functions]);
         tables.filter(|table| table.0 != 0).collect()
     }
 }
@@ -216,40 +218,77 @@ impl Databases {
 /// The tables of each database: that of its objects, and that of its pages. An id of 0 stands for
 /// an empty table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Catalog(Vec<[TableId; 2]>);
+pub(super) struct Catalog {
+    databases: Vec<[TableId; 2]>,
+    /// The table with the libraries of functions.
+    functions: TableId,
+}
+
+/// The word before the id of the table with the libraries of functions.
+const FUNCTIONS_WORD: &str = "functions ";
+
+/// The place of a database in the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The objects of a user's database.
+    Objects(usize),
+    /// The pages of a user's database.
+    Pages(usize),
+    /// The libraries of functions.
+    Functions,
+}
 
 impl Catalog {
-    /// Reads the catalog: a line for each database, with two numbers.
+    /// Reads the catalog: a line for each database, with two numbers, and one for libraries.
     fn read(text: &[u8]) -> Catalog {
         let number = |text: &str| text.parse().map_or(TableId(0), TableId);
         let text = std::str::from_utf8(text).unwrap_or_default();
-        let tables = text.lines().map(|line| {
+        let functions = text.lines().find_map(|line| line.strip_prefix(FUNCTIONS_WORD));
+        let of_databases = text.lines().filter(|line| !line.starts_with(FUNCTIONS_WORD));
+        let databases = of_databases.map(|line| {
             let mut numbers = line.split(' ').map(number);
             let mut next = || numbers.next().unwrap_or(TableId(0));
             [next(), next()]
         });
-        Catalog(tables.collect())
+        let functions = functions.map_or(TableId(0), number);
+        Catalog { databases: databases.collect(), functions }
     }
 
     pub(super) fn text(&self) -> Vec<u8> {
-        let lines = self.0.iter().map(|[objects, pages]| format!("{} {}\n", objects.0, pages.0));
-        lines.collect::<String>().into_bytes()
+        let line = |[objects, pages]: &[TableId; 2]| format!("{} {}\n", objects.0, pages.0);
+        let mut text: String = self.databases.iter().map(line).collect();
+        if self.functions.0 != 0 {
+            text.push_str(&format!("{FUNCTIONS_WORD}{}\n", self.functions.0));
+        }
+        text.into_bytes()
     }
 
-    pub(super) fn table(&self, (database, is_pages): (usize, bool)) -> Option<TableId> {
-        let table = self.0.get(database)?[usize::from(is_pages)];
+    pub(super) fn table(&self, place: Place) -> Option<TableId> {
+        let table = match place {
+            Place::Objects(database) => self.databases.get(database)?[0],
+            Place::Pages(database) => self.databases.get(database)?[1],
+            Place::Functions => self.functions,
+        };
         (table.0 != 0).then_some(table)
     }
 
     /// Returns the database whose objects a table has.
     pub(super) fn database_of(&self, table: TableId) -> Option<usize> {
-        self.0.iter().position(|[objects, _]| *objects == table)
+        self.databases.iter().position(|[objects, _]| *objects == table)
     }
 
-    pub(super) fn set(&mut self, (database, is_pages): (usize, bool), table: TableId) {
+    pub(super) fn set(&mut self, place: Place, table: TableId) {
+        let (database, number) = match place {
+            Place::Objects(database) => (database, 0),
+            Place::Pages(database) => (database, 1),
+            Place::Functions => {
+                self.functions = table;
+                return;
+            }
+        };
         self.grow(database);
-        if let Some(tables) = self.0.get_mut(database) {
-            tables[usize::from(is_pages)] = table;
+        if let Some(tables) = self.databases.get_mut(database) {
+            tables[number] = table;
         }
     }
 
@@ -261,8 +300,8 @@ impl Catalog {
         for change in changes {
             match *change {
                 Change::Clear(database) if empty.contains(&database) => {}
-                Change::Clear(database) => drop(after.clear(place(database).0)),
-                Change::Swap(one, other) => after.swap(place(one).0, place(other).0),
+                Change::Clear(database) => drop(after.clear(number(database))),
+                Change::Swap(one, other) => after.swap(number(one), number(other)),
                 Change::Put { database, .. } if after.table(place(database)).is_none() => {
                     missing += 1;
                     after.set(place(database), TableId(u64::MAX));
@@ -275,26 +314,35 @@ impl Catalog {
 
     /// Makes a database empty; returns the tables that it had.
     pub(super) fn clear(&mut self, database: usize) -> Vec<TableId> {
-        let Some(tables) = self.0.get_mut(database) else { return Vec::new() };
+        let Some(tables) = self.databases.get_mut(database) else { return Vec::new() };
         let had = std::mem::replace(tables, [TableId(0); 2]);
         had.into_iter().filter(|table| table.0 != 0).collect()
     }
 
     pub(super) fn swap(&mut self, one: usize, other: usize) {
         self.grow(one.max(other));
-        self.0.swap(one, other);
+        self.databases.swap(one, other);
     }
 
     fn grow(&mut self, database: usize) {
-        if self.0.len() <= database {
-            self.0.resize(database + 1, [TableId(0); 2]);
+        if self.databases.len() <= database {
+            self.databases.resize(database + 1, [TableId(0); 2]);
         }
     }
 }
 
-/// The place of a database in the catalog: its number, and whether its pages are meant.
-pub(super) fn place(database: Database) -> (usize, bool) {
-    ((database & !PAGES) as usize, database & PAGES != 0)
+/// Returns the place of a database in the catalog.
+pub(super) fn place(database: Database) -> Place {
+    match database {
+        FUNCTIONS => Place::Functions,
+        database if database & PAGES != 0 => Place::Pages(number(database)),
+        database => Place::Objects(number(database)),
+    }
+}
+
+/// Returns the number of the user's database.
+pub(super) fn number(database: Database) -> usize {
+    (database & !PAGES) as usize
 }
 
 /// The door's own view of the tables.
@@ -318,7 +366,7 @@ impl Tables {
 
     /// Whether any database may have pages.
     pub(super) fn have_pages(&self) -> bool {
-        self.catalog.as_ref().is_some_and(|it| it.0.iter().any(|[_, pages]| pages.0 != 0))
+        self.catalog.as_ref().is_some_and(|it| it.databases.iter().any(|[_, pages]| pages.0 != 0))
     }
 
     /// Takes the catalog that the log has.
@@ -379,16 +427,21 @@ mod tests {
     #[test]
     fn a_catalog_is_read_as_it_was_written() {
         let mut catalog = Catalog::default();
-        catalog.set((0, false), TableId(7));
-        catalog.set((3, true), TableId(9));
+        catalog.set(Place::Objects(0), TableId(7));
+        catalog.set(Place::Pages(3), TableId(9));
         catalog.swap(0, 5);
         assert_eq!(catalog.text(), b"0 0\n0 0\n0 0\n0 9\n0 0\n7 0\n");
+        let with_functions = Catalog { functions: TableId(4), ..catalog.clone() };
+        assert_eq!(Catalog::read(&with_functions.text()), with_functions);
+        let tables = Databases::tables_of(&with_functions.text());
+        assert_eq!(tables, [TableId(9), TableId(7), TableId(4)]);
+        assert_eq!(with_functions.table(place(FUNCTIONS)), Some(TableId(4)));
         assert_eq!(Catalog::read(&catalog.text()), catalog);
         assert_eq!(Databases::tables_of(&catalog.text()), [TableId(9), TableId(7)]);
         assert_eq!(catalog.clear(5), [TableId(7)]);
         assert_eq!((catalog.clear(5), catalog.clear(50)), (vec![], vec![]));
-        assert_eq!(catalog.table((3, true)), Some(TableId(9)));
-        assert_eq!(catalog.table((3, false)), None);
+        assert_eq!(catalog.table(place(PAGES | 3)), Some(TableId(9)));
+        assert_eq!(catalog.table(place(3)), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The store on which Redis's commands are executed: the tables of the databases in the shard.
 
-use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, place};
+use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, number, place};
 use std::ops::Range;
 use std::time::Duration;
 use thunderhead_doors::resp::Server;
@@ -228,13 +228,13 @@ impl<'a, 'd> Store<'a, 'd> {
                 // The store's changes of whole databases come before those of objects.
                 Change::Clear(database) if empty.contains(&database) => {}
                 Change::Clear(database) => {
-                    let database = place(database).0;
+                    let database = number(database);
                     let had = catalog.clear(database);
                     // Objects that were written in this list, and are cleared again.
                     updates.retain(|planned| !had.contains(&planned.table));
                     without.extend(had);
                 }
-                Change::Swap(one, other) => catalog.swap(place(one).0, place(other).0),
+                Change::Swap(one, other) => catalog.swap(number(one), number(other)),
                 Change::Put { database, key, value, kind, expires } => {
                     let table = match catalog.table(place(database)) {
                         Some(table) => table,
