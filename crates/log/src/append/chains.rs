@@ -39,6 +39,13 @@ impl Update<'_> {
     }
 }
 
+/// The tablet of an update, and the hash of its key.
+#[derive(Clone, Copy)]
+struct Place {
+    tablet: usize,
+    hash: KeyHash,
+}
+
 impl Log {
     /// Does updates in their order: all or none. Their keys need not exist. If they fit into one
     /// chain, a recovery also does all or none. A chain takes half a segment and 16 383 updates. A
@@ -51,11 +58,12 @@ impl Log {
     /// As [`Log::write_if`]; then none of them is done.
     pub fn update_together(&mut self, updates: &[Update<'_>]) -> Result<usize, Error> {
         self.end_group();
+        let mut places = Vec::with_capacity(updates.len());
         for update in updates {
             self.check_sizes(update.key, update.new.map_or(&[], |(value, _)| value))?;
-            self.tablet_of(update)?;
+            places.push(self.place_of(update)?);
         }
-        self.admit_together(updates)?;
+        self.admit_together(updates, &places)?;
         let reserves = &self.shared.reserves;
         let deletes_only = updates.iter().all(|update| update.new.is_none());
         let mut keep = if deletes_only { reserves.for_deletes() } else { reserves.for_writes() };
@@ -66,7 +74,7 @@ impl Log {
             if done == 0 && count < next.len() {
                 self.find_room(next, keep)?;
             }
-            match self.update_chain(&next[..count], keep) {
+            match self.update_chain(&next[..count], &places[done..done + count], keep) {
                 Ok(()) => done += count,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -125,17 +133,26 @@ impl Log {
     }
 
     /// Refuses updates that would fill the memory beyond the limit for writes.
-    fn admit_together(&mut self, updates: &[Update<'_>]) -> Result<(), Error> {
-        let (mut new_bytes, mut old_bytes) = (0, 0);
-        for update in updates {
-            let Some((value, _)) = update.new else { continue };
-            let (tablet, hash) = (self.tablet_of(update)?, KeyHash::of(update.key));
-            let current = self.current(tablet, hash, update.key);
-            new_bytes += (update.key.len() + value.len() + 64) as u64;
-            old_bytes += current.map_or(0, |current| current.old.bytes() as u64);
-        }
+    fn admit_together(&mut self, updates: &[Update<'_>], places: &[Place]) -> Result<(), Error> {
+        let bytes = |update: &Update<'_>| match update.new {
+            Some((value, _)) => (update.key.len() + value.len() + 64) as u64,
+            None => 0,
+        };
+        let new_bytes: u64 = updates.iter().map(bytes).sum();
         if new_bytes == 0 {
             return Ok(());
+        }
+        // Usually there is room even beside all objects that the updates replace. Then their sizes
+        // do not matter, and the log does not look for them.
+        if self.has_room_beside(new_bytes) {
+            return Ok(());
+        }
+        let mut old_bytes = 0;
+        for (update, place) in updates.iter().zip(places) {
+            if update.new.is_some() {
+                let current = self.current(place.tablet, place.hash, update.key);
+                old_bytes += current.map_or(0, |current| current.old.bytes() as u64);
+            }
         }
         self.evict_for(new_bytes.saturating_sub(old_bytes));
         match self.admit(new_bytes, old_bytes) {
@@ -145,22 +162,27 @@ impl Log {
     }
 
     /// Does the updates of one chain, and leaves `keep` seglets free.
-    fn update_chain(&mut self, updates: &[Update<'_>], keep: usize) -> Result<(), Error> {
+    fn update_chain(
+        &mut self,
+        updates: &[Update<'_>],
+        places: &[Place],
+        keep: usize,
+    ) -> Result<(), Error> {
         let is_alone = updates.len() == 1;
         let bytes: usize = updates.iter().map(Update::bytes).sum();
         let seglet_bytes = self.memory.seglet_bytes();
         let fillings = (bytes / seglet_bytes + 2) * segment::straddle_bytes(seglet_bytes);
         self.make_room(if is_alone { bytes } else { bytes + MARK_BYTES + fillings }, keep)?;
-        for update in updates.iter().filter(|update| update.new.is_some()) {
-            let tablet = self.tablet_of(update)?;
-            if !self.tablets.list[tablet].index.prepare_inserts(updates.len()) {
+        for (_, place) in updates.iter().zip(places).filter(|(update, _)| update.new.is_some()) {
+            if !self.tablets.list[place.tablet].index.prepare_inserts(updates.len()) {
                 return Err(Error::CleanerBehind);
             }
         }
         let from = self.head.position();
         self.groups.link(!is_alone);
         let before = self.removed;
-        let entries = updates.iter().map(|update| self.update_placed(update)).sum();
+        let both = updates.iter().zip(places);
+        let entries = both.map(|(update, place)| self.update_placed(update, *place)).sum();
         self.groups.link(false);
         if !is_alone && entries > 0 {
             // This mark also serves an object that has expired, and whose absence is told.
@@ -174,16 +196,17 @@ impl Log {
         Ok(())
     }
 
-    fn tablet_of(&self, update: &Update<'_>) -> Result<usize, Error> {
-        let found = self.tablets.find(update.table, KeyHash::of(update.key));
-        found.ok_or(Error::UnknownTablet { table: update.table })
+    fn place_of(&self, update: &Update<'_>) -> Result<Place, Error> {
+        let hash = KeyHash::of(update.key);
+        match self.tablets.find(update.table, hash) {
+            Some(tablet) => Ok(Place { tablet, hash }),
+            None => Err(Error::UnknownTablet { table: update.table }),
+        }
     }
 
     /// Does an update for which room was made; returns the number of entries that it appends.
-    fn update_placed(&mut self, update: &Update<'_>) -> u64 {
-        let Update { table, key, new } = *update;
-        let Ok(tablet) = self.tablet_of(update) else { return 0 };
-        let hash = KeyHash::of(key);
+    fn update_placed(&mut self, update: &Update<'_>, place: Place) -> u64 {
+        let (Update { table, key, new }, Place { tablet, hash }) = (*update, place);
         let Some((value, attributes)) = new else {
             let current = self.current_for(Purpose::Replay, tablet, hash, key);
             let Some(current) = current.filter(|it| !self.has_expired(it.old.at)) else {

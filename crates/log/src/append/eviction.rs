@@ -206,6 +206,18 @@ impl Log {
         self.shared.sums.wanted_bytes.store(wanted, Ordering::Relaxed);
     }
 
+    /// Whether so many bytes can be written although no object is replaced, and none is evicted.
+    /// Then no write waits for evictions any more.
+    pub(super) fn has_room_beside(&mut self, bytes: u64) -> bool {
+        let writes = self.limits.writes - self.limits.writes / 64;
+        let has_room = self.live_bytes + bytes <= writes.min(self.limits.safe);
+        if has_room {
+            // It notes that the room is there.
+            self.evict_for(bytes);
+        }
+        has_room
+    }
+
     fn is_above_high_water(&self) -> bool {
         self.shared.is_above_high_water(self.live_bytes, self.limits.writes)
     }

@@ -47,6 +47,27 @@ pub(super) struct Caches {
     pub(super) lasting: bool,
 }
 
+impl Caches {
+    fn attributes(self, database: Database, kind: Kind, expires: Option<u64>) -> Attributes {
+        let is_cached = if expires.is_some() { self.expiring } else { self.lasting };
+        let expires = expires.map_or(Timestamp::ZERO, |time| Timestamp(time.max(1)));
+        Attributes {
+            expires: expires.min(Timestamp::LATEST),
+            client_flags: kind as u32,
+            is_cached: database & PAGES == 0 && is_cached,
+            ..Attributes::NONE
+        }
+    }
+}
+
+/// Whether a change is one of a page.
+fn is_of_page(change: &Change<'_>) -> bool {
+    match change {
+        Change::Put { database, .. } | Change::Remove { database, .. } => database & PAGES != 0,
+        Change::Clear(_) | Change::Swap(..) => false,
+    }
+}
+
 fn put_key<'k>(buffer: &'k mut Vec<u8>, key: &[u8]) -> &'k [u8] {
     buffer.clear();
     buffer.push(KEY);
@@ -97,6 +118,14 @@ fn found<'v>(object: &Object<'_>, value: &'v [u8]) -> Found<'v> {
 /// change its table.
 fn version_in(table: TableId, version: u64) -> u64 {
     version ^ table.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Returns the refusal of a very long list in whose middle memory ran short. The client gets an
+/// error.
+#[cold]
+fn done_in_part(done: usize, of: usize) -> Refusal {
+    tracing::error!(done, of, "only a part of a transaction was done");
+    Refusal::Full
 }
 
 impl<'a, 'd> Store<'a, 'd> {
@@ -178,14 +207,45 @@ impl<'a, 'd> Store<'a, 'd> {
         self.tables.catalog().ok_or(Refusal::NotNow)
     }
 
-    fn attributes(&self, database: Database, kind: Kind, expires: Option<u64>) -> Attributes {
-        let is_cached = if expires.is_some() { self.caches.expiring } else { self.caches.lasting };
-        let expires = expires.map_or(Timestamp::ZERO, |time| Timestamp(time.max(1)));
-        Attributes {
-            expires: expires.min(Timestamp::LATEST),
-            client_flags: kind as u32,
-            is_cached: database & PAGES == 0 && is_cached,
-            ..Attributes::NONE
+    /// Does changes that are all of objects in databases with tables. Returns `None`, and does
+    /// nothing, if the list has other changes.
+    fn apply_to_objects(&mut self, changes: &[Change<'_>]) -> Result<Option<()>, Refusal> {
+        let Store { objects, tables, buffers: (keys, _), caches, .. } = self;
+        let catalog = tables.catalog().ok_or(Refusal::NotNow)?;
+        keys.clear();
+        keys.shrink_to(KEYS_BYTES_KEPT);
+        for change in changes {
+            match change {
+                Change::Put { key, .. } | Change::Remove { key, .. } => {
+                    keys.push(KEY);
+                    keys.extend_from_slice(key);
+                }
+                Change::Clear(_) | Change::Swap(..) => return Ok(None),
+            }
+        }
+        let mut rest = keys.as_slice();
+        let mut updates = Vec::with_capacity(changes.len());
+        for change in changes {
+            let (database, key, new) = match *change {
+                Change::Put { database, key, value, kind, expires } => {
+                    (database, key, Some((value, caches.attributes(database, kind, expires))))
+                }
+                Change::Remove { database, key } => (database, key, None),
+                Change::Clear(_) | Change::Swap(..) => return Ok(None),
+            };
+            let Some(table) = catalog.table(place(database)) else { return Ok(None) };
+            let (key, behind) = rest.split_at_checked(1 + key.len()).unwrap_or_default();
+            rest = behind;
+            updates.push(Update { table, key, new });
+        }
+        // A crash must not leave a part of a large collection.
+        if changes.iter().any(is_of_page) && !objects.fits_together(&updates) {
+            return Err(Refusal::TooMuch);
+        }
+        match objects.update_together(&updates) {
+            Ok(done) if done < updates.len() => Err(done_in_part(done, updates.len())),
+            Ok(_) => Ok(Some(())),
+            Err(error) => Err(self.refusal(&error)),
         }
     }
 
@@ -244,7 +304,7 @@ impl<'a, 'd> Store<'a, 'd> {
                             table
                         }
                     };
-                    let attributes = self.attributes(database, kind, expires);
+                    let attributes = self.caches.attributes(database, kind, expires);
                     let new = Some((value, attributes));
                     updates.push(Planned { table, key: add_key(key), new });
                 }
@@ -267,23 +327,18 @@ impl<'a, 'd> Store<'a, 'd> {
             Update { table, key, new }
         }));
         // A crash must not leave a part of a large collection.
-        let has_pages = changes.iter().any(|change| match change {
-            Change::Put { database, .. } | Change::Remove { database, .. } => database & PAGES != 0,
-            Change::Clear(_) | Change::Swap(..) => false,
-        });
-        if has_pages && !self.objects.fits_together(&all) {
+        if changes.iter().any(is_of_page) && !self.objects.fits_together(&all) {
             return Err(Refusal::TooMuch);
         }
         match self.objects.update_together(&all) {
             Ok(done) if done < all.len() => {
-                // Memory ran short in the middle of a very long list. The client gets an error.
-                tracing::error!(done, of = all.len(), "only a part of a transaction was done");
+                let refusal = done_in_part(done, all.len());
                 if done > 0 && new.is_some() {
                     let changed = (catalog, self.objects.until());
                     self.tables.change(changed, without, self.databases);
                     taken.clear();
                 }
-                Err(Refusal::Full)
+                Err(refusal)
             }
             Ok(_) => {
                 if new.is_some() {
@@ -365,7 +420,7 @@ impl contract::Store for Store<'_, '_> {
     }
 
     fn put_each(&mut self, database: Database, pairs: Strings<'_>) -> usize {
-        let attributes = self.attributes(database, Kind::String, None);
+        let attributes = self.caches.attributes(database, Kind::String, None);
         let table = self.catalog().ok().and_then(|catalog| catalog.table(place(database)));
         // As in `apply`: other objects may have to be evicted for these.
         let Some(table) = table.filter(|_| attributes.is_cached || !self.caches.expiring) else {
@@ -385,7 +440,7 @@ impl contract::Store for Store<'_, '_> {
         // The usual change: one object in a database that has a table. If others may be evicted for
         // it, and it may not be evicted itself, the other way does that.
         if let [Change::Put { database, key, value, kind, expires }] = *changes
-            && let attributes = self.attributes(database, kind, expires)
+            && let attributes = self.caches.attributes(database, kind, expires)
             && (attributes.is_cached || !self.caches.expiring)
             && let Some(table) = self.catalog()?.table(place(database))
         {
@@ -393,6 +448,9 @@ impl contract::Store for Store<'_, '_> {
             let key = put_key(&mut self.buffers.0, key);
             let written = self.objects.put(key, value, attributes);
             return written.map(|_| ()).map_err(|error| self.refusal(&error));
+        }
+        if self.apply_to_objects(changes)?.is_some() {
+            return Ok(());
         }
         let mut taken = Vec::new();
         let result = self.apply_with(changes, &mut taken);
