@@ -20,7 +20,7 @@ use super::pages::Pages;
 use super::stop::{self, Stop};
 use super::store::{Database, Found, Kind};
 use super::transaction::Transaction;
-use super::tree::{self, Cursor, Form, Place, Tree};
+use super::tree::{self, Cursor, Form, Place, Spot, Tree};
 
 /// The encodings: the form in which Redis would keep the collection. `OBJECT ENCODING` shows their
 /// names. A collection never gets a more compact one again, so this is its history, too.
@@ -212,7 +212,7 @@ impl<'k> Collection<'k> {
 
     /// Writes the header. If the first tree is empty, deletes the key; then returns true.
     pub(super) fn close(&mut self, objects: &mut Transaction<'_>) -> Result<bool, Stop> {
-        if self.len()? == 0 {
+        if self.trees[0].is_empty() {
             objects.delete(self.key)?;
             return Ok(true);
         }
@@ -237,9 +237,9 @@ impl<'k> Collection<'k> {
         objects.put(self.key, value, self.kind, self.expires)
     }
 
-    /// Returns the appendix of the header; it is empty if there is none.
-    pub(super) fn appendix(&self) -> &[u8] {
-        &self.appendix
+    /// Takes the appendix of the header; it is empty if there is none.
+    pub(super) fn take_appendix(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.appendix)
     }
 
     /// Returns the bytes of the first tree's root.
@@ -298,6 +298,27 @@ impl<'k> Items<'_, 'k> {
         value: &[u8],
     ) -> Result<bool, Stop> {
         self.tree.set(self.pages, objects, key, value)
+    }
+
+    /// Looks for a key that will get a value of about this length. The next change of the tree must
+    /// be [`Items::set_at`].
+    pub(super) fn seek(
+        &self,
+        objects: &mut Transaction<'_>,
+        key: &[u8],
+        value_bytes: usize,
+    ) -> Result<Spot, Stop> {
+        self.tree.seek(self.pages, objects, key, value_bytes)
+    }
+
+    /// Replaces the value of a key that was looked for, or inserts it.
+    pub(super) fn set_at(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        spot: Spot,
+        item: (&[u8], &[u8]),
+    ) -> Result<bool, Stop> {
+        self.tree.set_at(self.pages, objects, spot, item)
     }
 
     /// Removes a key; returns whether it was there.

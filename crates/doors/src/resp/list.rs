@@ -76,8 +76,8 @@ impl<'k> List<'k> {
     }
 
     fn of(key: &'k [u8], found: Option<Collection<'k>>) -> Result<Option<List<'k>>, Stop> {
-        let Some(collection) = found else { return Ok(None) };
-        let ends = match collection.appendix() {
+        let Some(mut collection) = found else { return Ok(None) };
+        let ends = match &*collection.take_appendix() {
             [] => Ends::none(collection.len()?),
             bytes => Ends::read(bytes)?,
         };
@@ -247,6 +247,23 @@ impl<'k> List<'k> {
         Ok(())
     }
 
+    /// Takes the element at an end. The list has some. A list that loses its last one must be saved
+    /// next.
+    pub(super) fn pop(&mut self, objects: &mut Transaction<'_>, end: End) -> Result<Vec<u8>, Stop> {
+        if self.len() > 1 {
+            self.fill(objects, end)?;
+            let part = if end == End::Left { &mut self.ends.left } else { &mut self.ends.right };
+            if let Some(element) = part.pop(end == End::Left)? {
+                self.note_removal();
+                return Ok(element);
+            }
+        }
+        let place = if end == End::Left { 0 } else { self.len().saturating_sub(1) };
+        let element = self.element(objects, place)?;
+        self.remove(objects, place..place + 1)?;
+        Ok(element)
+    }
+
     /// Removes elements. A list that loses all of them must be saved next.
     pub(super) fn remove(
         &mut self,
@@ -272,10 +289,15 @@ impl<'k> List<'k> {
             }
             self.ends.left.remove(left)?;
         }
+        self.note_removal();
+        Ok(())
+    }
+
+    /// Chooses the encoding after elements were removed.
+    fn note_removal(&mut self) {
         if self.pages() <= LISTPACK_PAGES_AGAIN {
             self.collection.encoding = LISTPACK;
         }
-        Ok(())
     }
 
     /// Chooses the encoding after a write of an element.

@@ -24,6 +24,9 @@ pub(super) const END_BYTES_MAX: usize = 1 << 10;
 /// The bytes of the outermost elements that stay in the end then.
 const KEPT_BYTES: usize = END_BYTES_MAX / 4;
 
+/// The most bytes in front of the elements.
+const HEAD_BYTES_MAX: usize = 1 + 5 * 10;
+
 /// Some elements that follow one another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
@@ -38,6 +41,16 @@ pub(super) struct Ends {
     /// The number of elements in the tree between the ends.
     pub(super) tree: u64,
     pub(super) right: Part,
+}
+
+/// The room for one more element that a copy of elements usually has.
+const ROOM_BYTES: usize = 128;
+
+/// Copies some elements, to which another one may be added.
+fn with_room(bytes: &[u8]) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(bytes.len() + ROOM_BYTES);
+    copy.extend_from_slice(bytes);
+    copy
 }
 
 /// Takes an element from the begin of some bytes.
@@ -95,12 +108,12 @@ impl Part {
 
     /// Adds an element before another one, or at the end.
     pub(super) fn insert(&mut self, index: u64, element: &[u8]) -> Result<(), Stop> {
-        let at = self.offset(index)?;
-        let behind = self.bytes.split_off(at);
-        self.bytes.reserve(element.len() + behind.len() + varint::length(element.len() as u64));
-        varint::put(&mut self.bytes, element.len() as u64);
-        self.bytes.extend_from_slice(element);
-        self.bytes.extend_from_slice(&behind);
+        let (at, old) = (self.offset(index)?, self.bytes.len());
+        let length = varint::length(element.len() as u64) + element.len();
+        self.bytes.resize(old + length, 0);
+        self.bytes.copy_within(at..old, at + length);
+        let begin = varint::write_at(&mut self.bytes, at, element.len() as u64);
+        self.bytes[begin..at + length].copy_from_slice(element);
         self.count += 1;
         Ok(())
     }
@@ -111,6 +124,18 @@ impl Part {
         self.bytes.drain(begin..end);
         self.count -= places.end - places.start;
         Ok(())
+    }
+
+    /// Takes the first or the last element; `None` if there is none.
+    pub(super) fn pop(&mut self, is_first: bool) -> Result<Option<Vec<u8>>, Stop> {
+        let Some(rest) = self.count.checked_sub(1) else { return Ok(None) };
+        let begin = if is_first { 0 } else { self.offset(rest)? };
+        let mut behind = self.bytes.get(begin..).unwrap_or_default();
+        let element = take(&mut behind)?.to_vec();
+        let end = self.bytes.len() - behind.len();
+        self.bytes.drain(begin..end);
+        self.count = rest;
+        Ok(Some(element))
     }
 
     /// Takes all but the first elements; a few of those stay.
@@ -168,9 +193,9 @@ impl Ends {
             && right <= right_bytes
             && tree.checked_add(left)?.checked_add(right).is_some();
         is_sane.then(|| Ends {
-            left: Part { count: left, bytes: before.to_vec() },
+            left: Part { count: left, bytes: with_room(before) },
             tree,
-            right: Part { count: right, bytes: behind.to_vec() },
+            right: Part { count: right, bytes: with_room(behind) },
         })
     }
 
@@ -194,7 +219,7 @@ impl Ends {
         if self.are_empty() {
             return Vec::new();
         }
-        let mut out = Vec::with_capacity(self.bytes() + 32);
+        let mut out = Vec::with_capacity(self.bytes() + HEAD_BYTES_MAX);
         out.push(MARK);
         varint::put(&mut out, self.tree);
         for part in [&self.left, &self.right] {
@@ -245,6 +270,17 @@ mod tests {
         assert_eq!((long.split_behind_first().unwrap().len(), long.len()), (1, 0));
     }
 
+    #[test]
+    fn elements_are_popped_at_both_ends() {
+        let mut ends = part(&[b"a", b"", b"bcd", b"e"]);
+        assert_eq!(ends.pop(true).unwrap(), Some(b"a".to_vec()));
+        assert_eq!(ends.pop(false).unwrap(), Some(b"e".to_vec()));
+        assert_eq!(ends.pop(false).unwrap(), Some(b"bcd".to_vec()));
+        assert_eq!((ends.len(), ends.bytes()), (1, 1));
+        assert_eq!(ends.pop(true).unwrap(), Some(Vec::new()));
+        assert_eq!(ends.pop(true).unwrap(), None);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_no_panic(
@@ -254,6 +290,8 @@ mod tests {
         ) {
             if let Ok(mut ends) = Ends::read(&[&[MARK], &*bytes].concat()) {
                 let _ = ends.left.elements();
+                let _ = ends.left.clone().pop(true);
+                let _ = ends.left.clone().pop(false);
                 let _ = ends.right.clone().split_behind_first();
                 let _ = ends.right.clone().split_before_last();
                 if begin + count <= ends.left.len() {

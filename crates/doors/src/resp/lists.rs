@@ -150,9 +150,7 @@ pub(super) fn take_one(
     end: End,
 ) -> Result<Vec<u8>, Stop> {
     let objects = &mut context.objects;
-    let place = if end == End::Left { 0 } else { list.len().saturating_sub(1) };
-    let element = list.element(objects, place)?;
-    list.remove(objects, place..place + 1)?;
+    let element = list.pop(objects, end)?;
     objects.event(Kinds::LIST, end.popped(), list.key());
     list.save(objects)?;
     Ok(element)

@@ -10,7 +10,7 @@ use super::score::Cut;
 use super::stop::{self, Stop};
 use super::store::Kind;
 use super::transaction::Transaction;
-use super::tree::{self, Form};
+use super::tree::{self, Form, Spot};
 use std::ops::Range;
 
 /// The number and form of the tree in the order of scores.
@@ -56,6 +56,14 @@ pub(super) fn check<'m>(
         ORDER_FORM.check(objects, &key_of(0.0, member), &[])?;
         MEMBER_FORM.check(objects, member, &[0; SCORE_BYTES])
     })
+}
+
+/// A member that was looked for.
+pub(super) struct Sought {
+    /// Its score, if it is there.
+    pub(super) score: Option<f64>,
+    /// Its place in the second tree, if that has the members.
+    spot: Option<Spot>,
 }
 
 /// A sorted set that is read or changed.
@@ -137,6 +145,19 @@ impl<'k> SortedSet<'k> {
             found.is_none()
         })?;
         Ok(found)
+    }
+
+    /// Looks for a member that may get another score next.
+    pub(super) fn seek(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        member: &[u8],
+    ) -> Result<Sought, Stop> {
+        if !self.is_indexed()? {
+            return Ok(Sought { score: self.score(objects, member)?, spot: None });
+        }
+        let spot = self.collection.nth(BY_MEMBER).seek(objects, member, SCORE_BYTES)?;
+        Ok(Sought { score: spot.value().map(score_of).transpose()?, spot: Some(spot) })
     }
 
     /// Returns the number of members that lie before a score and a string.
@@ -234,14 +255,13 @@ impl<'k> SortedSet<'k> {
         Ok(())
     }
 
-    /// Writes a member with its score. It had this score before, if it was there. The score -0
-    /// becomes 0.
+    /// Writes a member, which was looked for, with its score. The score -0 becomes 0.
     pub(super) fn insert(
         &mut self,
         objects: &mut Transaction<'_>,
         score: f64,
         member: &[u8],
-        before: Option<f64>,
+        Sought { score: before, spot }: Sought,
     ) -> Result<(), Stop> {
         let was_indexed = self.is_indexed()?;
         let mut tree = self.collection.nth(IN_ORDER);
@@ -254,9 +274,11 @@ impl<'k> SortedSet<'k> {
         if is_long || self.length > LISTPACK_MEMBERS_MAX {
             self.collection.encoding = SKIPLIST;
         }
-        if was_indexed && self.is_indexed()? {
+        if let Some(spot) = spot
+            && self.is_indexed()?
+        {
             let bytes = (score + 0.0).to_be_bytes();
-            self.collection.nth(BY_MEMBER).set(objects, member, &bytes)?;
+            self.collection.nth(BY_MEMBER).set_at(objects, spot, (member, &bytes))?;
             return Ok(());
         }
         self.index(objects, was_indexed)

@@ -171,11 +171,12 @@ fn update(
     member: &[u8],
 ) -> Result<(Effect, f64), Stop> {
     let objects = &mut context.objects;
-    let Some(before) = set.score(objects, member)? else {
+    let sought = set.seek(objects, member)?;
+    let Some(before) = sought.score else {
         if options.only_old {
             return Ok((Effect::Refused, score));
         }
-        set.insert(objects, score, member, None)?;
+        set.insert(objects, score, member, sought)?;
         return Ok((Effect::Added, score));
     };
     if options.only_new {
@@ -195,7 +196,7 @@ fn update(
     if score == before {
         return Ok((Effect::Same, before));
     }
-    set.insert(objects, score, member, Some(before))?;
+    set.insert(objects, score, member, sought)?;
     Ok((Effect::Changed, score))
 }
 

@@ -15,17 +15,20 @@
 //!   this also holds for positions.
 //! - In a tree of [`Order::Hashed`] whose items all fit into the root, they are in the order in
 //!   which they were inserted: clients see them in the order of Redis.
-//! - Bytes that this server has not written lead to an error, and to no panic. A page that has more
-//!   or fewer items than its parent counts leads to an error too, and not to a wrong position.
+//! - Bytes that this server has not written lead to an error, and to no panic. If a page has more or
+//!   fewer items than its parent counts, a position that depends on it is an error, too. A change
+//!   by a key adds the difference to the counts above, and checks that of the leaf only.
 //!
 //! # Sizes
 //!
 //! A node is split when it is longer than the limit, and joined with its neighbour when it is less
 //! than half as long. An item that is longer than the limit has a leaf of its own.
 
+mod children;
 mod cursor;
 mod edit;
 mod node;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -34,10 +37,13 @@ use super::stop::{self, Stop};
 use super::store::Refusal;
 use super::transaction::Transaction;
 use super::varint;
+use children::Children;
 pub(super) use cursor::{Cursor, Entry};
-pub(super) use edit::copy;
+pub(super) use edit::{Spot, copy};
+#[cfg(test)]
+use node::Node;
 pub(super) use node::hash;
-use node::{Inner, Node, Sought, View, child_of, take_child};
+use node::{Inner, Sought, View, child_of};
 use std::cmp::Ordering;
 
 /// The length of a node above which it is split.
@@ -129,7 +135,8 @@ pub(super) struct Tree {
 impl Tree {
     /// Returns an empty tree.
     pub(super) fn new(form: Form) -> Tree {
-        Tree { form, root: Node::Leaf(node::Leaf::default()).encode(form) }
+        // Many trees stay empty, and take no memory: see `Tree::root`.
+        Tree { form, root: Vec::new() }
     }
 
     /// Returns the tree with a root from a header.
@@ -139,12 +146,17 @@ impl Tree {
 
     /// Returns the root, for the header.
     pub(super) fn root(&self) -> &[u8] {
-        &self.root
+        if self.root.is_empty() { node::EMPTY } else { &self.root }
+    }
+
+    /// Whether there are no items.
+    pub(super) fn is_empty(&self) -> bool {
+        self.root() == node::EMPTY
     }
 
     /// Returns the number of items.
     pub(super) fn len(&self) -> Result<u64, Stop> {
-        count(self.form, &self.root)
+        count(self.form, self.root())
     }
 
     /// Returns the value of a key, which is empty if items have no values.
@@ -154,7 +166,7 @@ impl Tree {
         objects: &mut Transaction<'_>,
         key: &[u8],
     ) -> Result<Option<Vec<u8>>, Stop> {
-        match find(self.form, &self.root, key)? {
+        match find(self.form, self.root(), key)? {
             Place::Here(value) => Ok(value.map(<[u8]>::to_vec)),
             Place::Page(page) => find_below(self.form, pages, objects, page, key),
         }
@@ -191,24 +203,21 @@ impl Tree {
         let mut page = None;
         for _ in 0..HEIGHT_MAX {
             let bytes = match page {
-                None => &self.root,
+                None => self.root(),
                 Some((page, _)) => pages.read(objects, page)?,
             };
             if page.is_some_and(|(_, expected)| count(self.form, bytes) != Ok(expected)) {
                 return Err(stop::DAMAGED);
             }
             match View::parse(self.form, bytes)? {
-                View::Inner(mut rest) => {
-                    let (mut found, mut count, _) = take_child(&mut rest)?;
-                    while !rest.is_empty() {
-                        let child = take_child(&mut rest)?;
-                        if sought.is_below(child.2) {
-                            break;
-                        }
-                        before = before.saturating_add(count);
-                        (found, count) = (child.0, child.1);
+                View::Inner(_) => {
+                    let (at, ..) = Children::new(bytes).find(sought)?;
+                    let mut children = Children::new(bytes);
+                    while children.place() < at {
+                        before = before.saturating_add(children.pass_count()?);
                     }
-                    page = Some((found, count));
+                    let found = children.visit()?;
+                    page = Some((found.page, found.count));
                 }
                 View::Leaf(items) => {
                     let is_sorted = !(page.is_none() && self.form.order == Order::Hashed);
@@ -234,12 +243,12 @@ impl Tree {
         objects: &mut Transaction<'_>,
         position: u64,
     ) -> Result<Cursor<'k>, Stop> {
-        Cursor::new(self.form, &self.root, pages, objects, position)
+        Cursor::new(self.form, self.root(), pages, objects, position)
     }
 
     /// Whether all items are in the root.
     pub(super) fn is_small(&self) -> Result<bool, Stop> {
-        Ok(matches!(View::parse(self.form, &self.root)?, View::Leaf(_)))
+        Ok(matches!(View::parse(self.form, self.root())?, View::Leaf(_)))
     }
 }
 
@@ -247,10 +256,10 @@ impl Tree {
 pub(super) fn count(form: Form, root: &[u8]) -> Result<u64, Stop> {
     match View::parse(form, root)? {
         View::Leaf(items) => items.map(|item| item.map(|_| 1)).sum(),
-        View::Inner(mut rest) => {
-            let mut count = 0u64;
-            while !rest.is_empty() {
-                count = count.checked_add(take_child(&mut rest)?.1).ok_or(stop::DAMAGED)?;
+        View::Inner(_) => {
+            let (mut children, mut count) = (Children::new(root), 0u64);
+            while !children.is_at_end() {
+                count = count.checked_add(children.pass_count()?).ok_or(stop::DAMAGED)?;
             }
             Ok(count)
         }
@@ -277,7 +286,7 @@ pub(super) fn find<'a>(form: Form, root: &'a [u8], key: &[u8]) -> Result<Place<'
             }
             Ok(Place::Here(None))
         }
-        View::Inner(rest) => Ok(Place::Page(child_of(rest, &Sought::new(form, key))?)),
+        View::Inner(_) => Ok(Place::Page(child_of(root, &Sought::new(form, key))?)),
     }
 }
 

@@ -9,6 +9,18 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
+/// Writes a number over some bytes; returns the place behind it. There must be room.
+#[inline]
+pub(super) fn write_at(bytes: &mut [u8], mut at: usize, mut number: u64) -> usize {
+    while number >= 0x80 {
+        bytes[at] = number as u8 | 0x80;
+        number >>= 7;
+        at += 1;
+    }
+    bytes[at] = number as u8;
+    at + 1
+}
+
 /// Takes a number from the begin of some bytes; `None` if there is none.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
@@ -53,6 +65,9 @@ mod tests {
                 let mut bytes = Vec::new();
                 put(&mut bytes, number);
                 assert_eq!(bytes.len(), length(number));
+                let mut again = vec![0xff; bytes.len()];
+                assert_eq!(write_at(&mut again, 0, number), bytes.len());
+                assert_eq!(again, bytes);
                 let mut rest = &*bytes;
                 assert_eq!(take(&mut rest), Some(number));
                 assert_eq!(rest, b"");

@@ -2,12 +2,16 @@
 //!
 //! A change goes down to one leaf, and back up: each changed node is written, split or joined with
 //! its neighbour, and then its parent is changed. Nodes whose bytes stay the same are not written.
+//! Only a node that is split or joined is decoded. Otherwise an item and the counts above it are
+//! changed where they lie in the bytes.
 
 use super::super::pages::Pages;
 use super::super::stop::{self, Stop};
 use super::super::transaction::Transaction;
 use super::super::varint;
-use super::node::{Child, Edge, Inner, Leaf, Node, Piece, Sought, take_child};
+use super::children::{Child, Children};
+use super::node::{self, Edge, Inner, Leaf, Node, Piece, Sought};
+use super::slots::Slots;
 use super::{Form, HEIGHT_MAX, Order, Tree};
 use std::ops::Range;
 
@@ -15,6 +19,7 @@ use std::ops::Range;
 struct Level {
     /// Its page; 0 for the root.
     page: u64,
+    /// Its bytes, which are empty for the root: those are in the tree.
     bytes: Vec<u8>,
     /// The index and the page of the child on the way.
     index: usize,
@@ -23,13 +28,29 @@ struct Level {
     /// The number of items below that child, and the place of this number in the bytes.
     count: u64,
     count_at: Range<usize>,
+    /// The places of the child and of its separator.
+    child_at: Range<usize>,
+    separator: Range<usize>,
+}
+
+/// The place of a key, whose item is changed next. Until then the tree does not change.
+pub(in super::super) struct Spot {
+    path: Path,
+    index: Result<usize, usize>,
+}
+
+impl Spot {
+    /// Returns the value of the key, if it is there.
+    pub(in super::super) fn value(&self) -> Option<&[u8]> {
+        self.index.ok().map(|index| self.path.leaf.value(index))
+    }
 }
 
 /// The way to a leaf, and the leaf.
 struct Path {
     levels: Vec<Level>,
     page: u64,
-    leaf: Leaf,
+    leaf: Slots,
     /// The position that was looked for, in the leaf.
     position: usize,
     is_first: bool,
@@ -45,54 +66,40 @@ enum Target<'a> {
 impl Level {
     /// Finds the way in an inner node. A position then counts from the begin of the child.
     fn find(page: u64, bytes: &[u8], target: &mut Target<'_>) -> Result<Level, Stop> {
-        let mut rest = bytes.get(1..).unwrap_or_default();
-        let mut found: Option<(u64, u64, usize)> = None;
-        let mut index = 0;
-        let mut is_last = true;
-        while !rest.is_empty() {
-            let at = bytes.len() - rest.len();
-            let (child, count, separator) = take_child(&mut rest)?;
-            let goes_on = match target {
-                Target::Key(sought) => {
-                    if found.is_some() && sought.is_below(separator) {
-                        is_last = false;
-                        break;
-                    }
-                    true
-                }
-                Target::Position(position) if *position < count || rest.is_empty() => {
-                    *position = (*position).min(count);
-                    is_last = rest.is_empty();
-                    false
-                }
-                Target::Position(position) => {
+        let mut children = Children::new(bytes);
+        let (at, index, is_last) = match target {
+            Target::Key(sought) => children.find(sought)?,
+            Target::Position(position) => {
+                let (mut at, mut index) = (children.place(), 0);
+                let mut count = children.pass_count()?;
+                while *position >= count && !children.is_at_end() {
                     *position -= count;
-                    true
+                    (at, index) = (children.place(), index + 1);
+                    count = children.pass_count()?;
                 }
-            };
-            index += usize::from(found.is_some());
-            found = Some((child, count, at + varint::length(child)));
-            if !goes_on {
-                break;
+                *position = (*position).min(count);
+                (at, index, children.is_at_end())
             }
-        }
-        let (child, count, at) = found.ok_or(stop::DAMAGED)?;
-        let count_at = at..at + varint::length(count);
-        Ok(Level { page, bytes: bytes.to_vec(), index, child, is_last, count, count_at })
+        };
+        let Child { page: child, count, count_at, separator } = Children::at(bytes, at)?;
+        let bytes = if page == 0 { Vec::new() } else { bytes.to_vec() };
+        let child_at = at..separator.end;
+        Ok(Level { page, bytes, index, child, is_last, count, count_at, child_at, separator })
     }
 
     /// Sets the number of items below the child.
-    fn set_count(&mut self, count: u64) {
-        let mut number = Vec::with_capacity(10);
-        varint::put(&mut number, count);
-        let end = self.count_at.start + number.len();
-        self.bytes.splice(self.count_at.clone(), number);
-        (self.count, self.count_at.end) = (count, end);
+    fn set_count(&mut self, root: &mut Vec<u8>, count: u64) {
+        let bytes = if self.page == 0 { root } else { &mut self.bytes };
+        let (begin, length) = (self.count_at.start, varint::length(count));
+        if length != self.count_at.len() {
+            bytes.splice(self.count_at.clone(), std::iter::repeat_n(0, length));
+        }
+        (self.count, self.count_at.end) = (count, varint::write_at(bytes, begin, count));
     }
 
     /// Returns the node, to be changed.
-    fn inner(&self, form: Form) -> Result<Inner, Stop> {
-        match Node::parse(form, &self.bytes)? {
+    fn inner(&self, form: Form, root: &[u8]) -> Result<Inner, Stop> {
+        match Node::parse(form, if self.page == 0 { root } else { &self.bytes })? {
             Node::Inner(inner) => Ok(inner),
             Node::Leaf(_) => Err(stop::DAMAGED),
         }
@@ -103,56 +110,48 @@ impl Path {
     fn is_root(&self) -> bool {
         self.levels.is_empty()
     }
-
-    /// Returns the index of a key in the leaf, or the one at which it belongs.
-    fn index_of(&self, form: Form, sought: &Sought<'_>) -> Result<usize, usize> {
-        let items = &self.leaf.items;
-        if form.order == Order::Hashed {
-            let place = items.iter().position(|item| self.leaf.key(item) == sought.key);
-            if let Some(index) = place {
-                return Ok(index);
-            }
-            if self.is_root() {
-                return Err(items.len());
-            }
-        }
-        items.binary_search_by(|item| sought.compare(self.leaf.key(item)).reverse())
-    }
 }
 
 impl Tree {
+    /// Goes down to a leaf, and copies it with room for more bytes.
     fn path(
         &self,
         pages: &Pages<'_>,
         objects: &mut Transaction<'_>,
         mut target: Target<'_>,
+        room: usize,
     ) -> Result<Path, Stop> {
         let mut levels: Vec<Level> = Vec::new();
         let (mut page, mut is_first, mut is_last) = (0, true, true);
         while levels.len() < HEIGHT_MAX {
             let bytes = match levels.is_empty() {
-                true => &self.root,
+                true => self.root(),
                 false => pages.read(objects, page)?,
             };
-            // The page has as many items as its parent counts.
-            if let Some(level) = levels.last()
-                && super::count(self.form, bytes)? != level.count
-            {
+            if Inner::is_inner(bytes) {
+                // The page has as many items as its parent counts. Only positions depend on it.
+                if let (Some(level), Target::Position(_)) = (levels.last(), &target)
+                    && super::count(self.form, bytes)? != level.count
+                {
+                    return Err(stop::DAMAGED);
+                }
+                let level = Level::find(page, bytes, &mut target)?;
+                is_first &= level.index == 0;
+                is_last &= level.is_last;
+                page = level.child;
+                levels.push(level);
+                continue;
+            }
+            let leaf = Slots::parse(self.form, bytes, room)?;
+            if levels.last().is_some_and(|level| level.count != leaf.len() as u64) {
                 return Err(stop::DAMAGED);
             }
-            if !Inner::is_inner(bytes) {
-                let Node::Leaf(leaf) = Node::parse(self.form, bytes)? else { break };
-                let position = match target {
-                    Target::Position(position) => usize::try_from(position).unwrap_or(usize::MAX),
-                    Target::Key(_) => 0,
-                };
-                return Ok(Path { levels, page, leaf, position, is_first, is_last });
-            }
-            let level = Level::find(page, bytes, &mut target)?;
-            is_first &= level.index == 0;
-            is_last &= level.is_last;
-            page = level.child;
-            levels.push(level);
+            let position = match target {
+                Target::Position(position) => usize::try_from(position).unwrap_or(usize::MAX),
+                Target::Key(_) => 0,
+            };
+            let position = position.min(leaf.len());
+            return Ok(Path { levels, page, leaf, position, is_first, is_last });
         }
         Err(stop::DAMAGED)
     }
@@ -165,26 +164,49 @@ impl Tree {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, Stop> {
+        let spot = self.seek(pages, objects, key, value.len())?;
+        self.set_at(pages, objects, spot, (key, value))
+    }
+
+    /// Looks for a key that will get a value of about this length.
+    pub(in super::super) fn seek(
+        &self,
+        pages: &Pages<'_>,
+        objects: &mut Transaction<'_>,
+        key: &[u8],
+        value_bytes: usize,
+    ) -> Result<Spot, Stop> {
         let sought = Sought::new(self.form, key);
-        let mut path = self.path(pages, objects, Target::Key(sought))?;
-        match path.index_of(self.form, &sought) {
+        let room = self.form.item_bytes(key.len(), value_bytes);
+        let path = self.path(pages, objects, Target::Key(sought), room)?;
+        let index = path.leaf.index_of(&sought, path.is_root());
+        Ok(Spot { path, index })
+    }
+
+    /// Replaces the value of an item, or inserts an item at its spot; returns whether it is new.
+    pub(in super::super) fn set_at(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        Spot { mut path, index }: Spot,
+        item: (&[u8], &[u8]),
+    ) -> Result<bool, Stop> {
+        let index = match index {
             Ok(index) => {
-                let old = path.leaf.value(&path.leaf.items[index]);
-                if old == value {
-                    return Ok(false);
+                let old = path.leaf.value(index);
+                if old != item.1 {
+                    let is_shorter = item.1.len() < old.len();
+                    path.leaf.replace(index..index + 1, [item].into_iter());
+                    self.finish(pages, objects, path, Edge::None, is_shorter)?;
                 }
-                let is_shorter = value.len() < old.len();
-                let item = path.leaf.make(key, value);
-                path.leaf.items[index] = item;
-                self.finish(pages, objects, path, Edge::None, is_shorter)?;
-                Ok(false)
+                return Ok(false);
             }
-            Err(index) => {
-                let edge = self.insert(&mut path, index, key, value);
-                self.finish(pages, objects, path, edge, false)?;
-                Ok(true)
-            }
-        }
+            Err(index) => index,
+        };
+        let edge = self.edge(&path, index);
+        path.leaf.replace(index..index, [item].into_iter());
+        self.finish(pages, objects, path, edge, false)?;
+        Ok(true)
     }
 
     /// Inserts an item at a position. Its key, if it has one, must belong there.
@@ -196,10 +218,11 @@ impl Tree {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Stop> {
-        let mut path = self.path(pages, objects, Target::Position(position))?;
-        let index = path.position.min(path.leaf.items.len());
-        let edge = self.insert(&mut path, index, key, value);
-        self.finish(pages, objects, path, edge, false)
+        let room = self.form.item_bytes(key.len(), value.len());
+        let path = self.path(pages, objects, Target::Position(position), room)?;
+        let spot = Spot { index: Err(path.position), path };
+        self.set_at(pages, objects, spot, (key, value))?;
+        Ok(())
     }
 
     /// Inserts the elements of a list at a position.
@@ -210,11 +233,11 @@ impl Tree {
         position: u64,
         elements: &[&[u8]],
     ) -> Result<(), Stop> {
-        let mut path = self.path(pages, objects, Target::Position(position))?;
-        let index = path.position.min(path.leaf.items.len());
+        let room = elements.iter().map(|it| self.form.item_bytes(0, it.len())).sum();
+        let mut path = self.path(pages, objects, Target::Position(position), room)?;
+        let index = path.position;
         let edge = self.edge(&path, index);
-        let items: Vec<_> = elements.iter().map(|it| path.leaf.make(&[], it)).collect();
-        path.leaf.items.splice(index..index, items);
+        path.leaf.replace(index..index, elements.iter().map(|it| (&[][..], *it)));
         self.finish(pages, objects, path, edge, false)
     }
 
@@ -228,15 +251,13 @@ impl Tree {
         bytes_max: usize,
     ) -> Result<Option<(u64, Vec<u8>)>, Stop> {
         let position = if is_first { 0 } else { u64::MAX };
-        let mut path = self.path(pages, objects, Target::Position(position))?;
-        if path.is_root() {
+        let mut path = self.path(pages, objects, Target::Position(position), 0)?;
+        let bytes = path.leaf.items_bytes();
+        if path.is_root() || bytes.len() > bytes_max {
             return Ok(None);
         }
-        let bytes = path.leaf.all_bytes(self.form);
-        if bytes.len() > bytes_max {
-            return Ok(None);
-        }
-        let count = std::mem::take(&mut path.leaf.items).len() as u64;
+        let (count, bytes) = (path.leaf.len() as u64, bytes.to_vec());
+        path.leaf.clear();
         self.finish(pages, objects, path, Edge::None, true)?;
         Ok(Some((count, bytes)))
     }
@@ -245,17 +266,10 @@ impl Tree {
     fn edge(&self, path: &Path, index: usize) -> Edge {
         match self.form.order {
             Order::Hashed => Edge::None,
-            _ if path.is_last && index == path.leaf.items.len() => Edge::End,
+            _ if path.is_last && index == path.leaf.len() => Edge::End,
             _ if path.is_first && index == 0 => Edge::Begin,
             _ => Edge::None,
         }
-    }
-
-    fn insert(&self, path: &mut Path, index: usize, key: &[u8], value: &[u8]) -> Edge {
-        let edge = self.edge(path, index);
-        let item = path.leaf.make(key, value);
-        path.leaf.items.insert(index, item);
-        edge
     }
 
     /// Replaces the value at a position. There must be one.
@@ -266,13 +280,15 @@ impl Tree {
         position: u64,
         value: &[u8],
     ) -> Result<(), Stop> {
-        let mut path = self.path(pages, objects, Target::Position(position))?;
+        let room = self.form.item_bytes(0, value.len());
+        let mut path = self.path(pages, objects, Target::Position(position), room)?;
         let index = path.position;
-        let old = path.leaf.items.get(index).ok_or(stop::DAMAGED)?;
-        let is_shorter = value.len() < old.value.len();
-        let key = path.leaf.key(old).to_vec();
-        let item = path.leaf.make(&key, value);
-        path.leaf.items[index] = item;
+        if index >= path.leaf.len() {
+            return Err(stop::DAMAGED);
+        }
+        let is_shorter = value.len() < path.leaf.value(index).len();
+        let key = path.leaf.key(index).to_vec();
+        path.leaf.replace(index..index + 1, [(&*key, value)].into_iter());
         self.finish(pages, objects, path, Edge::None, is_shorter)
     }
 
@@ -284,9 +300,9 @@ impl Tree {
         key: &[u8],
     ) -> Result<bool, Stop> {
         let sought = Sought::new(self.form, key);
-        let mut path = self.path(pages, objects, Target::Key(sought))?;
-        let Ok(index) = path.index_of(self.form, &sought) else { return Ok(false) };
-        path.leaf.items.remove(index);
+        let mut path = self.path(pages, objects, Target::Key(sought), 0)?;
+        let Ok(index) = path.leaf.index_of(&sought, path.is_root()) else { return Ok(false) };
+        path.leaf.remove(index..index + 1);
         self.finish(pages, objects, path, Edge::None, true)?;
         Ok(true)
     }
@@ -300,13 +316,13 @@ impl Tree {
         mut count: u64,
     ) -> Result<(), Stop> {
         while count > 0 {
-            let mut path = self.path(pages, objects, Target::Position(position))?;
-            let (begin, length) = (path.position, path.leaf.items.len());
+            let mut path = self.path(pages, objects, Target::Position(position), 0)?;
+            let (begin, length) = (path.position, path.leaf.len());
             if begin >= length {
                 return Ok(());
             }
             let removed = usize::try_from(count).unwrap_or(usize::MAX).min(length - begin);
-            path.leaf.items.drain(begin..begin + removed);
+            path.leaf.remove(begin..begin + removed);
             count -= removed as u64;
             self.finish(pages, objects, path, Edge::None, true)?;
         }
@@ -324,37 +340,56 @@ impl Tree {
     ) -> Result<(), Stop> {
         let Path { mut levels, mut page, leaf, is_first, is_last, .. } = path;
         let is_at_edge = self.form.order == Order::Position && (is_first || is_last);
-        let (mut node, mut is_shorter) = (Node::Leaf(leaf), is_shorter);
-        while let Some(level) = levels.pop() {
-            let may_join = is_shorter && node.bytes(self.form) < self.form.node_bytes_max / 2;
-            if node.len() > 0 && !may_join {
-                let mut pieces = node.pieces(self.form, edge);
-                is_shorter = false;
-                if let [piece] = &mut *pieces {
-                    // The node stays where it was, so at most the counts above change.
-                    let counts = (level.count, piece.count);
-                    pages.write(objects, page, std::mem::take(&mut piece.bytes))?;
-                    levels.push(level);
-                    match self.recount(pages, objects, &mut levels, counts)? {
-                        None => return Ok(()),
-                        Some((above, long)) => (page, node) = (above, Node::Inner(long)),
+        let (most, (bytes, count)) = (self.form.node_bytes_max, leaf.into_bytes());
+        let is_short = is_shorter && bytes.len() < most / 2;
+        let fits = bytes.len() <= most || count == 1;
+        let (mut node, mut is_shorter) = match levels.last() {
+            None if bytes.len() <= most => {
+                self.root = bytes;
+                return Ok(());
+            }
+            // The usual change: the leaf stays where it was, so at most the counts above change.
+            Some(level) if count > 0 && fits && !is_short => {
+                let counts = (level.count, count as u64);
+                pages.write(objects, page, bytes)?;
+                match self.recount(pages, objects, &mut levels, counts)? {
+                    None => return Ok(()),
+                    Some((above, long)) => {
+                        page = above;
+                        (Node::Inner(long), false)
                     }
-                } else {
-                    let mut inner = level.inner(self.form)?;
-                    let index = level.index;
-                    replace(pages, objects, &mut inner, index, pieces, &mut Vec::new())?;
-                    (page, node) = (level.page, Node::Inner(inner));
                 }
+            }
+            _ => (Node::parse(self.form, &bytes)?, is_shorter),
+        };
+        while let Some(level) = levels.last() {
+            let is_short = is_shorter && node.bytes(self.form) < most / 2;
+            if node.len() == 0 || !is_short {
+                is_shorter = node.len() == 0;
+                let mut pieces = Vec::new();
+                if is_shorter {
+                    pages.remove(objects, page)?;
+                } else {
+                    pieces = node.pieces(self.form, edge);
+                }
+                let above = match &mut *pieces {
+                    [piece] => {
+                        // The node stays where it was, so at most the counts above change.
+                        let counts = (level.count, piece.count);
+                        pages.write(objects, page, std::mem::take(&mut piece.bytes))?;
+                        let long = self.recount(pages, objects, &mut levels, counts)?;
+                        long.map(|(page, inner)| (page, Node::Inner(inner)))
+                    }
+                    _ => self.put_pieces(pages, objects, &mut levels, pieces)?,
+                };
+                let Some(above) = above else { return Ok(()) };
+                (page, node) = above;
                 continue;
             }
-            let mut inner = level.inner(self.form)?;
+            let Some(level) = levels.pop() else { break };
+            let mut inner = level.inner(self.form, &self.root)?;
             let (index, children) = (level.index, inner.children.len());
-            if node.len() == 0 {
-                pages.remove(objects, page)?;
-                inner.children.remove(index);
-            } else if let Err(node) =
-                self.join(pages, objects, &mut inner, index, node, is_at_edge)?
-            {
+            if let Err(node) = self.join(pages, objects, &mut inner, index, node, is_at_edge)? {
                 let pieces = node.pieces(self.form, edge);
                 let is_same = matches!(
                     &*pieces, [piece] if piece.count == inner.children[index].count
@@ -384,16 +419,67 @@ impl Tree {
             return Ok(None);
         }
         while let Some(mut level) = levels.pop() {
-            level.set_count(level.count.saturating_sub(before).saturating_add(after));
-            if level.bytes.len() > self.form.node_bytes_max {
-                return Ok(Some((level.page, level.inner(self.form)?)));
+            let count = level.count.saturating_sub(before).saturating_add(after);
+            level.set_count(&mut self.root, count);
+            let length = if level.page == 0 { self.root.len() } else { level.bytes.len() };
+            if length > self.form.node_bytes_max {
+                return Ok(Some((level.page, level.inner(self.form, &self.root)?)));
             }
-            match levels.is_empty() {
-                true => self.root = level.bytes,
-                false => pages.write(objects, level.page, level.bytes)?,
+            if level.page != 0 {
+                pages.write(objects, level.page, level.bytes)?;
             }
         }
         Ok(None)
+    }
+
+    /// Puts the pieces of a split node in place of the child on the way, or removes that child if
+    /// there are none. Stops at a node that becomes too long or too short, and returns it with its
+    /// page.
+    fn put_pieces(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        levels: &mut Vec<Level>,
+        pieces: Vec<Piece>,
+    ) -> Result<Option<(u64, Node)>, Stop> {
+        let Some(mut level) = levels.pop() else { return Ok(None) };
+        let (most, is_shorter) = (self.form.node_bytes_max, pieces.is_empty());
+        let (mut children, mut count) = (Vec::new(), 0u64);
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let page = match index {
+                0 => {
+                    pages.write(objects, level.child, piece.bytes)?;
+                    level.child
+                }
+                _ => pages.add(objects, piece.bytes)?,
+            };
+            let bytes = if level.page == 0 { &self.root } else { &level.bytes };
+            let old = &bytes[level.separator.clone()];
+            let separator = if index == 0 { old } else { &piece.separator };
+            for number in [page, piece.count, separator.len() as u64] {
+                varint::put(&mut children, number);
+            }
+            children.extend_from_slice(separator);
+            count = count.saturating_add(piece.count);
+        }
+        let bytes = if level.page == 0 { &mut self.root } else { &mut level.bytes };
+        bytes.splice(level.child_at.clone(), children);
+        let fits = bytes.len() <= most && !(is_shorter && bytes.len() < most / 2);
+        let Some(parent) = levels.last() else {
+            // A root with one child is none, and goes into no page by itself.
+            if bytes.len() <= most && has_two_children(bytes) {
+                return Ok(None);
+            }
+            return Ok(Some((0, Node::parse_any(self.form, bytes)?)));
+        };
+        if !fits || bytes.len() <= 1 {
+            return Ok(Some((level.page, Node::parse_any(self.form, bytes)?)));
+        }
+        let after = parent.count.saturating_sub(level.count).saturating_add(count);
+        let counts = (parent.count, after);
+        pages.write(objects, level.page, level.bytes)?;
+        let long = self.recount(pages, objects, levels, counts)?;
+        Ok(long.map(|(page, inner)| (page, Node::Inner(inner))))
     }
 
     /// Joins a short node with a neighbour, or takes items from it. Returns the node if it stays
@@ -418,16 +504,18 @@ impl Tree {
         for (neighbour, may_share) in
             neighbours.iter().map(|it| (*it, false)).chain(neighbours.iter().map(|it| (*it, true)))
         {
-            let Child { page, count, .. } = parent.children[neighbour];
-            let other = Node::parse_child(form, pages.read(objects, page)?, count)?;
-            let total = bytes + other.bytes(form) - 1;
+            let node::Child { page, count, .. } = parent.children[neighbour];
+            // At the edge of a list most neighbours are too long: only their length is read.
+            let other = pages.read(objects, page)?;
+            let total = bytes + other.len() - 1;
             // The room that is left keeps the next insertion from splitting the node again.
             let is_joined = total <= if is_at_edge { most / 2 } else { most / 8 * 7 };
-            let is_shared = may_share
-                && !is_at_edge
-                && bytes < most / 8 * 3
-                && other.bytes(form) > bytes
-                && other.len() >= 2 * other.least();
+            let is_longer = bytes < most / 8 * 3 && other.len() > bytes;
+            if !is_joined && (!may_share || is_at_edge || !is_longer) {
+                continue;
+            }
+            let other = Node::parse_child(form, other, count)?;
+            let is_shared = other.len() >= 2 * other.least();
             if !is_joined && !is_shared {
                 continue;
             }
@@ -551,6 +639,12 @@ impl Tree {
         }
         self.set_root(pages, objects, Node::Inner(inner), Edge::None)
     }
+}
+
+/// Whether the bytes of an inner node have two children or more.
+fn has_two_children(bytes: &[u8]) -> bool {
+    let mut children = Children::new(bytes);
+    !children.is_at_end() && children.visit().is_ok() && !children.is_at_end()
 }
 
 /// Writes a node that may have been split, in place of a child. Pages without use are taken first.

@@ -11,12 +11,16 @@
 
 use super::super::stop::{self, Stop};
 use super::super::varint;
+use super::children::Children;
 use super::{Form, Order};
 use std::cmp::Ordering;
 use std::ops::Range;
 
 const LEAF: u8 = 0;
 const INNER: u8 = 1;
+
+/// The bytes of a leaf without items.
+pub(super) const EMPTY: &[u8] = &[LEAF];
 
 /// Returns the hash that is the first part of an order key.
 pub(in super::super) fn hash(key: &[u8]) -> u64 {
@@ -40,6 +44,21 @@ impl<'a> Sought<'a> {
     /// Returns the order key of all keys with a hash or a higher one.
     pub(super) fn from_hash(hash: u64) -> Sought<'static> {
         Sought { order: Order::Hashed, hash, key: &[] }
+    }
+
+    /// Whether the key is before the items behind a separator, which lies in some bytes.
+    #[inline(always)]
+    pub(super) fn is_below_in(&self, bytes: &[u8], separator: Range<usize>) -> bool {
+        // Most separators of hashes are shorter than a hash: compare the bits of that length.
+        if self.order == Order::Hashed
+            && (1..=size_of::<u64>()).contains(&separator.len())
+            && let Some(word) = bytes.get(separator.start..).and_then(<[u8]>::first_chunk)
+        {
+            let unused = u64::BITS - 8 * separator.len() as u32;
+            let (hash, first) = (self.hash >> unused, u64::from_be_bytes(*word) >> unused);
+            return hash < first;
+        }
+        self.is_below(&bytes[separator])
     }
 
     /// Whether the key is before the items behind a separator.
@@ -95,6 +114,27 @@ pub(super) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
+    /// Returns the items of a leaf's bytes from a place on.
+    #[inline]
+    pub(super) fn at(form: Form, bytes: &'a [u8], at: usize) -> Items<'a> {
+        Items { form, bytes, rest: bytes.get(at..).unwrap_or_default() }
+    }
+
+    /// Whether there are no more items.
+    #[inline]
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Goes behind the next item; returns the place there.
+    #[inline]
+    pub(super) fn go_behind(&mut self) -> Result<usize, Stop> {
+        match self.item() {
+            Some(_) => Ok(self.bytes.len() - self.rest.len()),
+            None => Err(stop::DAMAGED),
+        }
+    }
+
     #[inline]
     fn part(&mut self) -> Option<Range<usize>> {
         let length = usize::try_from(varint::take(&mut self.rest)?).ok()?;
@@ -158,17 +198,10 @@ pub(super) fn take_child<'a>(rest: &mut &'a [u8]) -> Result<(u64, u64, &'a [u8])
     Ok(child)
 }
 
-/// Returns the page that has the items around a key.
-pub(super) fn child_of(mut rest: &[u8], sought: &Sought<'_>) -> Result<u64, Stop> {
-    let (mut found, _, _) = take_child(&mut rest)?;
-    while !rest.is_empty() {
-        let (page, _, separator) = take_child(&mut rest)?;
-        if sought.is_below(separator) {
-            break;
-        }
-        found = page;
-    }
-    Ok(found)
+/// Returns the page that has the items around a key, from the bytes of an inner node.
+pub(super) fn child_of(bytes: &[u8], sought: &Sought<'_>) -> Result<u64, Stop> {
+    let (at, ..) = Children::new(bytes).find(sought)?;
+    Ok(Children::at(bytes, at)?.page)
 }
 
 /// A node that is changed.
@@ -232,13 +265,6 @@ impl Leaf {
         self.arena.extend_from_slice(value);
         let middle = begin + key.len();
         Item { key: begin..middle, value: middle..middle + value.len() }
-    }
-
-    /// Returns the bytes of its items.
-    pub(super) fn all_bytes(&self, form: Form) -> Vec<u8> {
-        let mut bytes = self.encode(form, &self.items);
-        bytes.remove(0);
-        bytes
     }
 
     fn item_bytes(form: Form, item: &Item) -> usize {
@@ -362,6 +388,14 @@ impl Node {
                     false => Ok(Node::Inner(inner)),
                 }
             }
+        }
+    }
+
+    /// Copies a node that may have lost all of its children.
+    pub(super) fn parse_any(form: Form, bytes: &[u8]) -> Result<Node, Stop> {
+        match bytes {
+            [INNER] => Ok(Node::Inner(Inner::default())),
+            bytes => Node::parse(form, bytes),
         }
     }
 
