@@ -69,6 +69,7 @@ const FEATURES: u64 = 0b101;
 fn limits() -> Limits {
     Limits {
         message_bytes_max: 1 << 20,
+        stream_bytes_max: 1 << 20,
         connections_max: 4,
         connections_reserved: 0,
         ..Limits::default()
