@@ -96,7 +96,7 @@ pub fn put_answer(result: &Result<Answer, Error>, into: &mut Vec<u8>) {
             put(plain(Kind::Changed), version.0, (&[], &[]), into);
         }
         Ok(Answer::Sum { version, number }) => put_sum(*version, *number, into),
-        Ok(Answer::Page { .. }) => put_error(&Error::Incomprehensible, into),
+        Ok(Answer::Lives { .. } | Answer::Page { .. }) => put_error(&Error::Incomprehensible, into),
     }
 }
 

@@ -107,6 +107,9 @@ pub struct th_options {
     pub interrupt_every_us: u64,
 }
 
+/// As a time to live: the object never expires.
+pub const TH_NEVER: u64 = u64::MAX;
+
 /// The settings of one call. A call takes `NULL` for the defaults.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -115,6 +118,9 @@ pub struct th_call {
     pub size: usize,
     /// The time limit of this call in microseconds. 0: that of the client. At most a year.
     pub deadline_us: u64,
+    /// Only for writes of one object: how long it lives, in milliseconds, or `TH_NEVER`. The time
+    /// begins when the server does the write. 0: the table's default.
+    pub ttl_ms: u64,
 }
 
 /// The answer to a read.
@@ -179,6 +185,12 @@ pub const TH_OP_TABLE_DROP: u32 = 9;
 /// Find a table. `key` is its name. Only for queues.
 pub const TH_OP_TABLE_OPEN: u32 = 10;
 
+/// Change when the object expires, if `condition` holds: it lives for `ttl_ms` from now on. The
+/// result has its new version, or 0 if it does not exist.
+pub const TH_OP_SET_EXPIRY: u32 = 11;
+/// Read how long the object still lives: `ttl_ms` of the result.
+pub const TH_OP_GET_TTL: u32 = 12;
+
 /// An operation. All members that `kind` does not mention are 0.
 ///
 /// An array of operations has elements of the same `size`. The library copies keys and values
@@ -208,6 +220,9 @@ pub struct th_op {
     pub kind: u32,
     /// 0.
     pub reserved: u32,
+    /// For writes and `TH_OP_SET_EXPIRY`: how long the object lives, in milliseconds, or
+    /// `TH_NEVER`. For writes 0 is the table's default.
+    pub ttl_ms: u64,
 }
 
 /// The result of an operation. The batch owns it, with all its bytes.
@@ -240,6 +255,8 @@ pub struct th_result {
     pub exists: bool,
     /// Zeros.
     pub reserved: [u8; 7],
+    /// How long the object still lives, in milliseconds, or `TH_NEVER`; only for `TH_OP_GET_TTL`.
+    pub ttl_ms: u64,
 }
 
 /// The results of many operations. `th_batch_free` releases it with everything in it.

@@ -5,20 +5,21 @@
 //! message.
 
 use crate::abi::{
-    TH_ABSENT, TH_ALWAYS, TH_KEY_BYTES_MAX, TH_OP_DELETE, TH_OP_GET, TH_OP_INCREMENT,
-    TH_OP_INCREMENT_DOUBLE, TH_OP_PUT, TH_OP_PUT_DOUBLE, TH_OP_PUT_INT64, TH_OP_TABLE_CREATE,
-    TH_OP_TABLE_DROP, TH_OP_TABLE_OPEN, TH_OPS_MAX, TH_PRESENT, TH_VALUE_BYTES_MAX,
-    TH_VERSION_BELOW, TH_VERSION_IS, th_call, th_condition, th_op,
+    TH_ABSENT, TH_ALWAYS, TH_KEY_BYTES_MAX, TH_OP_DELETE, TH_OP_GET, TH_OP_GET_TTL,
+    TH_OP_INCREMENT, TH_OP_INCREMENT_DOUBLE, TH_OP_PUT, TH_OP_PUT_DOUBLE, TH_OP_PUT_INT64,
+    TH_OP_SET_EXPIRY, TH_OP_TABLE_CREATE, TH_OP_TABLE_DROP, TH_OP_TABLE_OPEN, TH_OPS_MAX,
+    TH_PRESENT, TH_VALUE_BYTES_MAX, TH_VERSION_BELOW, TH_VERSION_IS, th_call, th_condition, th_op,
 };
 use crate::failure::Failure;
 use crate::sized;
 use crate::status::{
-    TH_BAD_ARGUMENT, TH_BAD_NAME, TH_KEY_EMPTY, TH_KEY_TOO_LONG, TH_NOT_UTF8, TH_VALUE_TOO_LONG,
+    TH_BAD_ARGUMENT, TH_BAD_NAME, TH_BAD_TIME_TO_LIVE, TH_KEY_EMPTY, TH_KEY_TOO_LONG, TH_NOT_UTF8,
+    TH_VALUE_TOO_LONG,
 };
 use std::time::Duration;
 use thunderhead_client::control::{CreateTable, DropTable};
 use thunderhead_client::{
-    Action, Condition, Number, Operation, Question, Request, Status, TableId, Version,
+    Action, Condition, Number, Operation, Question, Request, Status, TableId, TimeToLive, Version,
 };
 
 /// The longest deadline: a year. A longer one is more likely a mistake of units.
@@ -67,8 +68,58 @@ pub(crate) fn deadline(us: u64) -> Result<Option<Duration>, Failure> {
 pub(crate) unsafe fn call(call: *const th_call) -> Result<Option<Duration>, Failure> {
     // SAFETY: as the caller vouches.
     match unsafe { sized::optional(call) }? {
+        Some(call) if call.ttl_ms != 0 => Err(no_time_to_live()),
         Some(call) => deadline(call.deadline_us),
         None => Ok(None),
+    }
+}
+
+/// Returns the time limit of one write, and how long its object lives; `None` for the table's
+/// default.
+///
+/// # Safety
+/// As for [`sized::input`].
+#[inline]
+pub(crate) unsafe fn call_of_write(
+    call: *const th_call,
+) -> Result<(Option<Duration>, Option<TimeToLive>), Failure> {
+    // SAFETY: as the caller vouches.
+    match unsafe { sized::optional(call) }? {
+        Some(call) => Ok((deadline(call.deadline_us)?, time_to_live(call.ttl_ms))),
+        None => Ok((None, None)),
+    }
+}
+
+/// Returns how long an object lives; `None` for the table's default.
+fn time_to_live(ttl_ms: u64) -> Option<TimeToLive> {
+    (ttl_ms > 0).then(|| TimeToLive::of_code(ttl_ms))
+}
+
+/// Returns how long an object lives from now on.
+pub(crate) fn given_time_to_live(ttl_ms: u64) -> Result<TimeToLive, Failure> {
+    let missing = || Failure::refusal(TH_BAD_TIME_TO_LIVE, Status::BadTimeToLive.text());
+    time_to_live(ttl_ms).ok_or_else(missing)
+}
+
+#[cold]
+fn no_time_to_live() -> Failure {
+    let why = "only writes of one object and changes of its expiry have a time to live";
+    Failure::refusal(TH_BAD_ARGUMENT, why)
+}
+
+/// The action of a write.
+pub(crate) fn write(value: &[u8], time_to_live: Option<TimeToLive>) -> Action {
+    match time_to_live {
+        None => Action::Write(value.to_vec()),
+        Some(time_to_live) => Action::WriteExpiring(value.to_vec(), time_to_live),
+    }
+}
+
+/// The action of a write of a number.
+pub(crate) fn write_number(number: Number, time_to_live: Option<TimeToLive>) -> Action {
+    match time_to_live {
+        None => Action::WriteNumber(number),
+        Some(time_to_live) => Action::WriteNumberExpiring(number, time_to_live),
     }
 }
 
@@ -125,20 +176,25 @@ pub(crate) unsafe fn operation(op: &th_op) -> Result<Operation, Failure> {
         unsafe { (sized::bytes(op.key, "key")?, sized::bytes(op.value, "value")?) };
     let its_key = key(its_key)?;
     let condition = condition(op.condition)?;
+    let time_to_live = time_to_live(op.ttl_ms);
     let action = match op.kind {
+        TH_OP_PUT => write(value(its_value)?, time_to_live),
+        TH_OP_PUT_INT64 => write_number(Number::Integer(op.integer), time_to_live),
+        TH_OP_PUT_DOUBLE => write_number(Number::Float(op.real), time_to_live),
+        TH_OP_SET_EXPIRY => Action::SetExpiry(given_time_to_live(op.ttl_ms)?),
+        _ if op.ttl_ms != 0 => return Err(no_time_to_live()),
         TH_OP_GET => Action::Read,
-        TH_OP_PUT => Action::Write(value(its_value)?.to_vec()),
+        TH_OP_GET_TTL => Action::ReadExpiry,
         TH_OP_DELETE => Action::Delete,
         TH_OP_INCREMENT => Action::Increment(Number::Integer(op.integer)),
         TH_OP_INCREMENT_DOUBLE => Action::Increment(Number::Float(op.real)),
-        TH_OP_PUT_INT64 => Action::WriteNumber(Number::Integer(op.integer)),
-        TH_OP_PUT_DOUBLE => Action::WriteNumber(Number::Float(op.real)),
         kind => {
             let why = format!("no operation on an object has the kind {kind}");
             return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
         }
     };
-    if condition != Condition::Always && matches!(action, Action::Read | Action::Increment(_)) {
+    let has_none = matches!(action, Action::Read | Action::ReadExpiry | Action::Increment(_));
+    if condition != Condition::Always && has_none {
         let why = "reads and increments have no condition";
         return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
     }
@@ -155,6 +211,9 @@ pub(crate) unsafe fn request(op: &th_op) -> Result<Request, Failure> {
         return unsafe { operation(op) }.map(|it| Request::Operations(vec![it]));
     }
     check_reserved(op)?;
+    if op.ttl_ms != 0 {
+        return Err(no_time_to_live());
+    }
     // SAFETY: as the caller vouches.
     let name = unsafe { sized::bytes(op.key, "key") }?;
     let name = table_name(utf8(name, "key")?)?;

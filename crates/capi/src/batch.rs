@@ -109,6 +109,7 @@ fn blank(tag: u64) -> th_result {
         text: c"".as_ptr(),
         exists: false,
         reserved: [0; 7],
+        ttl_ms: 0,
     }
 }
 
@@ -126,6 +127,10 @@ fn done(tag: u64, effect: Effect, values: &mut Vec<Vec<u8>>) -> th_result {
             let bytes = slice(&value);
             values.push(value);
             th_result { version: version.0, exists: true, value: bytes, ..blank }
+        }
+        Effect::Answer(Answer::Lives { version, time_to_live }) => {
+            let ttl_ms = time_to_live.code();
+            th_result { version: version.0, exists: true, ttl_ms, ..blank }
         }
         Effect::Answer(Answer::Sum { version, number }) => {
             let version = version.0;

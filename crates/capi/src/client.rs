@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use thunderhead_client::{
     Action, Answer, Client, Condition, Error, ForkCount, Number, Operation, Options, TableId,
+    TimeToLive,
 };
 
 /// The usual time between two calls of the interrupt callback.
@@ -316,24 +317,53 @@ pub(crate) fn slice(bytes: &[u8]) -> th_slice {
 ///
 /// # Safety
 /// All pointers keep the header's rules.
-unsafe fn update(
+pub(crate) unsafe fn update(
     client: *mut th_client,
     (table, key, condition): (u64, th_slice, th_condition),
     call: *const th_call,
     action: impl FnOnce() -> Result<Action, Failure>,
 ) -> Result<Answer, Failure> {
     // SAFETY: as the caller vouches.
-    let (client, key, deadline) = unsafe {
-        let client = sized::handle(client, "client")?;
-        (client, sized::bytes(key, "key")?, arguments::call(call)?)
-    };
+    let deadline = unsafe { arguments::call(call) }?;
+    // SAFETY: as the caller vouches.
+    unsafe { update_within(client, (table, key, condition), deadline, action) }
+}
+
+/// Does a write, whose object may have a time to live.
+///
+/// # Safety
+/// All pointers keep the header's rules.
+unsafe fn write(
+    client: *mut th_client,
+    place: (u64, th_slice, th_condition),
+    call: *const th_call,
+    action: impl FnOnce(Option<TimeToLive>) -> Result<Action, Failure>,
+) -> Result<Answer, Failure> {
+    // SAFETY: as the caller vouches.
+    let (deadline, time_to_live) = unsafe { arguments::call_of_write(call) }?;
+    // SAFETY: as the caller vouches.
+    unsafe { update_within(client, place, deadline, || action(time_to_live)) }
+}
+
+/// Does an update within a time limit.
+///
+/// # Safety
+/// All pointers keep the header's rules.
+unsafe fn update_within(
+    client: *mut th_client,
+    (table, key, condition): (u64, th_slice, th_condition),
+    deadline: Option<Duration>,
+    action: impl FnOnce() -> Result<Action, Failure>,
+) -> Result<Answer, Failure> {
+    // SAFETY: as the caller vouches.
+    let (client, key) = unsafe { (sized::handle(client, "client")?, sized::bytes(key, "key")?) };
     let key = arguments::key(key)?.to_vec();
     let condition = arguments::condition(condition)?;
     let operation = Operation { table: TableId(table), key, condition, action: action()? };
     client.shared.lock()?.operate(deadline, operation)
 }
 
-fn hand_over<T>(to: Option<&mut MaybeUninit<T>>, value: T) {
+pub(crate) fn hand_over<T>(to: Option<&mut MaybeUninit<T>>, value: T) {
     if let Some(to) = to {
         to.write(value);
     }
@@ -378,9 +408,9 @@ pub unsafe extern "C" fn th_put_if(
         // SAFETY: the caller keeps the header's rules for pointers.
         let (place, value) =
             unsafe { (sized::optional_place(version, "version")?, sized::bytes(value, "value")?) };
-        let action = || Ok(Action::Write(arguments::value(value)?.to_vec()));
+        let action = |ttl| Ok(arguments::write(arguments::value(value)?, ttl));
         // SAFETY: as above.
-        match unsafe { update(client, (table, key, condition), call, action) }? {
+        match unsafe { write(client, (table, key, condition), call, action) }? {
             Answer::Written(version) => hand_over(place, version.0),
             _ => return Err(Error::Incomprehensible.into()),
         }
@@ -557,8 +587,8 @@ unsafe fn put_number(
         // SAFETY: as the caller vouches.
         let (place, answer) = unsafe {
             let place = sized::optional_place(version, "version")?;
-            let action = || Ok(Action::WriteNumber(number));
-            (place, update(client, (table, key, ALWAYS), call, action)?)
+            let action = |ttl| Ok(arguments::write_number(number, ttl));
+            (place, write(client, (table, key, ALWAYS), call, action)?)
         };
         match answer {
             Answer::Written(version) => hand_over(place, version.0),

@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn pointers_that_cannot_be_right_are_refused() {
-        let call = th_call { size: 16, deadline_us: 0 };
+        let call = th_call { size: 24, deadline_us: 0, ttl_ms: 0 };
         let misaligned = (&raw const call).cast::<u8>().wrapping_add(1).cast::<th_call>();
         for pointer in [std::ptr::null(), misaligned] {
             // SAFETY: pointers that are null or misaligned are never used.

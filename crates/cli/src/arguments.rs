@@ -123,6 +123,10 @@ pub(crate) enum DataCommand {
     Incr(objects::Incr),
     /// Write an object if it has a given version: compare and set.
     Cas(objects::Cas),
+    /// Change when an object expires.
+    Expire(objects::Expire),
+    /// Print how long an object still lives.
+    Ttl(objects::Ttl),
     /// List a table's objects, in no particular order.
     Scan(objects::Scan),
     /// Write the objects of a file into a table, or the keys of Redis into a server of its clients.
@@ -149,6 +153,8 @@ pub(crate) fn run(
         DataCommand::Delete(delete) => objects::delete(delete, store, session),
         DataCommand::Incr(incr) => objects::incr(incr, store, session),
         DataCommand::Cas(cas) => objects::cas(cas, store, session),
+        DataCommand::Expire(expire) => objects::expire(expire, store, session),
+        DataCommand::Ttl(ttl) => objects::ttl(ttl, store, session),
         DataCommand::Scan(scan) => objects::scan(scan, store, session),
         DataCommand::Import(import) => transfer::import(import, store, session),
         DataCommand::Export(export) => transfer::export(export, store, session),

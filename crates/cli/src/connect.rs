@@ -120,16 +120,6 @@ impl Store for Cluster {
         self.0.get(table, key)
     }
 
-    fn write(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-    ) -> Result<Version, Error> {
-        self.0.put(table, key, value, condition)
-    }
-
     fn delete(
         &mut self,
         table: TableId,
@@ -137,16 +127,6 @@ impl Store for Cluster {
         condition: Condition,
     ) -> Result<Option<Version>, Error> {
         self.0.delete(table, key, condition)
-    }
-
-    fn write_number(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        number: Number,
-        condition: Condition,
-    ) -> Result<Version, Error> {
-        self.0.put_number(table, key, number, condition)
     }
 
     fn increment(

@@ -19,15 +19,19 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{
     ClusterId, Condition, Format, Generation, KeyHash, MasterId, ServerId, Status, TableId,
-    ValueKind, Version,
+    TimeToLive, ValueKind, Version,
 };
 
 type Content = BTreeMap<Vec<u8>, (Version, ValueKind, Vec<u8>)>;
+
+/// Times to live, by table and key. Time stands still here.
+type TimesToLive = BTreeMap<(TableId, Vec<u8>), TimeToLive>;
 
 /// A cluster in memory.
 #[derive(Default)]
 pub(crate) struct FakeStore {
     tables: Vec<(TableInfo, Content)>,
+    times_to_live: TimesToLive,
     made: u64,
     version: u64,
     /// Every operation fails with this error.
@@ -85,14 +89,32 @@ impl FakeStore {
         if !condition.holds(version) {
             return Err(Error::ConditionFailed { version });
         }
+        let place = (table, key.clone());
+        let time_to_live = match &action {
+            Action::WriteExpiring(_, time) | Action::WriteNumberExpiring(_, time) => Some(*time),
+            Action::Write(_) | Action::WriteNumber(_) => Some(TimeToLive::Never),
+            Action::SetExpiry(time) if there.is_some() => Some(*time),
+            _ => None,
+        };
         let answer = match action {
+            Action::ReadExpiry => {
+                let time = self.times_to_live.get(&place).copied().unwrap_or(TimeToLive::Never);
+                let lives =
+                    |it: (Version, _, _)| Answer::Lives { version: it.0, time_to_live: time };
+                return Ok(there.map_or(Answer::Absent, lives));
+            }
+            Action::SetExpiry(_) => {
+                let Some((_, kind, value)) = there else { return Ok(Answer::Absent) };
+                content.insert(key, (next, kind, value));
+                Answer::Written(next)
+            }
             Action::Read => {
                 return Ok(there.map_or(Answer::Absent, |(version, _, value)| Answer::Found {
                     version,
                     value,
                 }));
             }
-            Action::Write(value) => {
+            Action::Write(value) | Action::WriteExpiring(value, _) => {
                 content.insert(key, (next, ValueKind::Bytes, value));
                 Answer::Written(next)
             }
@@ -112,12 +134,13 @@ impl FakeStore {
                 content.insert(key, number_at(next, number));
                 Answer::Sum { version: next, number }
             }
-            Action::WriteNumber(number) => {
+            Action::WriteNumber(number) | Action::WriteNumberExpiring(number, _) => {
                 content.insert(key, number_at(next, number));
                 Answer::Written(next)
             }
             Action::Page { .. } => return Err(Error::Incomprehensible),
         };
+        self.times_to_live.extend(time_to_live.map(|time| (place, time)));
         self.version += 1;
         Ok(answer)
     }
@@ -126,7 +149,9 @@ impl FakeStore {
     pub(crate) fn fill(&mut self, table: &str, objects: &BTreeMap<Vec<u8>, Vec<u8>>) {
         let id = self.table(table).unwrap();
         for (key, value) in objects {
-            self.write(id, key, value, Condition::Always).unwrap();
+            let (condition, action) = (Condition::Always, Action::Write(value.clone()));
+            let operation = Operation { table: id, key: key.clone(), condition, action };
+            self.operate(operation).unwrap();
         }
     }
 
@@ -308,20 +333,6 @@ impl Store for FakeStore {
         Ok(found.map(|(version, _, value)| (version, value)))
     }
 
-    fn write(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-    ) -> Result<Version, Error> {
-        let action = Action::Write(value.to_vec());
-        match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
-            Answer::Written(version) => Ok(version),
-            _ => Err(Error::Incomprehensible),
-        }
-    }
-
     fn delete(
         &mut self,
         table: TableId,
@@ -332,20 +343,6 @@ impl Store for FakeStore {
         match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
             Answer::Deleted(version) => Ok(Some(version)),
             _ => Ok(None),
-        }
-    }
-
-    fn write_number(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        number: Number,
-        condition: Condition,
-    ) -> Result<Version, Error> {
-        let action = Action::WriteNumber(number);
-        match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
-            Answer::Written(version) => Ok(version),
-            _ => Err(Error::Incomprehensible),
         }
     }
 

@@ -1,4 +1,4 @@
-//! `get`, `put`, `delete`, `incr`, `cas`, `scan`: one object, or a look at many.
+//! `get`, `put`, `delete`, `incr`, `cas`, `expire`, `ttl`, `scan`: one object, or a look at many.
 
 use crate::exit::{Exit, Failure};
 use crate::session::Session;
@@ -10,8 +10,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use thunderhead_client::{Error, Number, Object};
-use thunderhead_wire::{Condition, TableId, Version};
+use thunderhead_client::{Action, Answer, Error, Number, Object, Operation};
+use thunderhead_config::{duration_text, parse_duration};
+use thunderhead_wire::{Condition, TableId, TimeToLive, Version};
 
 /// No cluster accepts a longer value, so reading stops after this many bytes.
 const VALUE_BYTES_MAX: u64 = 16 << 20;
@@ -73,6 +74,9 @@ pub(crate) struct Put {
     place: Place,
     #[command(flatten)]
     value: Content,
+    /// The object expires after this time, such as 10s or 5m; or never. Default: that of the table.
+    #[arg(long, value_name = "TIME", value_parser = time_to_live)]
+    ttl: Option<TimeToLive>,
     #[command(flatten)]
     condition: If,
 }
@@ -142,6 +146,29 @@ pub(crate) struct Cas {
     version: u64,
     #[command(flatten)]
     value: Content,
+    /// The object expires after this time, such as 10s or 5m; or never. Default: that of the table.
+    #[arg(long, value_name = "TIME", value_parser = time_to_live)]
+    ttl: Option<TimeToLive>,
+}
+
+/// `expire`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Expire {
+    #[command(flatten)]
+    place: Place,
+    /// The object expires after this time from now on, such as 10s or 5m; or never.
+    #[arg(value_parser = time_to_live)]
+    time: TimeToLive,
+    /// Only if the object has this version.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+/// `ttl`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ttl {
+    #[command(flatten)]
+    place: Place,
 }
 
 /// `scan`.
@@ -161,6 +188,15 @@ pub(crate) struct Scan {
     /// PREFIX is escaped, as keys are shown.
     #[arg(long, short)]
     escaped: bool,
+}
+
+/// Parses a time to live.
+pub(crate) fn time_to_live(text: &str) -> Result<TimeToLive, String> {
+    if text == "never" {
+        return Ok(TimeToLive::Never);
+    }
+    let parsed = TimeToLive::after(parse_duration(text)?);
+    parsed.map_err(|status| status.text().to_owned())
 }
 
 impl If {
@@ -327,9 +363,9 @@ pub(crate) fn put(
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
-    let Put { place, value, condition } = put;
+    let Put { place, value, ttl, condition } = put;
     let value = value.read(&place, session)?;
-    write(&place, value, condition.condition(), store, session)
+    write(&place, value, (ttl, condition.condition()), store, session)
 }
 
 /// `cas`.
@@ -338,27 +374,84 @@ pub(crate) fn cas(
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
-    let Cas { place, version, value } = cas;
+    let Cas { place, version, value, ttl } = cas;
     let value = value.read(&place, session)?;
-    write(&place, value, of_version(version), store, session)
+    write(&place, value, (ttl, of_version(version)), store, session)
 }
 
 fn write(
     place: &Place,
     value: NewValue,
-    condition: Condition,
+    (ttl, condition): (Option<TimeToLive>, Condition),
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
     let (table, key) = place.find(store)?;
-    let version = match value {
-        NewValue::Bytes(value) => store.write(table, &key, &value, condition),
-        NewValue::Number(number) => store.write_number(table, &key, number, condition),
+    let action = match (value, ttl) {
+        (NewValue::Bytes(value), None) => Action::Write(value),
+        (NewValue::Bytes(value), Some(ttl)) => Action::WriteExpiring(value, ttl),
+        (NewValue::Number(number), None) => Action::WriteNumber(number),
+        (NewValue::Number(number), Some(ttl)) => Action::WriteNumberExpiring(number, ttl),
     };
-    let version = version.map_err(failed)?;
+    let Answer::Written(version) = operate(store, table, key, condition, action)? else {
+        return Err(Error::Incomprehensible.into());
+    };
     match session.json {
         true => session.put_json(&json!({"version": version}))?,
         false => writeln!(session.out, "version {}", version.0)?,
+    }
+    Ok(())
+}
+
+/// Does one operation.
+fn operate(
+    store: &mut dyn Store,
+    table: TableId,
+    key: Vec<u8>,
+    condition: Condition,
+    action: Action,
+) -> Result<Answer, Failure> {
+    let mut results = store.all(vec![Operation { table, key, condition, action }]);
+    results.pop().unwrap_or(Err(Error::Incomprehensible)).map_err(failed)
+}
+
+/// `expire`.
+pub(crate) fn expire(
+    expire: Expire,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let (table, key) = expire.place.find(store)?;
+    let condition = expire.if_version.map_or(Condition::Always, of_version);
+    let action = Action::SetExpiry(expire.time);
+    let Answer::Written(version) = operate(store, table, key.clone(), condition, action)? else {
+        return Err(not_found(&key));
+    };
+    match session.json {
+        true => session.put_json(&json!({"version": version}))?,
+        false => writeln!(session.out, "version {}", version.0)?,
+    }
+    Ok(())
+}
+
+/// `ttl`.
+pub(crate) fn ttl(
+    ttl: Ttl,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let (table, key) = ttl.place.find(store)?;
+    let answer = operate(store, table, key.clone(), Condition::Always, Action::ReadExpiry)?;
+    let Answer::Lives { version, time_to_live } = answer else {
+        return Err(not_found(&key));
+    };
+    let left = time_to_live.duration();
+    match session.json {
+        true => {
+            let ttl_ms = left.map(|left| left.as_millis() as u64);
+            session.put_json(&json!({"version": version, "ttl_ms": ttl_ms}))?;
+        }
+        false => writeln!(session.out, "{}", left.map_or("never".to_owned(), duration_text))?,
     }
     Ok(())
 }
@@ -552,6 +645,34 @@ mod tests {
         let failure = run(&mut fake(), "cas t k 7 v").unwrap_err();
         assert!(failure.message.contains("no such object"), "{failure}");
         assert_eq!(failure.exit, Exit::Negative);
+    }
+
+    #[test]
+    fn objects_get_a_time_to_live() {
+        check(
+            &mut fake(),
+            &[
+                ("ttl t k", "!not_found"),
+                ("expire t k 10s", "!not_found"),
+                ("put t k v --ttl 90s", "version 1\n"),
+                ("ttl t k", "90s\n"),
+                ("ttl t k --json", "{\"ttl_ms\":90000,\"version\":1}\n"),
+                ("put t n 5 --number --ttl 2m", "version 2\n"),
+                ("incr t n", "6\n"),
+                ("ttl t n", "2m\n"),
+                ("expire t k 1h", "version 4\n"),
+                ("ttl t k", "1h\n"),
+                ("expire t k never --if-version 3", "!condition_failed"),
+                ("expire t k never --if-version 4", "version 5\n"),
+                ("ttl t k --json", "{\"ttl_ms\":null,\"version\":5}\n"),
+                ("cas t k 5 w --ttl 1s", "version 6\n"),
+                ("ttl t k", "1s\n"),
+                ("put t k v", "version 7\n"),
+                ("ttl t k", "never\n"),
+                ("put t k v --ttl 0s", "!usage"),
+                ("put t k v --ttl 10", "!usage"),
+            ],
+        );
     }
 
     #[test]

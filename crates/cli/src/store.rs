@@ -27,26 +27,12 @@ pub(crate) trait Store {
     /// Returns the id of a table.
     fn table(&mut self, name: &str) -> Result<TableId, Failure>;
     fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error>;
-    fn write(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        value: &[u8],
-        condition: Condition,
-    ) -> Result<Version, Error>;
     fn delete(
         &mut self,
         table: TableId,
         key: &[u8],
         condition: Condition,
     ) -> Result<Option<Version>, Error>;
-    fn write_number(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        number: Number,
-        condition: Condition,
-    ) -> Result<Version, Error>;
     fn increment(
         &mut self,
         table: TableId,

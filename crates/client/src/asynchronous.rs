@@ -55,7 +55,9 @@ use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
     MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
+use thunderhead_wire::{
+    Condition, KeyHash, MasterId, ServerId, Status, TableId, TimeToLive, Version,
+};
 
 /// A client of a cluster, for any number of tasks.
 ///
@@ -198,6 +200,52 @@ impl AsyncClient {
     ) -> Result<Version, Error> {
         let action = Action::Write(value.to_vec());
         client::written(self.operate(table, key, condition, action).await)
+    }
+
+    /// Writes an object that lives for this time, if a condition holds. Returns its new version.
+    /// The time begins when the server does the write.
+    ///
+    /// # Errors
+    /// [`Error::ConditionFailed`] with the version that the object has,
+    /// [`Status::BadTimeToLive`] as [`Error::Refused`], or see [`Error`].
+    pub async fn put_expiring(
+        &self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        time_to_live: TimeToLive,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        let action = Action::WriteExpiring(value.to_vec(), time_to_live);
+        client::written(self.operate(table, key, condition, action).await)
+    }
+
+    /// Changes when an object expires, if a condition holds: it lives for this time from now on.
+    /// Returns its new version, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Those of [`AsyncClient::put_expiring`].
+    pub async fn set_expiry(
+        &self,
+        table: TableId,
+        key: &[u8],
+        time_to_live: TimeToLive,
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        let action = Action::SetExpiry(time_to_live);
+        client::changed(self.operate(table, key, condition, action).await)
+    }
+
+    /// Returns how long an object still lives, with its version; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn time_to_live(
+        &self,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<(Version, TimeToLive)>, Error> {
+        client::lives(self.operate(table, key, Condition::Always, Action::ReadExpiry).await)
     }
 
     /// Deletes an object if a condition holds. Returns the version that it had, if it existed.

@@ -14,7 +14,7 @@ use thunderhead_rpc::{CallError, CallId, Caller, Opcode, OutcomeHandler};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::operations::ObjectHead;
-use thunderhead_wire::{Condition, KeyHash, LeaseId, Status, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, LeaseId, Status, TableId, TimeToLive, Version};
 use zerocopy::IntoBytes;
 
 /// A source of the tablet map, for clients without coordinators.
@@ -193,6 +193,49 @@ impl<M: MapSource> Blocking<M> {
         condition: Condition,
     ) -> Result<Version, Error> {
         client::written(self.operate(table, key, condition, Action::Write(value.to_vec())))
+    }
+
+    /// Writes an object that lives for this time, if a condition holds. Returns its new version.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn put_expiring(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        time_to_live: TimeToLive,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        let action = Action::WriteExpiring(value.to_vec(), time_to_live);
+        client::written(self.operate(table, key, condition, action))
+    }
+
+    /// Changes when an object expires, if a condition holds. Returns its new version, or `None` if
+    /// it does not exist.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn set_expiry(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        time_to_live: TimeToLive,
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        client::changed(self.operate(table, key, condition, Action::SetExpiry(time_to_live)))
+    }
+
+    /// Returns how long an object still lives, with its version; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn time_to_live(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<(Version, TimeToLive)>, Error> {
+        client::lives(self.operate(table, key, Condition::Always, Action::ReadExpiry))
     }
 
     /// Deletes an object if a condition holds. Returns the version that it had, if it existed.

@@ -20,7 +20,7 @@ use thunderhead_wire::control::{
     MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::{
-    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
+    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, TimeToLive, Version,
 };
 
 /// The settings of a client.
@@ -434,6 +434,51 @@ impl Client {
         self.inner()?.put(table, key, value, condition)
     }
 
+    /// Writes an object that lives for this time, if a condition holds. Returns its new version.
+    /// The time begins when the server does the write.
+    ///
+    /// # Errors
+    /// [`Error::ConditionFailed`] with the version that the object has,
+    /// [`Status::BadTimeToLive`] as [`Error::Refused`], or see [`Error`]. A server of an earlier
+    /// release refuses it with [`Status::UnknownOpcode`] or [`Status::Malformed`].
+    pub fn put_expiring(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        time_to_live: TimeToLive,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        self.inner()?.put_expiring(table, key, value, time_to_live, condition)
+    }
+
+    /// Changes when an object expires, if a condition holds: it lives for this time from now on.
+    /// Returns its new version, or `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Those of [`Client::put_expiring`].
+    pub fn set_expiry(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        time_to_live: TimeToLive,
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        self.inner()?.set_expiry(table, key, time_to_live, condition)
+    }
+
+    /// Returns how long an object still lives, with its version; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn time_to_live(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<(Version, TimeToLive)>, Error> {
+        self.inner()?.time_to_live(table, key)
+    }
+
     /// Deletes an object if a condition holds. Returns the version that it had, if it existed.
     ///
     /// # Errors
@@ -576,6 +621,24 @@ pub(crate) fn found(result: Result<Answer, Error>) -> Result<Option<Value>, Erro
 pub(crate) fn written(result: Result<Answer, Error>) -> Result<Version, Error> {
     match result? {
         Answer::Written(version) => Ok(version),
+        _ => Err(Error::Incomprehensible),
+    }
+}
+
+/// The version of a changed object, if it exists.
+pub(crate) fn changed(result: Result<Answer, Error>) -> Result<Option<Version>, Error> {
+    match result? {
+        Answer::Written(version) => Ok(Some(version)),
+        Answer::Absent => Ok(None),
+        _ => Err(Error::Incomprehensible),
+    }
+}
+
+/// How long an object still lives, if it exists.
+pub(crate) fn lives(result: Result<Answer, Error>) -> Result<Option<(Version, TimeToLive)>, Error> {
+    match result? {
+        Answer::Lives { version, time_to_live } => Ok(Some((version, time_to_live))),
+        Answer::Absent => Ok(None),
         _ => Err(Error::Incomprehensible),
     }
 }

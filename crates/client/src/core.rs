@@ -192,6 +192,8 @@ struct Route {
     /// The order of magnitude of the timeout, so that no part gets a timeout much shorter than its
     /// deadline allows.
     haste: u32,
+    /// Whether the parts decide when objects expire.
+    expires: bool,
 }
 
 impl Core {

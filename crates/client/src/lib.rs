@@ -63,6 +63,7 @@ pub use thunderhead_runtime::names::Addresses;
 pub use thunderhead_runtime::os::ForkCount;
 pub use thunderhead_wire::operations::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use thunderhead_wire::{
-    Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
+    Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, TimeToLive, ValueKind,
+    Version, control,
 };
 pub use url::{ClusterUrl, UrlError};

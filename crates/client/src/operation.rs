@@ -3,11 +3,12 @@
 use crate::error::Error;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::operations::{
-    EnumerateHead, FLOAT, FoundHead, Identity, KEY_BYTES_MAX, ObjectHead, PageHead, PartHead,
-    UpdateKind, UpdatePart, VALUE_BYTES_MAX,
+    EXPIRING_HEAD_BYTES, EnumerateHead, ExpiringHead, FLOAT, FoundHead, Identity, KEY_BYTES_MAX,
+    ObjectHead, PageHead, PartHead, UpdateKind, UpdatePart, VALUE_BYTES_MAX,
 };
 use thunderhead_wire::{
-    Condition, KeyHash, Next, Sequence, Status, TableId, TabletRange, ValueKind, Version,
+    Condition, KeyHash, Next, Sequence, Status, TableId, TabletRange, TimeToLive, ValueKind,
+    Version,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -25,6 +26,13 @@ impl Number {
         match self {
             Number::Integer(number) => number.to_le_bytes(),
             Number::Float(number) => number.to_le_bytes(),
+        }
+    }
+
+    fn kind(self) -> ValueKind {
+        match self {
+            Number::Integer(_) => ValueKind::Integer,
+            Number::Float(_) => ValueKind::Float,
         }
     }
 
@@ -75,6 +83,15 @@ pub enum Action {
     Increment(Number),
     /// Write this number. Reads return its 8 bytes, little-endian.
     WriteNumber(Number),
+    /// Write this value. The object lives for this time, whatever the table's default is.
+    WriteExpiring(Vec<u8>, TimeToLive),
+    /// Write this number. The object lives for this time, whatever the table's default is.
+    WriteNumberExpiring(Number, TimeToLive),
+    /// Change when the object expires: it lives for this time from now on. That gives it a new
+    /// version.
+    SetExpiry(TimeToLive),
+    /// Read how long it still lives.
+    ReadExpiry,
     /// Enumerate objects whose keys hash into a range, from a cursor on. The operation's key is
     /// ignored.
     Page {
@@ -103,6 +120,13 @@ pub enum Answer {
     Written(Version),
     /// The object was deleted; this was its version.
     Deleted(Version),
+    /// The object exists, and lives for this time from now on.
+    Lives {
+        /// Its version.
+        version: Version,
+        /// How long it still lives.
+        time_to_live: TimeToLive,
+    },
     /// The object was incremented.
     Sum {
         /// Its new version.
@@ -162,7 +186,9 @@ impl Operation {
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &self.action {
             Action::Page { .. } => Ok(()),
-            Action::Write(value) if value.len() > VALUE_BYTES_MAX => {
+            Action::Write(value) | Action::WriteExpiring(value, _)
+                if value.len() > VALUE_BYTES_MAX =>
+            {
                 check_key(&self.key)?;
                 Err(Error::Refused(Status::ValueTooLong))
             }
@@ -171,12 +197,19 @@ impl Operation {
     }
 
     pub(crate) fn is_update(&self) -> bool {
-        !matches!(self.action, Action::Read | Action::Page { .. })
+        !matches!(self.action, Action::Read | Action::ReadExpiry | Action::Page { .. })
     }
 
     /// Whether it may share a message with others of its kind.
     pub(crate) fn may_be_together(&self) -> bool {
-        !matches!(self.action, Action::Page { .. })
+        !matches!(self.action, Action::ReadExpiry | Action::Page { .. })
+    }
+
+    /// Whether it decides when an object expires. Masters of earlier releases refuse a message with
+    /// such an update, so it shares a message only with its like.
+    pub(crate) fn decides_expiry(&self) -> bool {
+        use Action::{SetExpiry, WriteExpiring, WriteNumberExpiring};
+        matches!(self.action, WriteExpiring(..) | WriteNumberExpiring(..) | SetExpiry(_))
     }
 
     /// Returns the hash by which it is routed.
@@ -194,6 +227,9 @@ impl Operation {
             Action::Delete => Opcode::Delete,
             Action::Increment(_) => Opcode::Increment,
             Action::WriteNumber(_) => Opcode::WriteNumber,
+            Action::WriteExpiring(..) | Action::WriteNumberExpiring(..) => Opcode::WriteExpiring,
+            Action::SetExpiry(_) => Opcode::SetExpiry,
+            Action::ReadExpiry => Opcode::ReadExpiry,
             Action::Page { .. } => Opcode::Enumerate,
         }
     }
@@ -213,11 +249,7 @@ impl Operation {
             let range = TabletRange { table: self.table, first, last };
             return EnumerateHead::new(range, cursor, PAGE_BYTES).as_bytes().to_vec();
         }
-        let value = match &self.action {
-            Action::Write(value) => value.len(),
-            _ => 8,
-        };
-        let mut body = Vec::with_capacity(48 + self.key.len() + value);
+        let mut body = Vec::with_capacity(48 + self.key.len() + self.argument_bytes());
         if self.is_update() {
             body.extend_from_slice(identity.as_bytes());
         }
@@ -228,16 +260,45 @@ impl Operation {
             Action::Increment(number) | Action::WriteNumber(number) => {
                 body.extend_from_slice(&number.to_bytes());
             }
-            Action::Read | Action::Delete | Action::Page { .. } => {}
+            Action::WriteExpiring(..) | Action::WriteNumberExpiring(..) | Action::SetExpiry(_) => {
+                body.extend_from_slice(&self.expiring_argument())
+            }
+            Action::Read | Action::ReadExpiry | Action::Delete | Action::Page { .. } => {}
         }
         body
+    }
+
+    /// The argument of an update that decides when an object expires.
+    fn expiring_argument(&self) -> Vec<u8> {
+        let of_value = |time_to_live: TimeToLive, kind, value: &[u8]| {
+            [ExpiringHead::new(time_to_live, kind).as_bytes(), value].concat()
+        };
+        match &self.action {
+            Action::WriteExpiring(value, time) => of_value(*time, ValueKind::Bytes, value),
+            Action::WriteNumberExpiring(number, time) => {
+                of_value(*time, number.kind(), &number.to_bytes())
+            }
+            Action::SetExpiry(time) => time.code().to_le_bytes().to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns about how many bytes its argument takes.
+    fn argument_bytes(&self) -> usize {
+        match &self.action {
+            Action::Write(value) => value.len(),
+            Action::WriteExpiring(value, _) => EXPIRING_HEAD_BYTES + value.len(),
+            Action::WriteNumberExpiring(..) => EXPIRING_HEAD_BYTES + 8,
+            _ => 8,
+        }
     }
 
     /// Appends it to a message of several operations.
     pub(crate) fn put(&self, sequence: Sequence, into: &mut Vec<u8>) {
         let head = &self.head();
+        let expiring;
         let (kind, argument) = match &self.action {
-            Action::Read | Action::Page { .. } => {
+            Action::Read | Action::ReadExpiry | Action::Page { .. } => {
                 into.extend_from_slice(head.as_bytes());
                 return into.extend_from_slice(&self.key);
             }
@@ -245,17 +306,21 @@ impl Operation {
             Action::Delete => (UpdateKind::Delete, &[][..]),
             Action::Increment(by) => (UpdateKind::Increment, &by.to_bytes()[..]),
             Action::WriteNumber(number) => (UpdateKind::WriteNumber, &number.to_bytes()[..]),
+            Action::WriteExpiring(..) | Action::WriteNumberExpiring(..) | Action::SetExpiry(_) => {
+                expiring = self.expiring_argument();
+                let kind = match self.action {
+                    Action::SetExpiry(_) => UpdateKind::SetExpiry,
+                    _ => UpdateKind::WriteExpiring,
+                };
+                (kind, expiring.as_slice())
+            }
         };
         UpdatePart { head, kind, key: &self.key, argument }.put(sequence, into);
     }
 
     /// Returns about how many bytes it takes in a message, and its answer.
     pub(crate) fn bytes(&self) -> usize {
-        let value = match &self.action {
-            Action::Write(value) => value.len(),
-            _ => 8,
-        };
-        64 + self.key.len() + value
+        64 + self.key.len() + self.argument_bytes()
     }
 
     /// Decodes the answer to this operation alone.
@@ -302,6 +367,14 @@ impl Operation {
         Ok(match &self.action {
             Action::Read => Answer::Found { version, value: rest.to_vec() },
             Action::Write(_) | Action::WriteNumber(_) => Answer::Written(version),
+            Action::WriteExpiring(..) | Action::WriteNumberExpiring(..) => Answer::Written(version),
+            Action::SetExpiry(_) if version == Version::NONE => Answer::Absent,
+            Action::SetExpiry(_) => Answer::Written(version),
+            Action::ReadExpiry => {
+                let code = rest.first_chunk().ok_or(Error::Incomprehensible)?;
+                let time_to_live = TimeToLive::of_code(u64::from_le_bytes(*code));
+                Answer::Lives { version, time_to_live }
+            }
             Action::Delete if version == Version::NONE => Answer::Absent,
             Action::Delete => Answer::Deleted(version),
             Action::Page { .. } => return Err(Error::Incomprehensible),

@@ -1,8 +1,10 @@
 //! Updates of single objects: the effect of each, exactly once.
 
+mod expiring;
+
 use crate::clients::{Clients, DuplicateCheck};
 use crate::outcome::Outcome;
-use thunderhead_log::{Completion, Condition, Error, HashedKey, Log};
+use thunderhead_log::{Bytes, Completion, Condition, Error, HashedKey, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
 use thunderhead_wire::{KeyHash, LeaseId, Status, TableId, ValueKind, Version};
 
@@ -47,6 +49,8 @@ pub(crate) fn update(
                 None => Err(Outcome::refused(Status::Malformed, Version::NONE)),
             }
         }
+        UpdateKind::WriteExpiring => expiring::put(log, identity, part, key, condition),
+        UpdateKind::SetExpiry => expiring::set(log, identity, part, key, condition),
     };
     let refused = match done {
         Ok(version) => return Outcome::done(version),
@@ -93,9 +97,7 @@ fn increment(
     let refused = Outcome::refused(Status::NotANumber, current);
     let value = match &object {
         // Not by its length: 8 bytes of text are no number.
-        Some(object) if object.kind() == kind => {
-            exactly_eight(&object.value().to_vec()).ok_or(refused)?
-        }
+        Some(object) if object.kind() == kind => eight_of(&object.value()).ok_or(refused)?,
         Some(_) => return Err(refused),
         None => [0; 8],
     };
@@ -107,7 +109,15 @@ fn increment(
         version => Condition::VersionIs(version),
     };
     let number = (&sum, kind, Some(sum));
-    match put_number(log, identity, (table, key), number, unchanged) {
+    // An object that exists keeps its attributes, also where others get some by default.
+    let kept = object.filter(|it| it.is_item() || log.writes_items()).map(|it| it.attributes());
+    let put = match kept {
+        None => put_number(log, identity, (table, key), number, unchanged),
+        Some(attributes) => log.with_attributes(attributes, |log| {
+            put_number(log, identity, (table, key), number, unchanged)
+        }),
+    };
+    match put {
         // The number has expired since it was read, so there is none now.
         Err(refused) if refused.status == Status::ConditionFailed && current != Version::NONE => {
             increment(log, identity, part, key, condition)
@@ -118,6 +128,11 @@ fn increment(
 
 fn exactly_eight(bytes: &[u8]) -> Option<[u8; 8]> {
     bytes.try_into().ok()
+}
+
+/// The number in a value, which nearly always lies in one piece.
+fn eight_of(value: &Bytes<'_>) -> Option<[u8; 8]> {
+    value.as_slice().map_or_else(|| exactly_eight(&value.to_vec()), exactly_eight)
 }
 
 fn sum(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {

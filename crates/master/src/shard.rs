@@ -443,6 +443,7 @@ impl Shard {
             outcome.put_part(&mut self.buffer);
         }
         self.log.end_group();
+        self.watch_expiry(context);
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
         self.answer_at(context, self.log.appended(), reply_to, answer);
     }
@@ -653,6 +654,10 @@ impl Shard {
             Opcode::Delete => self.update(context, UpdateKind::Delete, body, reply_to),
             Opcode::Increment => self.update(context, UpdateKind::Increment, body, reply_to),
             Opcode::WriteNumber => self.update(context, UpdateKind::WriteNumber, body, reply_to),
+            Opcode::WriteExpiring | Opcode::SetExpiry => {
+                self.update_expiring(context, opcode, body, reply_to);
+            }
+            Opcode::ReadExpiry => self.read_expiry(context, body, reply_to),
             Opcode::ReadMany => self.read_many(context, body, reply_to),
             Opcode::UpdateMany => self.update_many(context, body, reply_to),
             Opcode::Enumerate => self.enumerate(context, body, reply_to),

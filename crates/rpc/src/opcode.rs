@@ -108,6 +108,12 @@ opcodes! {
     Enumerate = 38, "enumerate", Shard, level 1, Safe, calls [];
     /// Writes a number.
     WriteNumber = 39, "write number", Shard, level 1, Identified, calls [];
+    /// Writes an object that expires.
+    WriteExpiring = 40, "write expiring", Shard, level 1, Identified, calls [];
+    /// Changes when an object expires.
+    SetExpiry = 41, "set expiry", Shard, level 1, Identified, calls [];
+    /// Returns how long an object still lives.
+    ReadExpiry = 42, "read expiry", Shard, level 1, Safe, calls [];
     /// Registers a new server and gives it a permanent id.
     Register = 64, "register", Coordinator, level 4, Safe, calls [];
     /// Announces a registered server that has started, in a new generation.
@@ -285,6 +291,9 @@ mod tests {
             (37, "update many"),
             (38, "enumerate"),
             (39, "write number"),
+            (40, "write expiring"),
+            (41, "set expiry"),
+            (42, "read expiry"),
             (64, "register"),
             (65, "enlist"),
             (66, "map"),

@@ -19,6 +19,7 @@ pub mod migration;
 pub mod operations;
 pub mod replication;
 mod status;
+mod time_to_live;
 mod value;
 
 pub use attributes::{Attributes, EncodedAttributes, Timestamp};
@@ -29,4 +30,5 @@ pub use ids::{
     SegmentId, Sequence, ServerId, TableId, TabletRange, Version,
 };
 pub use status::{Next, Status};
+pub use time_to_live::TimeToLive;
 pub use value::ValueKind;

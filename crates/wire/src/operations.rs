@@ -10,6 +10,10 @@
 //!  delete        identity, object head, key                     answer: version u64, 0 if none
 //!  increment     identity, object head, key, by [8]             answer: version u64, value [8]
 //!  write number  identity, object head, key, number [8]         answer: version u64
+//!  write expiring  identity, object head, key, expiring head, value
+//!                                                               answer: version u64
+//!  set expiry    identity, object head, key, time to live u64   answer: version u64, 0 if none
+//!  read expiry   object head, key                               answer: version u64, time u64
 //!
 //!  read many     (object head, key)*                            answer: (part head, value)*
 //!  update many   identity, (object head, update head, key, argument)*
@@ -21,6 +25,7 @@
 //!  found head    0 version u64   8 key_bytes u24   11 value kind u8   12 value_bytes u32
 //!  update head   0 sequence u64    8 argument_bytes u32   12 kind u8   13 (zero) [3]
 //!  part head     0 version u64    8 status u16   10 (zero) [2]   12 value_bytes u32
+//!  expiring head 0 time to live u64   8 value kind u8   9 (zero) [7]
 //! ```
 //!
 //! If a condition fails, the answer's body is the object's present version, 0 if there is none.
@@ -32,7 +37,9 @@
 //! version of the map by which the client chose the shard. A shard refuses a map that is older than
 //! its ownership of the tablet.
 
-use crate::{Condition, KeyHash, LeaseId, Sequence, TableId, TabletRange, ValueKind, Version};
+use crate::{
+    Condition, KeyHash, LeaseId, Sequence, TableId, TabletRange, TimeToLive, ValueKind, Version,
+};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -231,6 +238,10 @@ pub enum UpdateKind {
     Increment,
     /// Writes the argument, 8 bytes, as a number.
     WriteNumber,
+    /// Writes an object that expires: the argument is an [`ExpiringHead`] and the value.
+    WriteExpiring,
+    /// Changes when the object expires: the argument is a time to live, 8 bytes.
+    SetExpiry,
 }
 
 /// The effect of one of many updates, and the length of its argument.
@@ -254,6 +265,8 @@ impl UpdateHead {
             UpdateKind::Delete => 2,
             UpdateKind::Increment => 3,
             UpdateKind::WriteNumber => 4,
+            UpdateKind::WriteExpiring => 5,
+            UpdateKind::SetExpiry => 6,
         };
         let argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX).into();
         UpdateHead { sequence: sequence.0.into(), argument_bytes, kind, zero: [0; 3] }
@@ -267,8 +280,41 @@ impl UpdateHead {
             2 => UpdateKind::Delete,
             3 => UpdateKind::Increment,
             4 => UpdateKind::WriteNumber,
+            5 => UpdateKind::WriteExpiring,
+            6 => UpdateKind::SetExpiry,
             _ => return None,
         })
+    }
+}
+
+/// How long an object that is written lives, and the kind of its value.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ExpiringHead {
+    time_to_live: U64,
+    kind: u8,
+    zero: [u8; 7],
+}
+
+/// Bytes of an [`ExpiringHead`].
+pub const EXPIRING_HEAD_BYTES: usize = size_of::<ExpiringHead>();
+
+impl ExpiringHead {
+    /// The head in front of a value of a kind.
+    #[must_use]
+    pub fn new(time_to_live: TimeToLive, kind: ValueKind) -> ExpiringHead {
+        ExpiringHead { time_to_live: time_to_live.code().into(), kind: kind.code(), zero: [0; 7] }
+    }
+
+    /// Takes a head off the front of an argument. Returns the time to live, the kind of the value
+    /// and the value. `None` if the value cannot have that kind.
+    #[must_use]
+    pub fn take(argument: &[u8]) -> Option<(TimeToLive, ValueKind, &[u8])> {
+        let (head, value) = ExpiringHead::ref_from_prefix(argument).ok()?;
+        let kind = ValueKind::of_code(head.kind).filter(|kind| kind.has_size(value.len()))?;
+        Some((TimeToLive::of_code(head.time_to_live.get()), kind, value))
     }
 }
 
@@ -603,6 +649,25 @@ mod tests {
         for length in 0..48 {
             assert!(UpdatePart::take(&bytes[..length]).is_none(), "{length}");
         }
+    }
+
+    #[test]
+    fn a_value_follows_its_time_to_live_and_its_kind() {
+        let head = ExpiringHead::new(TimeToLive::Milliseconds(0x0201), ValueKind::Float);
+        let words = |words: [u64; 2]| words.map(u64::to_le_bytes).concat();
+        assert_eq!(head.as_bytes(), words([0x0201, 2]));
+        let argument = [head.as_bytes(), b"12345678"].concat();
+        let taken = ExpiringHead::take(&argument);
+        let expected = (TimeToLive::Milliseconds(0x0201), ValueKind::Float, &b"12345678"[..]);
+        assert_eq!(taken, Some(expected));
+        for length in 0..argument.len() {
+            let taken = ExpiringHead::take(&argument[..length]);
+            assert_eq!(taken, None, "a number of {length} bytes");
+        }
+        let never = ExpiringHead::new(TimeToLive::Never, ValueKind::Bytes);
+        let taken = ExpiringHead::take(never.as_bytes());
+        assert_eq!(taken, Some((TimeToLive::Never, ValueKind::Bytes, &b""[..])));
+        assert_eq!(ExpiringHead::take(&words([1, 3])), None, "there is no such kind");
     }
 
     #[test]

@@ -154,6 +154,8 @@ statuses! {
     Grouped = 46, GiveUp, "this table and others always lie together on one shard: it cannot be split, moved alone or lie beside a table that is spread";
     /// The request needs a newer format of the cluster.
     OldFormat = 47, GiveUp, "this needs a newer format of the cluster; `thunderhead status` says when `thunderhead cluster set format` can switch it on";
+    /// A time to live of 0.
+    BadTimeToLive = 48, GiveUp, "a time to live has at least one millisecond";
 }
 
 impl Status {
@@ -231,6 +233,7 @@ mod tests {
             (45, UnknownServer),
             (46, Grouped),
             (47, OldFormat),
+            (48, BadTimeToLive),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

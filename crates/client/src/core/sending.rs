@@ -99,6 +99,7 @@ impl Core {
                 map,
                 alone: part.is_alone.then_some((ticket, at)),
                 haste: timeout.as_nanos().leading_zeros(),
+                expires: part.operation.decides_expiry(),
             };
             messages.add(route, timeout, (ticket, at));
         }

@@ -247,7 +247,9 @@ impl User {
             Ok(Answer::Sum { version: written, number: Number::Integer(sum) }) => {
                 Outcome::Done(version(written), sum as u64)
             }
-            Ok(Answer::Sum { .. } | Answer::Page { .. }) => panic!("an answer of another kind"),
+            Ok(Answer::Sum { .. } | Answer::Lives { .. } | Answer::Page { .. }) => {
+                panic!("an answer of another kind")
+            }
             Err(
                 Error::ConditionFailed { version: found } | Error::NotANumber { version: found },
             ) => {

@@ -100,6 +100,19 @@ impl Log {
         self.of_form(self.form.kind, attributes, act)
     }
 
+    /// The attributes of the objects that writes make now.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        self.form.attributes
+    }
+
+    /// Whether writes make objects with attributes now.
+    #[inline]
+    #[must_use]
+    pub fn writes_items(&self) -> bool {
+        self.form.is_item()
+    }
+
     #[inline]
     pub(crate) fn of_form<T>(
         &mut self,

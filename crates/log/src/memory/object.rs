@@ -179,6 +179,13 @@ impl<'a> Object<'a> {
         if Kind::is_item(flags) { self.extras().attributes } else { Attributes::NONE }
     }
 
+    /// Whether the object has attributes.
+    #[must_use]
+    #[inline]
+    pub fn is_item(&self) -> bool {
+        Kind::is_item(segment::flags(self.memory, self.located.at))
+    }
+
     /// How often an object of a cache was used since it was written, up to 3. A recovery forgets
     /// it.
     #[must_use]

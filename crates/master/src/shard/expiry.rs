@@ -3,10 +3,12 @@
 use super::{Shard, refuse_for};
 use crate::owner::Owner;
 use crate::parked::Answer;
+use crate::refusal::Refusal;
 use std::time::Duration;
 use thunderhead_log::Error;
-use thunderhead_rpc::{Context, ReplyTo};
-use thunderhead_wire::{LogPosition, Status, Version};
+use thunderhead_rpc::{Context, Opcode, ReplyTo};
+use thunderhead_wire::operations::{ObjectHead, UpdateKind};
+use thunderhead_wire::{LogPosition, Status, TimeToLive, Version};
 
 /// How often the cleaners look for expired objects: the memory of objects that expire together is
 /// free soon after.
@@ -30,6 +32,60 @@ impl Shard {
         };
         let answer = Answer::new(status, 0, &Version::NONE.0.to_le_bytes());
         self.answer_at(context, until, reply_to, answer);
+    }
+
+    /// Does an update that decides when an object expires.
+    pub(super) fn update_expiring(
+        &mut self,
+        context: &mut Context<'_>,
+        opcode: Opcode,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) {
+        let kind = match opcode {
+            Opcode::SetExpiry => UpdateKind::SetExpiry,
+            _ => UpdateKind::WriteExpiring,
+        };
+        self.update(context, kind, body, reply_to);
+        self.watch_expiry(context);
+    }
+
+    /// Answers how long an object still lives, as a read answers.
+    pub(super) fn read_expiry(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) {
+        self.statistics.reads += 1;
+        let part = ObjectHead::take(body).filter(|(_, _, rest)| rest.is_empty());
+        let Some((head, key, Some(condition))) =
+            part.map(|(head, key, _)| (head, key, head.condition()))
+        else {
+            return context.refuse(reply_to, Status::Malformed, 0, &[]);
+        };
+        let closed = self.control.closed(head.table(), key);
+        if let Some(Refusal { status, hint_us }) = closed.or_else(|| self.lapsed(context)) {
+            return context.refuse(reply_to, status, hint_us, &[]);
+        }
+        let object = match self.log.read(head.table(), key) {
+            Ok(object) => object,
+            Err(error) => return refuse_for(context, reply_to, &error),
+        };
+        let version = object.as_ref().map_or(Version::NONE, |object| object.version());
+        let Some(object) = object else {
+            let holds = condition.holds(version);
+            let status = if holds { Status::NotFound } else { Status::ConditionFailed };
+            return self.answer_absent(context, reply_to, status);
+        };
+        let until = self.log.durable_at(&object);
+        if !condition.holds(version) {
+            return self.answer_without(context, reply_to, version, until);
+        }
+        let left = TimeToLive::left(object.attributes().expires, self.log.time());
+        let body = [version.0.to_le_bytes(), left.code().to_le_bytes()].concat();
+        let answer = Answer::new(Status::Ok, 0, &body);
+        self.answer_at(context, until.unwrap_or_default(), reply_to, answer);
     }
 
     /// Returns the position at which an answer may say that objects are absent.

@@ -4,6 +4,7 @@
 mod durable_answers;
 mod enumeration;
 mod expired_objects;
+mod expiring_writes;
 mod full_shard;
 mod many;
 mod numbers;
