@@ -9,7 +9,7 @@ use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyMemoryView, PyString, PyTuple,
 };
 use std::time::Duration;
-use thunderhead_client::{Action, Condition, Number, Operation, TableId, Version};
+use thunderhead_client::{Action, Condition, Number, Operation, TableId, TimeToLive, Version};
 
 /// The longest deadline: a year, as in URLs. A longer one is more likely a mistake of units.
 const DEADLINE_MAX: f64 = 366.0 * 24.0 * 3600.0;
@@ -147,6 +147,52 @@ pub(crate) fn given_deadline(from: &Bound<'_, PyAny>) -> PyResult<Duration> {
     ))
 }
 
+/// Returns how long an object lives: a number of seconds, a `timedelta`, or `math.inf` for ever.
+/// `None` stands for the table's default.
+pub(crate) fn time_to_live(from: Option<&Bound<'_, PyAny>>) -> PyResult<Option<TimeToLive>> {
+    from.map(given_time_to_live).transpose()
+}
+
+pub(crate) fn given_time_to_live(from: &Bound<'_, PyAny>) -> PyResult<TimeToLive> {
+    let py = from.py();
+    let seconds: f64 = if from.is_instance_of::<PyFloat>() || is_integer(from) {
+        from.extract().unwrap_or(f64::INFINITY)
+    } else if let Ok(seconds) = from.call_method0(intern!(py, "total_seconds")) {
+        seconds.extract()?
+    } else {
+        return Err(PyTypeError::new_err(format!(
+            "the time to live must be a number of seconds or a timedelta, not {}",
+            class_of(from)
+        )));
+    };
+    if seconds == f64::INFINITY {
+        return Ok(TimeToLive::Never);
+    }
+    // No number passes that is not one.
+    let duration = if seconds > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
+    let wrong = || {
+        invalid(py, format!("the time to live of {seconds} seconds is wrong: it must be above 0"))
+    };
+    let duration = duration.ok_or_else(wrong)?.max(Duration::from_nanos(1));
+    TimeToLive::after(duration).map_err(|_| wrong())
+}
+
+/// The action that writes bytes.
+pub(crate) fn write(value: Vec<u8>, time: Option<TimeToLive>) -> Action {
+    match time {
+        None => Action::Write(value),
+        Some(time) => Action::WriteExpiring(value, time),
+    }
+}
+
+/// The action that writes a number.
+pub(crate) fn write_number(number: Number, time: Option<TimeToLive>) -> Action {
+    match time {
+        None => Action::WriteNumber(number),
+        Some(time) => Action::WriteNumberExpiring(number, time),
+    }
+}
+
 /// Whether it is an `int`, and not a truth value.
 fn is_integer(from: &Bound<'_, PyAny>) -> bool {
     from.is_instance_of::<PyInt>() && !from.is_instance_of::<PyBool>()
@@ -248,7 +294,11 @@ pub(crate) fn for_keys(
 }
 
 /// Returns a write for each pair of a key and a value, or for each item of a mapping.
-pub(crate) fn writes(table: TableId, from: &Bound<'_, PyAny>) -> PyResult<Vec<Operation>> {
+pub(crate) fn writes(
+    table: TableId,
+    from: &Bound<'_, PyAny>,
+    time: Option<TimeToLive>,
+) -> PyResult<Vec<Operation>> {
     let py = from.py();
     let pairs = if from.is_instance_of::<PyDict>() || from.hasattr(intern!(py, "items"))? {
         from.call_method0(intern!(py, "items"))?
@@ -271,7 +321,7 @@ pub(crate) fn writes(table: TableId, from: &Bound<'_, PyAny>) -> PyResult<Vec<Op
             }
         };
         let key = Bytes::of("key", &key)?.as_slice().to_vec();
-        let action = Action::Write(Bytes::of("value", &value)?.as_slice().to_vec());
+        let action = write(Bytes::of("value", &value)?.as_slice().to_vec(), time);
         operations.push(Operation { table, key, condition: Condition::Always, action });
     }
     Ok(operations)

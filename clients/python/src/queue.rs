@@ -8,7 +8,8 @@
 //! No lock is held while code of Python runs, because that code may call the queue again.
 
 use crate::arguments::{
-    Bytes, condition, deadline, for_keys, number, table_name, unsigned, writes,
+    Bytes, condition, deadline, for_keys, given_time_to_live, number, table_name, time_to_live,
+    unsigned, write, write_number, writes,
 };
 use crate::future::{Future, When};
 use crate::guard::guarded;
@@ -71,6 +72,8 @@ struct Pending {
 /// The kind of work, which decides how its outcome becomes an object of Python.
 enum Kind {
     Read,
+    /// How long an object still lives.
+    Life,
     Change,
     Sum,
     Reads,
@@ -268,6 +271,7 @@ impl Kind {
                 let found = results::found(answer).map_err(raised)?;
                 results::value(py, found.as_ref().map(|(v, bytes)| (*v, bytes.as_slice())))
             }
+            Kind::Life => Ok(results::lives(answer).map_err(raised)?.into_pyobject(py)?.into_any()),
             Kind::Change => results::version(py, results::changed(answer).map_err(raised)?),
             Kind::Sum => results::sum(py, results::counted(answer).map_err(raised)?),
             Kind::Page(enumeration) => {
@@ -439,7 +443,7 @@ impl Queue {
         })
     }
 
-    #[pyo3(signature = (table, key, value, if_version, if_absent, if_present, deadline))]
+    #[pyo3(signature = (table, key, value, if_version, if_absent, if_present, ttl, deadline))]
     #[allow(clippy::too_many_arguments, reason = "they come from Python's keyword arguments")]
     fn put<'py>(
         slf: &Bound<'py, Self>,
@@ -449,18 +453,20 @@ impl Queue {
         if_version: Option<&Bound<'py, PyAny>>,
         if_absent: bool,
         if_present: bool,
+        ttl: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
-            let action = Action::Write(Bytes::of("value", value)?.as_slice().to_vec());
+            let value = Bytes::of("value", value)?.as_slice().to_vec();
+            let action = write(value, time_to_live(ttl)?);
             let condition = condition(slf.py(), if_version, if_absent, if_present)?;
             let operation = Operation { table: TableId(table), key, condition, action };
             Queue::operation(slf, operation, Kind::Change, deadline)
         })
     }
 
-    #[pyo3(signature = (table, key, number, if_version, if_absent, if_present, deadline))]
+    #[pyo3(signature = (table, key, number, if_version, if_absent, if_present, ttl, deadline))]
     #[allow(clippy::too_many_arguments, reason = "they come from Python's keyword arguments")]
     fn put_number<'py>(
         slf: &Bound<'py, Self>,
@@ -470,11 +476,12 @@ impl Queue {
         if_version: Option<&Bound<'py, PyAny>>,
         if_absent: bool,
         if_present: bool,
+        ttl: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let key = Bytes::of("key", key)?.as_slice().to_vec();
-            let action = Action::WriteNumber(self::number("number", number)?);
+            let action = write_number(self::number("number", number)?, time_to_live(ttl)?);
             let condition = condition(slf.py(), if_version, if_absent, if_present)?;
             let operation = Operation { table: TableId(table), key, condition, action };
             Queue::operation(slf, operation, Kind::Change, deadline)
@@ -496,6 +503,41 @@ impl Queue {
             let operation =
                 Operation { table: TableId(table), key, condition, action: Action::Delete };
             Queue::operation(slf, operation, Kind::Change, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, key, ttl, if_version, if_present, deadline))]
+    fn expire<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        ttl: &Bound<'py, PyAny>,
+        if_version: Option<&Bound<'py, PyAny>>,
+        if_present: bool,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, Future>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let condition = condition(slf.py(), if_version, false, if_present)?;
+            let action = Action::SetExpiry(given_time_to_live(ttl)?);
+            let operation = Operation { table: TableId(table), key, condition, action };
+            Queue::operation(slf, operation, Kind::Change, deadline)
+        })
+    }
+
+    #[pyo3(signature = (table, key, deadline))]
+    fn ttl<'py>(
+        slf: &Bound<'py, Self>,
+        table: u64,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, Future>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let condition = condition(slf.py(), None, false, false)?;
+            let action = Action::ReadExpiry;
+            let operation = Operation { table: TableId(table), key, condition, action };
+            Queue::operation(slf, operation, Kind::Life, deadline)
         })
     }
 
@@ -529,15 +571,16 @@ impl Queue {
         })
     }
 
-    #[pyo3(signature = (table, items, deadline))]
+    #[pyo3(signature = (table, items, ttl, deadline))]
     fn put_many<'py>(
         slf: &Bound<'py, Self>,
         table: u64,
         items: &Bound<'py, PyAny>,
+        ttl: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
-            let operations = writes(TableId(table), items)?;
+            let operations = writes(TableId(table), items, time_to_live(ttl)?)?;
             Queue::operations(slf, operations, Kind::Changes, deadline)
         })
     }
@@ -582,16 +625,20 @@ impl Queue {
         })
     }
 
-    #[pyo3(signature = (name, span, deadline))]
+    #[pyo3(signature = (name, span, ttl, policy, deadline))]
     fn create_table<'py>(
         slf: &Bound<'py, Self>,
         name: &Bound<'py, PyAny>,
         span: Option<&Bound<'py, PyAny>>,
+        ttl: Option<&Bound<'py, PyAny>>,
+        policy: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let server_span = control::span(slf.py(), span)?;
-            let question = CreateTable::spread(table_name(name)?, server_span);
+            let options = control::table_options(slf.py(), ttl, policy)?;
+            let question =
+                CreateTable { options, ..CreateTable::spread(table_name(name)?, server_span) };
             Queue::question(slf, Question::CreateTable(question), Kind::Table, deadline)
         })
     }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use thunderhead_client::control::TableInfo;
-use thunderhead_client::{Answer, Error, Number, Object, Results, Version};
+use thunderhead_client::{Answer, Error, Number, Object, Results, TimeToLive, Version};
 
 /// The classes of Python that this module makes objects of.
 pub(crate) struct Types {
@@ -106,6 +106,20 @@ pub(crate) fn found(answer: Answer) -> Result<Option<(Version, Vec<u8>)>, Error>
 pub(crate) fn changed(answer: Answer) -> Result<Option<Version>, Error> {
     match answer {
         Answer::Written(version) | Answer::Deleted(version) => Ok(Some(version)),
+        Answer::Absent => Ok(None),
+        _ => Err(Error::Incomprehensible),
+    }
+}
+
+/// The time to live in seconds: infinity for ever.
+pub(crate) fn seconds(time: TimeToLive) -> f64 {
+    time.duration().map_or(f64::INFINITY, |time| time.as_secs_f64())
+}
+
+/// Takes the answer to a question for the time to live.
+pub(crate) fn lives(answer: Answer) -> Result<Option<f64>, Error> {
+    match answer {
+        Answer::Lives { time_to_live, .. } => Ok(Some(seconds(time_to_live))),
         Answer::Absent => Ok(None),
         _ => Err(Error::Incomprehensible),
     }

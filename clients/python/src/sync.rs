@@ -5,7 +5,8 @@
 //! makes the result, so other threads of Python run meanwhile.
 
 use crate::arguments::{
-    Bytes, condition, deadline, for_keys, number, table_name, unsigned, writes,
+    Bytes, condition, deadline, for_keys, given_time_to_live, number, table_name, time_to_live,
+    unsigned, write_number, writes,
 };
 use crate::guard::guarded;
 use crate::names::Target;
@@ -16,10 +17,10 @@ use pyo3::types::{PyList, PyTuple};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
-use thunderhead_client::control::TableInfo;
+use thunderhead_client::control::{TableInfo, TableOptions};
 use thunderhead_client::{
-    Action, Client as Core, ClientPool, Enumeration, Error, KeyHash, Object, Obstacle, Operation,
-    Results, TableId, Version,
+    Action, Client as Core, ClientPool, Condition, Enumeration, Error, KeyHash, Object, Obstacle,
+    Operation, Results, TableId, Version,
 };
 
 /// The most threads that work at the same time. Each has connections of its own to every server.
@@ -140,8 +141,15 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    fn make_table(&self, py: Python<'_>, name: &str, span: u32, limit: Duration) -> PyResult<u64> {
-        self.shared.call(py, limit, |core| core.create_table(name, span)).map(|table| table.0)
+    fn make_table(
+        &self,
+        py: Python<'_>,
+        (name, span): (&str, u32),
+        options: TableOptions,
+        limit: Duration,
+    ) -> PyResult<u64> {
+        let work = |core: &mut Core| core.create_table_with(name, span, options);
+        self.shared.call(py, limit, work).map(|table| table.0)
     }
 }
 
@@ -169,18 +177,21 @@ impl Client {
     }
 
     /// Creates a table and returns it.
-    #[pyo3(signature = (name, span=None, *, deadline=None))]
+    #[pyo3(signature = (name, span=None, *, ttl=None, policy=None, deadline=None))]
     fn create_table(
         &self,
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
         span: Option<&Bound<'_, PyAny>>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        policy: Option<&Bound<'_, PyAny>>,
         deadline: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Table> {
         guarded(|| {
             let (name, span) = (table_name(name)?, control::span(py, span)?);
+            let options = control::table_options(py, ttl, policy)?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
-            let id = TableId(self.make_table(py, name, span, limit)?);
+            let id = TableId(self.make_table(py, (name, span), options, limit)?);
             Ok(Table { shared: Arc::clone(&self.shared), id, name: name.to_owned() })
         })
     }
@@ -323,7 +334,8 @@ impl Table {
 
     /// Writes an object and returns its new version.
     #[pyo3(signature = (
-        key, value, *, if_version=None, if_absent=false, if_present=false, deadline=None
+        key, value, *, if_version=None, if_absent=false, if_present=false, ttl=None,
+        deadline=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keyword arguments")]
     fn put(
@@ -334,21 +346,27 @@ impl Table {
         if_version: Option<&Bound<'_, PyAny>>,
         if_absent: bool,
         if_present: bool,
+        ttl: Option<&Bound<'_, PyAny>>,
         deadline: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
         guarded(|| {
             let (key, value) = (Bytes::of("key", key)?, Bytes::of("value", value)?);
             let (table, key, value) = (self.id, key.as_slice(), value.as_slice());
             let condition = condition(py, if_version, if_absent, if_present)?;
+            let time = time_to_live(ttl)?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
-            let work = |core: &mut Core| core.put(table, key, value, condition);
+            let work = |core: &mut Core| match time {
+                None => core.put(table, key, value, condition),
+                Some(time) => core.put_expiring(table, key, value, time, condition),
+            };
             self.shared.call(py, limit, work).map(|version| version.0)
         })
     }
 
     /// Writes a number and returns its new version.
     #[pyo3(signature = (
-        key, number, *, if_version=None, if_absent=false, if_present=false, deadline=None
+        key, number, *, if_version=None, if_absent=false, if_present=false, ttl=None,
+        deadline=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keyword arguments")]
     fn put_number(
@@ -359,16 +377,16 @@ impl Table {
         if_version: Option<&Bound<'_, PyAny>>,
         if_absent: bool,
         if_present: bool,
+        ttl: Option<&Bound<'_, PyAny>>,
         deadline: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
         guarded(|| {
-            let key = Bytes::of("key", key)?;
-            let (table, key) = (self.id, key.as_slice());
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
             let number = self::number("number", number)?;
             let condition = condition(py, if_version, if_absent, if_present)?;
-            let limit = self::deadline(deadline, self.shared.deadline)?;
-            let work = |core: &mut Core| core.put_number(table, key, number, condition);
-            self.shared.call(py, limit, work).map(|version| version.0)
+            let action = write_number(number, time_to_live(ttl)?);
+            let version = self.operate(py, (key, condition, action), deadline)?;
+            version.map_or_else(|| Err(errors::raised(py, Error::Incomprehensible)), |it| Ok(it.0))
         })
     }
 
@@ -389,6 +407,43 @@ impl Table {
             let limit = self::deadline(deadline, self.shared.deadline)?;
             let work = |core: &mut Core| core.delete(table, key, condition);
             Ok(self.shared.call(py, limit, work)?.map(|version| version.0))
+        })
+    }
+
+    /// Changes when an object expires, and returns its new version.
+    #[pyo3(signature = (key, ttl, *, if_version=None, if_present=false, deadline=None))]
+    fn expire(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        ttl: &Bound<'_, PyAny>,
+        if_version: Option<&Bound<'_, PyAny>>,
+        if_present: bool,
+        deadline: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<u64>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?.as_slice().to_vec();
+            let condition = condition(py, if_version, false, if_present)?;
+            let action = Action::SetExpiry(given_time_to_live(ttl)?);
+            let version = self.operate(py, (key, condition, action), deadline)?;
+            Ok(version.map(|version| version.0))
+        })
+    }
+
+    /// Returns how long an object still lives, in seconds.
+    #[pyo3(signature = (key, *, deadline=None))]
+    fn ttl(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        deadline: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<f64>> {
+        guarded(|| {
+            let key = Bytes::of("key", key)?;
+            let (table, key) = (self.id, key.as_slice());
+            let limit = self::deadline(deadline, self.shared.deadline)?;
+            let found = self.shared.call(py, limit, |core| core.time_to_live(table, key))?;
+            Ok(found.map(|(_, time)| results::seconds(time)))
         })
     }
 
@@ -427,15 +482,16 @@ impl Table {
     }
 
     /// Writes many objects at once, each by itself.
-    #[pyo3(signature = (items, *, deadline=None))]
+    #[pyo3(signature = (items, *, ttl=None, deadline=None))]
     fn put_many<'py>(
         &self,
         py: Python<'py>,
         items: &Bound<'py, PyAny>,
+        ttl: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
         guarded(|| {
-            let operations = writes(self.id, items)?;
+            let operations = writes(self.id, items, time_to_live(ttl)?)?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
             results::versions(py, self.shared.all(py, limit, operations)?)
         })
@@ -469,6 +525,23 @@ impl Table {
 
     fn __repr__(&self) -> String {
         format!("<thunderhead.Table {:?}>", self.name)
+    }
+}
+
+impl Table {
+    /// Does an update. Returns the version of the object; `None` if there is none.
+    fn operate(
+        &self,
+        py: Python<'_>,
+        (key, condition, action): (Vec<u8>, Condition, Action),
+        deadline: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<Version>> {
+        let operation = Operation { table: self.id, key, condition, action };
+        let limit = self::deadline(deadline, self.shared.deadline)?;
+        self.shared.call(py, limit, |core| {
+            let answer = core.all(vec![operation]).pop().unwrap_or(Err(Error::Incomprehensible))?;
+            results::changed(answer)
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -73,6 +74,45 @@ def test_conditions_hold_or_raise_with_the_version(table: thunderhead.Table) -> 
             update()
         assert caught.value.version == 0
     assert table.put("k", "6", if_version=caught.value.version) > 0
+
+
+def test_an_object_lives_for_its_time(table: thunderhead.Table) -> None:
+    assert table.ttl("k") is None
+    assert table.expire("k", 10) is None
+    first = table.put("k", "v", ttl=60, if_absent=True)
+    left = table.ttl("k")
+    assert left is not None
+    assert 0 < left <= 60
+    second = table.expire("k", math.inf, if_version=first)
+    assert second is not None
+    assert second > first
+    assert table.ttl("k") == math.inf
+    table.put_number("n", 7, ttl=datetime.timedelta(hours=1))
+    assert table.increment("n", 1).number == 8
+    left = table.ttl("n")
+    assert left is not None
+    assert 0 < left <= 3600
+    table.put_many({"a": "1", "b": "2"}, ttl=0.001)
+    while table.get_many(["a", "b"]) != [None, None]:
+        pass
+    for wrong in [0, -1.5, math.nan]:
+        with pytest.raises(thunderhead.InvalidArgument):
+            table.put("k", "v", ttl=wrong)
+    with pytest.raises(TypeError):
+        table.put("k", "v", ttl="60")  # type: ignore[arg-type]
+
+
+def test_a_table_has_a_default_time_to_live(db: thunderhead.Client, name: str) -> None:
+    table = db.create_table(name, ttl=3600, policy="cache")
+    table.put("k", "v")
+    left = table.ttl("k")
+    assert left is not None
+    assert 0 < left <= 3600
+    table.put("k", "v", ttl=math.inf)
+    assert table.ttl("k") == math.inf
+    db.drop_table(name)
+    with pytest.raises(thunderhead.InvalidArgument):
+        db.create_table(name, policy="lru")  # type: ignore[arg-type]
 
 
 def test_numbers_are_counted(table: thunderhead.Table) -> None:

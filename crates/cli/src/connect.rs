@@ -9,6 +9,7 @@ use thunderhead_config::{Address, ClientConfig};
 use thunderhead_runtime::os::addresses_of;
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, Map, SettingsChanged, ShardStatus, TableInfo,
+    TableOptions,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
@@ -63,8 +64,13 @@ impl Cluster {
 }
 
 impl Store for Cluster {
-    fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
-        self.0.create_table(name, span)?;
+    fn create_table(
+        &mut self,
+        name: &str,
+        span: u32,
+        options: TableOptions,
+    ) -> Result<TableInfo, Failure> {
+        self.0.create_table_with(name, span, options)?;
         self.0.table_info(name).map_err(|error| of_table(name, error))
     }
 

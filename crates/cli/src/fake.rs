@@ -15,7 +15,7 @@ use thunderhead_client::{Action, Answer, Error, Number, Object, Obstacle, Operat
 use thunderhead_wire::control::{
     AtRisk, BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, KnownFormat, Map, Program,
     RecoveryInfo, ServerInfo, ServerList, ServerState, Settings, SettingsChanged, ShardInfo,
-    ShardStatus, TableInfo, TabletInfo,
+    ShardStatus, TableInfo, TableOptions, TabletInfo,
 };
 use thunderhead_wire::{
     ClusterId, Condition, Format, Generation, KeyHash, MasterId, ServerId, Status, TableId,
@@ -164,7 +164,12 @@ impl FakeStore {
 }
 
 impl Store for FakeStore {
-    fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
+    fn create_table(
+        &mut self,
+        name: &str,
+        span: u32,
+        options: TableOptions,
+    ) -> Result<TableInfo, Failure> {
         if self.info(name).is_ok() {
             return Err(Status::TableExists.into());
         }
@@ -183,6 +188,7 @@ impl Store for FakeStore {
             tablets: tablets.collect(),
             since: 0,
             beside: None,
+            options,
         };
         self.tables.push((info.clone(), Content::new()));
         Ok(info)

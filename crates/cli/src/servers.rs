@@ -144,7 +144,7 @@ mod tests {
             progress: false,
         };
         let mut fake = FakeStore::default();
-        fake.create_table("users", 2).expect("a table");
+        fake.create_table("users", 2, Default::default()).expect("a table");
         let done = run(command, &mut fake, &mut session);
         (String::from_utf8(out).expect("text"), done)
     }

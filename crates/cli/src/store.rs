@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use thunderhead_client::{Answer, Error, Number, Object, Operation};
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, Map, SettingsChanged, ShardStatus, TableInfo,
+    TableOptions,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, TableId, Version};
 
@@ -14,7 +15,12 @@ pub(crate) type Objects<'a> = Box<dyn Iterator<Item = Result<Object, Error>> + '
 /// A cluster as a command sees it. Temporary obstacles are not visible here: the client library
 /// tries again until the deadline.
 pub(crate) trait Store {
-    fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure>;
+    fn create_table(
+        &mut self,
+        name: &str,
+        span: u32,
+        options: TableOptions,
+    ) -> Result<TableInfo, Failure>;
     fn drop_table(&mut self, name: &str) -> Result<(), Failure>;
     fn tables(&mut self) -> Result<Map, Failure>;
     fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure>;

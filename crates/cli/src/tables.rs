@@ -1,15 +1,18 @@
 //! `thunderhead table …`.
 
 use crate::exit::{Exit, Failure};
+use crate::objects::time_to_live;
 use crate::session::Session;
 use crate::store::Store;
 use crate::text;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use thunderhead_wire::control::{TableInfo, TabletInfo};
-use thunderhead_wire::{KeyHash, MasterId};
+use std::time::Duration;
+use thunderhead_config::duration_text;
+use thunderhead_wire::control::{Policy, TableInfo, TableOptions, TabletInfo};
+use thunderhead_wire::{KeyHash, MasterId, TimeToLive};
 
 /// The commands for tables.
 #[derive(Debug, Subcommand)]
@@ -21,6 +24,14 @@ pub(crate) enum Command {
         /// The number of shards over which it is spread.
         #[arg(long, default_value_t = 1, value_name = "SHARDS", value_parser = clap::value_parser!(u32).range(1..=65_536))]
         span: u32,
+        /// Objects expire after this time, such as 10s or 5m, if their write does not say it; or
+        /// never.
+        #[arg(long, value_name = "TIME", default_value = "never", value_parser = time_to_live)]
+        ttl: TimeToLive,
+        /// What happens if memory is full: durable refuses writes; cache evicts objects that were
+        /// not used lately.
+        #[arg(long, value_enum, default_value_t = Kept::Durable)]
+        policy: Kept,
     },
     /// Drop a table with all its objects.
     Drop {
@@ -61,6 +72,34 @@ pub(crate) enum Command {
     },
 }
 
+/// What happens if memory is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kept {
+    Durable,
+    Cache,
+}
+
+impl Kept {
+    fn policy(self) -> Policy {
+        match self {
+            Kept::Durable => Policy::Durable,
+            Kept::Cache => Policy::Cache,
+        }
+    }
+}
+
+/// Formats the options of a table, each after a comma; nothing for the defaults.
+fn options_text(options: TableOptions) -> String {
+    let mut text = String::new();
+    if options.ttl_ms > 0 {
+        text += &format!(", ttl {}", duration_text(Duration::from_millis(options.ttl_ms)));
+    }
+    if !options.policy.is_durable() {
+        text += &format!(", policy {}", options.policy.name());
+    }
+    text
+}
+
 /// The number of a master, as a person writes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MasterNumber(MasterId);
@@ -94,14 +133,17 @@ pub(crate) fn run(
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
     match command {
-        Command::Create { name, span } => {
-            let table = store.create_table(&name, span)?;
+        Command::Create { name, span, ttl, policy } => {
+            let options = TableOptions { policy: policy.policy(), ..TableOptions::DEFAULT };
+            let options = options.with_time_to_live(ttl)?;
+            let table = store.create_table(&name, span, options)?;
             if session.json {
                 return session.put_json(&table);
             }
             let count = table.tablets.len() as u64;
             let tablets = text::plural(count, "tablet");
-            writeln!(session.out, "created table {name:?} with {tablets}")?;
+            let options = options_text(table.options);
+            writeln!(session.out, "created table {name:?} with {tablets}{options}")?;
             if count < u64::from(span) {
                 let advice = "`table split` and `table migrate` divide it among more";
                 writeln!(session.out, "fewer than {span} shards can take a tablet now; {advice}")?;
@@ -170,9 +212,9 @@ fn list(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure>
         return Ok(());
     }
     writeln!(session.out, "{:>6}  {:>7}  name", "id", "tablets")?;
-    for TableInfo { id, name, tablets, .. } in &map.tables {
-        let name = text::escape(name.as_bytes());
-        writeln!(session.out, "{:>6}  {:>7}  {name}", id.0, tablets.len())?;
+    for TableInfo { id, name, tablets, options, .. } in &map.tables {
+        let (name, options) = (text::escape(name.as_bytes()), options_text(*options));
+        writeln!(session.out, "{:>6}  {:>7}  {name}{options}", id.0, tablets.len())?;
     }
     Ok(())
 }
@@ -181,9 +223,9 @@ fn show(table: &TableInfo, session: &mut Session<'_>) -> Result<(), Failure> {
     if session.json {
         return session.put_json(table);
     }
-    let TableInfo { id, name, tablets, .. } = table;
-    let name = text::escape(name.as_bytes());
-    writeln!(session.out, "table {name}, id {}", id.0)?;
+    let TableInfo { id, name, tablets, options, .. } = table;
+    let (name, options) = (text::escape(name.as_bytes()), options_text(*options));
+    writeln!(session.out, "table {name}, id {}{options}", id.0)?;
     writeln!(
         session.out,
         "{:18}  {:18}  {:>6}  {:>6}  address",
@@ -252,6 +294,24 @@ mod tests {
         for line in ["table drop t --yes", "table show t", "table split t --in 2", "get t k"] {
             let failure = run(&mut fake, line).unwrap_err();
             assert_eq!((failure.exit, failure.kind), (Exit::Negative, "no_such_table"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_table_shows_the_options_with_which_it_was_made() {
+        let mut fake = FakeStore::default();
+        let made = run(&mut fake, "table create t --ttl 90m --policy cache").unwrap();
+        assert_eq!(made, "created table \"t\" with 1 tablet, ttl 90m, policy cache\n");
+        assert!(run(&mut fake, "table list").unwrap().ends_with("1  t, ttl 90m, policy cache\n"));
+        let shown = run(&mut fake, "table show t").unwrap();
+        assert!(shown.starts_with("table t, id 1, ttl 90m, policy cache\n"), "{shown}");
+        let shown = run(&mut fake, "table show t --json").unwrap();
+        assert!(shown.contains(r#""options":{"ttl_ms":5400000,"policy":"cache"}"#), "{shown}");
+        let plain = run(&mut fake, "table create u --ttl never --policy durable").unwrap();
+        assert_eq!(plain, "created table \"u\" with 1 tablet\n");
+        for wrong in ["--ttl 0s", "--ttl 5", "--policy lru"] {
+            let failure = run(&mut fake, &format!("table create w {wrong}")).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{wrong}");
         }
     }
 

@@ -146,6 +146,31 @@ fn an_increment_of_text_is_refused_even_if_it_has_eight_bytes() {
 }
 
 #[test]
+fn the_default_time_to_live_of_a_table_outlasts_the_process() {
+    let data = directory("options");
+    let dev = Dev::start(&data, &[]);
+    let made = dev.says(&["table", "create", "t", "--ttl", "1h", "--policy", "cache"]);
+    assert_eq!(made, "created table \"t\" with 1 tablet, ttl 1h, policy cache");
+    let put = |dev: &Dev, key: &str, more: &[&str]| {
+        dev.says(&[&["put", "t", key, "v"], more].concat());
+        dev.says(&["ttl", "t", key])
+    };
+    let is_default = |left: &str| left.ends_with("ms") || left.ends_with('s') || left == "1h";
+    assert!(is_default(&put(&dev, "a", &[])));
+    assert_eq!(put(&dev, "b", &["--ttl", "never"]), "never");
+    dev.says(&["put", "t", "short", "v", "--ttl", "1ms"]);
+    while dev.run(&["get", "t", "short"]).status.success() {}
+    dev.kill();
+    let dev = Dev::start(&data, &[]);
+    assert!(is_default(&dev.says(&["ttl", "t", "a"])));
+    assert_eq!(dev.says(&["ttl", "t", "b"]), "never");
+    assert!(is_default(&put(&dev, "c", &[])), "the options are still in force");
+    assert_eq!(dev.run(&["get", "t", "short"]).status.code(), Some(1), "it is still gone");
+    assert!(dev.says(&["table", "list"]).ends_with("t, ttl 1h, policy cache"));
+    let _ = std::fs::remove_dir_all(&data);
+}
+
+#[test]
 fn one_server_that_backs_itself_up() {
     everything_acknowledged_is_there_again("one", &[]);
 }

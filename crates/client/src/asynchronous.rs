@@ -53,7 +53,7 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::os::ForkCount;
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
-    MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
+    MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo, TableOptions,
 };
 use thunderhead_wire::{
     Condition, KeyHash, MasterId, ServerId, Status, TableId, TimeToLive, Version,
@@ -353,7 +353,21 @@ impl AsyncClient {
     /// another client creates a table of this name at the same time, both calls may succeed and
     /// return the same table.
     pub async fn create_table(&self, name: &str, server_span: u32) -> Result<TableId, Error> {
-        let question = CreateTable::spread(name, server_span);
+        self.create_table_with(name, server_span, TableOptions::DEFAULT).await
+    }
+
+    /// Creates a table with options, spread over `server_span` shards, and returns its id.
+    ///
+    /// # Errors
+    /// Those of [`AsyncClient::create_table`]. A cluster refuses options with [`Status::OldFormat`] until
+    /// its format is 2, and a coordinator of an earlier release with [`Status::UnknownOpcode`].
+    pub async fn create_table_with(
+        &self,
+        name: &str,
+        server_span: u32,
+        options: TableOptions,
+    ) -> Result<TableId, Error> {
+        let question = CreateTable { options, ..CreateTable::spread(name, server_span) };
         client::table(self.ask(Question::CreateTable(question)).await).map(|table| table.id)
     }
 

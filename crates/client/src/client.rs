@@ -17,7 +17,7 @@ use thunderhead_runtime::os::{self, ForkCount};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
-    MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
+    MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo, TableOptions,
 };
 use thunderhead_wire::{
     ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, TimeToLive, Version,
@@ -234,7 +234,21 @@ impl Client {
     /// another client creates a table of this name at the same time, both calls may succeed and
     /// return the same table.
     pub fn create_table(&mut self, name: &str, server_span: u32) -> Result<TableId, Error> {
-        let question = CreateTable::spread(name, server_span);
+        self.create_table_with(name, server_span, TableOptions::DEFAULT)
+    }
+
+    /// Creates a table with options, spread over `server_span` shards, and returns its id.
+    ///
+    /// # Errors
+    /// Those of [`Client::create_table`]. A cluster refuses options with [`Status::OldFormat`] until
+    /// its format is 2, and a coordinator of an earlier release with [`Status::UnknownOpcode`].
+    pub fn create_table_with(
+        &mut self,
+        name: &str,
+        server_span: u32,
+        options: TableOptions,
+    ) -> Result<TableId, Error> {
+        let question = CreateTable { options, ..CreateTable::spread(name, server_span) };
         table(self.inner()?.ask(Question::CreateTable(question))).map(|table| table.id)
     }
 

@@ -166,7 +166,14 @@ mod tests {
             address: None,
         };
         let (id, name) = (TableId(4), "t".to_owned());
-        let table = control::TableInfo { id, name, tablets: vec![tablet], since: 0, beside: None };
+        let table = control::TableInfo {
+            id,
+            name,
+            tablets: vec![tablet],
+            since: 0,
+            beside: None,
+            options: Default::default(),
+        };
         let tables = vec![table];
         let map = TabletMap::of(&control::Map { version: 3, tables, ..control::Map::default() });
         assert!(map.has_table(id) && map.version() == 3);
@@ -187,6 +194,7 @@ mod tests {
             tablets: tablets.to_vec(),
             since,
             beside: None,
+            options: Default::default(),
         };
         let news = |version, since, tables| control::Map {
             version,

@@ -80,7 +80,8 @@ const LONG: Duration = Duration::from_secs(5);
 impl Question {
     pub(crate) fn opcode(&self) -> Opcode {
         match self {
-            Question::CreateTable(_) => Opcode::CreateTable,
+            Question::CreateTable(it) if it.options.is_default() => Opcode::CreateTable,
+            Question::CreateTable(_) => Opcode::CreateTableWithOptions,
             Question::DropTable(_) => Opcode::DropTable,
             Question::SplitTablet(_) => Opcode::SplitTablet,
             Question::MigrateTablet(_) => Opcode::MigrateTablet,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::{
-    BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
+    BackupInfo, OptionsOfTable, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
 };
 use thunderhead_wire::{
     Epoch, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId, TableId, TabletRange,
@@ -432,6 +432,12 @@ impl Cluster {
             }
         }
         others
+    }
+
+    /// Returns the options of the tables of some ranges, for a master that owns these.
+    pub(crate) fn options_of(&self, ranges: &[TabletRange]) -> Vec<OptionsOfTable> {
+        let tables: BTreeSet<TableId> = ranges.iter().map(|it| it.table).collect();
+        tables.into_iter().filter_map(|it| self.table(it)?.options()).collect()
     }
 
     /// Returns the ranges whose tables no longer exist. They will not exist again.

@@ -296,7 +296,9 @@ fn decode(leadership: &Rc<Leadership>, opcode: Opcode, body: &[u8]) -> Option<Ha
     match opcode {
         Opcode::Register => later(ChangeRequest::Register(of_body(body)?)),
         Opcode::Enlist => later(ChangeRequest::Enlist(of_body(body)?)),
-        Opcode::CreateTable => later(ChangeRequest::CreateTable(of_body(body)?)),
+        Opcode::CreateTable | Opcode::CreateTableWithOptions => {
+            later(ChangeRequest::CreateTable(of_body(body)?))
+        }
         Opcode::DropTable => later(ChangeRequest::DropTable(of_body(body)?)),
         Opcode::SplitTablet => later(ChangeRequest::SplitTablet(of_body(body)?)),
         Opcode::MigrateTablet => later(ChangeRequest::MigrateTablet(of_body(body)?)),

@@ -185,7 +185,8 @@ fn next_step(leadership: &Leadership, id: TableId, number: u64, progress: &Progr
     let range = tablet.range(id);
     let tell = |address, opcode, master| {
         let (tablets, since) = (vec![range], leadership.owned_since());
-        let message = MigratedTablets { migration: number, master, tablets, since };
+        let options = cluster.options_of(&tablets);
+        let message = MigratedTablets { migration: number, master, tablets, since, options };
         Step::Tell(address, opcode, message)
     };
     if moved {

@@ -34,7 +34,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use thunderhead_metastore::{Error, Key};
-use thunderhead_wire::control::{BackupInfo, ServerState, Settings, Taken};
+use thunderhead_wire::control::{
+    BackupInfo, OptionsOfTable, ServerState, Settings, TableOptions, Taken,
+};
 use thunderhead_wire::{
     ClusterId, Epoch, Format, Generation, KeyHash, MasterId, RecoveryId, SegmentId, ServerId,
     TableId, TabletRange,
@@ -237,6 +239,17 @@ pub(crate) struct TableRecord {
     /// such tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<TableId>,
+    /// Its options: only default ones before [`Format::TABLE_OPTIONS`].
+    #[serde(default, skip_serializing_if = "TableOptions::is_default")]
+    pub(crate) options: TableOptions,
+}
+
+impl TableRecord {
+    /// Returns its options for a master, if it has any.
+    pub(crate) fn options(&self) -> Option<OptionsOfTable> {
+        let (table, options) = (self.id, self.options);
+        (!options.is_default()).then_some(OptionsOfTable { table, options })
+    }
 }
 
 /// A tablet.
@@ -326,6 +339,7 @@ pub(crate) fn id_in(prefix: &str, key: &Key) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thunderhead_wire::control::Policy;
 
     /// Later versions read the values of earlier ones.
     #[test]
@@ -345,12 +359,17 @@ mod tests {
             }],
             dropped: false,
             beside: None,
+            options: TableOptions::DEFAULT,
         };
         assert_eq!(to_value(&table), golden);
         assert_eq!(of_value(&key, golden), Ok(table));
         let beside = br#"{"id":3,"name":"t","tablets":[],"dropped":false,"beside":1}"#;
         let table: TableRecord = of_value(&key, beside).expect("a table beside another one");
         assert_eq!((table.beside, to_value(&table)), (Some(TableId(1)), beside.to_vec()));
+        let with_options = br#"{"id":3,"name":"t","tablets":[],"dropped":false,"options":{"ttl_ms":9,"policy":"cache"}}"#;
+        let table: TableRecord = of_value(&key, with_options).expect("a record of format 2");
+        assert_eq!((table.options.ttl_ms, table.options.policy), (9, Policy::Cache));
+        assert_eq!(to_value(&table), with_options);
         let server = br#"{"server":1,"registered":5,"generation":0,"state":"down"}"#;
         let record: ServerRecord = of_value(&key, server).expect("all other fields have a default");
         assert_eq!((record.server, record.former.len()), (ServerId(1), 0));

@@ -23,7 +23,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     CreateTable, DropTable, Empty, MapRequest, SplitTablet, Tablets, to_body,
 };
-use thunderhead_wire::{Format, MasterId, SegmentId, Status, TableId, TabletRange};
+use thunderhead_wire::{Format, MasterId, SegmentId, Status, TableId, TabletRange, TimeToLive};
 
 /// Answers a request for the map.
 pub(crate) fn map(leadership: &Leadership, message: &MapRequest) -> Outcome {
@@ -45,6 +45,9 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     if message.server_span == 0 {
         return Err(Status::Malformed.into());
     }
+    if TimeToLive::of_code(message.options.ttl_ms) == TimeToLive::Never {
+        return Err(Status::BadTimeToLive.into());
+    }
     let rooms = match message.beside {
         None => rooms::for_tablets(leadership, message.server_span as usize).await,
         Some(_) => BTreeMap::new(),
@@ -52,6 +55,11 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     let lock = leadership.try_lock_updates().await?;
     if leadership.cluster().named(&message.name).is_some() {
         return Err(Status::TableExists.into());
+    }
+    // An older program would drop the options, or ignore them.
+    let format = leadership.cluster().record.format;
+    if !message.options.is_default() && format < Format::TABLE_OPTIONS {
+        return Err(Status::OldFormat.into());
     }
     if leadership.cluster().tables_count() >= TABLES_MAX {
         return Err(Status::NoSpace.into());
@@ -69,8 +77,8 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     let id = TableId(leadership.take_ids(|ids| ids.table += 1).await?.table);
     let span = if message.beside.is_some() { 1 } else { message.server_span };
     let tablets = leadership.cluster().spread(span, masters);
-    let CreateTable { name, beside, .. } = message;
-    let record = TableRecord { id, name, tablets, dropped: false, beside };
+    let CreateTable { name, beside, options, .. } = message;
+    let record = TableRecord { id, name, tablets, dropped: false, beside, options };
     leadership.put_table(record).await?;
     leadership.ensure_running(Task::Settle(id));
     drop(lock);
@@ -306,7 +314,9 @@ async fn tell(
 ) -> BTreeMap<MasterId, Vec<TabletRange>> {
     let calls = masters.iter().map(|(master, (to, tablets))| {
         let map_version = leadership.cluster().map_version();
-        let message = Tablets { master: *master, tablets: tablets.clone(), map_version };
+        let options = leadership.cluster().options_of(tablets);
+        let tablets = tablets.clone();
+        let message = Tablets { master: *master, tablets, map_version, options };
         async move {
             let answer = leadership.call(*to, opcode, &message).await;
             (message, answer)

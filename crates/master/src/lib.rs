@@ -73,6 +73,7 @@ mod refusal;
 pub mod replication;
 mod sequences;
 mod shard;
+mod table_options;
 
 pub use expiry::time_of_day;
 pub use options::Options;

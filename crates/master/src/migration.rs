@@ -104,7 +104,13 @@ pub(crate) struct WorkResult {
 
 impl Migrations {
     pub(crate) fn is_idle(&self) -> bool {
-        self.outgoing.is_empty() && self.incoming.is_empty()
+        self.count() == 0
+    }
+
+    /// The number of migrations, or another number that is not 0 if there are any.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.outgoing.len() | self.incoming.len()
     }
 
     /// The refusal for a request for this key, or `None`.

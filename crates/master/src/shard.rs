@@ -223,7 +223,8 @@ impl Shard {
         };
         // Its place in the index is on its way while all else is looked at.
         let expected = self.log.expect_read(head.table(), key);
-        let closed = self.control.closed(head.table(), key);
+        let is_plain = self.control.is_plain();
+        let closed = if is_plain { None } else { self.control.closed(head.table(), key) };
         if let Some(Refusal { status, hint_us }) = closed.or_else(|| self.lapsed(context)) {
             return context.refuse(reply_to, status, hint_us, &[]);
         }
@@ -242,6 +243,9 @@ impl Shard {
             None if holds => return self.answer_absent(context, reply_to, Status::NotFound),
             None => return self.answer_absent(context, reply_to, Status::ConditionFailed),
         };
+        if !is_plain {
+            object.count_use();
+        }
         let number = version.0.to_le_bytes();
         match self.log.durable_at(&object) {
             None => answer_with(context, reply_to, &number, &object),
@@ -317,15 +321,19 @@ impl Shard {
         key: HashedKey<'_>,
     ) -> Outcome {
         let before = (self.log.appended(), self.log.grouped());
-        let tablets_move = !self.control.moves_nothing();
-        if tablets_move
+        let is_special = !self.control.is_plain();
+        if is_special
             && let Some(Refusal { status, hint_us }) =
                 self.control.refusal_of_update(part.head.table(), part.key)
         {
             return Outcome { hint: hint_us, ..Outcome::refused(status, Version::NONE) };
         }
+        if is_special {
+            self.apply_options(part.head.table());
+        }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
-        if tablets_move {
+        if is_special {
+            self.lift_options(context);
             let cost = self.control.migrations.note(*identity, part.head.table(), part.key);
             context.charge(cost);
         }
@@ -348,6 +356,7 @@ impl Shard {
         }
         self.statistics.reads += count as u64;
         let (log, buffer, control) = (&self.log, &mut self.buffer, &self.control);
+        let counts_uses = control.options.count() > 0;
         buffer.clear();
         let mut until = LogPosition::default();
         let mut too_long = false;
@@ -372,7 +381,12 @@ impl Shard {
                     match object {
                         _ if !condition.holds(version) => (Status::ConditionFailed, version, None),
                         None => (Status::NotFound, version, None),
-                        Some(object) => (Status::Ok, version, Some(object)),
+                        Some(object) => {
+                            if counts_uses {
+                                object.count_use();
+                            }
+                            (Status::Ok, version, Some(object))
+                        }
                     }
                 }
             };
@@ -435,6 +449,9 @@ impl Shard {
             let key = key.unwrap_or_else(|| HashedKey::of(part.key));
             let its_bytes = bytes_of(&part);
             if identity.lease() != LeaseId::NONE && !self.log.group_takes(sequence, its_bytes) {
+                if !self.control.is_plain() {
+                    self.make_room_in_caches(together);
+                }
                 self.log.begin_group(identity.lease(), sequence, bytes);
             }
             bytes = bytes.saturating_sub(its_bytes);

@@ -55,7 +55,11 @@ impl Service for All {
             Component::Backup => self.backup(context, request),
             _ if request.opcode == Opcode::Recovered => {
                 self.told = control::of_body(request.body);
-                let owned = Owned { since: OwnedSince::default(), not_yours: Vec::new() };
+                let owned = Owned {
+                    since: OwnedSince::default(),
+                    not_yours: Vec::new(),
+                    options: Vec::new(),
+                };
                 context.reply(request.reply_to, &[&control::to_body(&owned)]);
             }
             _ => context.refuse(request.reply_to, Status::NotLeader, 0, &[]),

@@ -141,7 +141,12 @@ async fn coordinate(
             let body = control::to_body(&recover);
             let _ = caller.call(shard, Opcode::Recover, body, timeout).await;
         } else if !generations.is_taken.get() {
-            let body = control::to_body(&Tablets { master, tablets: vec![range], map_version: 0 });
+            let body = control::to_body(&Tablets {
+                master,
+                tablets: vec![range],
+                map_version: 0,
+                options: Vec::new(),
+            });
             let taken = caller.call(shard, Opcode::TakeTablets, body, timeout).await;
             generations.is_taken.set(taken.is_ok());
         }

@@ -152,6 +152,8 @@ opcodes! {
     ConfirmMaster = 85, "confirm master", Coordinator, level 4, Safe, calls [];
     /// Makes the cluster forget a server that will not restart.
     ForgetServer = 90, "forget server", Coordinator, level 4, Safe, calls [];
+    /// Makes a table with options.
+    CreateTableWithOptions = 91, "create table with options", Coordinator, level 4, Never, calls [TakeTablets];
     /// Sends a process the list of servers.
     ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
     /// Gives tablets to a shard: new ones, or tablets that it has prepared.
@@ -313,6 +315,7 @@ mod tests {
             (84, "change settings"),
             (85, "confirm master"),
             (90, "forget server"),
+            (91, "create table with options"),
             (96, "servers changed"),
             (97, "take tablets"),
             (98, "drop tablets"),

@@ -131,7 +131,12 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
     let tablet = status.map.tables[0].tablets[0];
     let (own, to) = (status.cluster, tablet.address.unwrap());
     let range = TabletRange::whole(table);
-    let message = to_body(&Tablets { master: tablet.master, tablets: vec![range], map_version: 0 });
+    let message = to_body(&Tablets {
+        master: tablet.master,
+        tablets: vec![range],
+        map_version: 0,
+        options: Vec::new(),
+    });
     let other = ClusterId(own.0 ^ 1);
     let cases = [
         (b"{}".to_vec(), Status::Malformed),

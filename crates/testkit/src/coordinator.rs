@@ -12,7 +12,8 @@ use std::rc::Rc;
 use thunderhead_rpc::{Context, Opcode, Request, Service};
 use thunderhead_wire::control::{
     self, ChangeSettings, CheckLeases, ClusterStatus, Lease, LeaseOpened, LeasesChecked, Map,
-    Owned, OwnedSince, RaiseEpoch, Recovered, ServerList, Settings, SettingsChanged,
+    OptionsOfTable, Owned, OwnedSince, RaiseEpoch, Recovered, ServerList, Settings,
+    SettingsChanged,
 };
 use thunderhead_wire::{ClusterId, Epoch, LeaseId, MasterId, SegmentId, Status, TabletRange};
 
@@ -79,6 +80,8 @@ pub struct CoordinatorState {
     pub not_yours: Vec<TabletRange>,
     /// The version of the map and the next lease, as masters learn them with tablets.
     pub owned_since: OwnedSince,
+    /// The options of tables that it names in its answers.
+    pub options: Vec<OptionsOfTable>,
     /// The owner of the tablets; `None`: every report is accepted.
     pub ownership: Option<Ownership>,
 }
@@ -118,6 +121,7 @@ impl CoordinatorState {
             not_yours: Vec::new(),
             owned_since: OwnedSince::default(),
             ownership: None,
+            options: Vec::new(),
         }
     }
 
@@ -168,7 +172,9 @@ impl CoordinatorState {
         let until = now + self.ttl_ms * 1_000_000;
         match opcode {
             Opcode::Map => return Ok(self.part_of(&of(body)?, &self.map)),
-            Opcode::CreateTable => return self.create_table(&of(body)?),
+            Opcode::CreateTable | Opcode::CreateTableWithOptions => {
+                return self.create_table(&of(body)?);
+            }
             Opcode::DropTable => self.drop_table(&of(body)?)?,
             Opcode::SplitTablet => return self.split_tablet(&of(body)?),
             Opcode::MigrateTablet => return self.migrate_tablet(&of(body)?),
@@ -227,7 +233,11 @@ impl CoordinatorState {
                 return Err(Status::Deposed);
             }
         }
-        Ok(Owned { since: self.owned_since, not_yours: self.not_yours.clone() })
+        Ok(Owned {
+            since: self.owned_since,
+            not_yours: self.not_yours.clone(),
+            options: self.options.clone(),
+        })
     }
 
     fn settings(&self) -> Settings {

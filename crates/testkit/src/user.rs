@@ -178,7 +178,8 @@ impl User {
     ///
     /// Returns the status of the refusal.
     pub async fn take(&self, master: MasterId, tablets: Vec<TabletRange>) -> Result<(), Status> {
-        let body = control::to_body(&Tablets { master, tablets, map_version: 0 });
+        let body =
+            control::to_body(&Tablets { master, tablets, map_version: 0, options: Vec::new() });
         self.insist(Opcode::TakeTablets, body).await.map(drop)
     }
 

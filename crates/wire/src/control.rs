@@ -20,12 +20,14 @@
 //! again thereby reports that its former generation has ended.
 
 mod leases;
+mod options;
 mod recovery;
 mod servers;
 mod status;
 mod tables;
 
 pub use leases::*;
+pub use options::*;
 pub use recovery::*;
 pub use servers::*;
 pub use status::*;
@@ -113,6 +115,7 @@ mod tests {
                 name: "x".into(),
                 since: 0,
                 beside: None,
+                options: TableOptions::DEFAULT,
                 tablets: vec![TabletInfo {
                     first: KeyHash::MIN,
                     last: KeyHash::MAX,
@@ -133,7 +136,14 @@ mod tests {
         assert_eq!(to_body(&MapRequest::default()), b"{}");
         let golden = r#"{"version":6,"tables":[{"id":7,"name":"x","tablets":[],"since":4}],"is_part":true,"gone":[8]}"#;
         let (id, name, tablets) = (TableId(7), "x".to_owned(), Vec::new());
-        let tables = vec![TableInfo { id, name, tablets, since: 4, beside: None }];
+        let tables = vec![TableInfo {
+            id,
+            name,
+            tablets,
+            since: 4,
+            beside: None,
+            options: Default::default(),
+        }];
         let gone = vec![TableId(8)];
         let part = Map { version: 6, tables, is_part: true, gone, ..Map::default() };
         assert_eq!(to_body(&part), golden.as_bytes());

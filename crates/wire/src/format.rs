@@ -8,7 +8,7 @@
 //! | format | allowed structures |
 //! | --- | --- |
 //! | 1 | segments up to format 3, storages of format 1, records without further fields |
-//! | 2 | records of tables that lie beside others |
+//! | 2 | also: records of tables that lie beside others, and tables with options, in the coordinators' records and in messages to masters |
 //!
 //! - Each server and each coordinator reports the newest format that it knows.
 //! - The coordinator keeps the format in force in the cluster's record and sends it to all servers.
@@ -34,6 +34,9 @@ impl Format {
 
     /// The newest format that this program knows.
     pub const NEWEST: Format = Format(2);
+
+    /// The first format in which tables have options.
+    pub const TABLE_OPTIONS: Format = Format(2);
 }
 
 /// The format of a program that reports none.

@@ -30,7 +30,7 @@ from ._errors import (
     TableExists,
     TimedOut,
 )
-from ._types import Bytes, Deadline, Items
+from ._types import Bytes, Deadline, Items, Policy, TimeToLive
 from ._values import Entry, Sum, TableInfo, Tablet, Value
 
 from . import aio  # isort: skip  (it uses the names above)
@@ -55,12 +55,14 @@ __all__ = [
     "NotDone",
     "NumberOverflow",
     "OutcomeUnknown",
+    "Policy",
     "Scan",
     "Sum",
     "Table",
     "TableExists",
     "TableInfo",
     "Tablet",
+    "TimeToLive",
     "TimedOut",
     "Value",
     "aio",

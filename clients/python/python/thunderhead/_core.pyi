@@ -7,7 +7,7 @@ from contextvars import Context
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar, final
 
-from ._types import Bytes, Deadline, Items
+from ._types import Bytes, Deadline, Items, Policy, TimeToLive
 from ._values import Entry, Sum, TableInfo, Value
 
 __all__ = [
@@ -52,9 +52,19 @@ class Client:
         """
 
     def create_table(
-        self, name: str, span: int | None = None, *, deadline: Deadline | None = None
+        self,
+        name: str,
+        span: int | None = None,
+        *,
+        ttl: TimeToLive | None = None,
+        policy: Policy | None = None,
+        deadline: Deadline | None = None,
     ) -> Table:
-        """Creates a table, spread over `span` shards. Raises `TableExists` if there is one."""
+        """Creates a table, spread over `span` shards. Raises `TableExists` if there is one.
+
+        `ttl` is how long an object lives if its write does not say it. A table with the policy
+        "cache" evicts objects when memory is full.
+        """
 
     def drop_table(self, name: str, *, deadline: Deadline | None = None) -> None:
         """Deletes a table with all its objects. Raises `NoSuchTable` if there is none."""
@@ -111,12 +121,14 @@ class Table:
         if_version: int | None = None,
         if_absent: bool = False,
         if_present: bool = False,
+        ttl: TimeToLive | None = None,
         deadline: Deadline | None = None,
     ) -> int:
         """Writes an object and returns its new version.
 
         With a condition, the object is written only if it has the version `if_version`, if it does
-        not exist, or if it exists. Otherwise `ConditionFailed` is raised.
+        not exist, or if it exists. Otherwise `ConditionFailed` is raised. `ttl` is how long it
+        lives, by default as long as the table says.
         """
 
     def put_number(
@@ -127,6 +139,7 @@ class Table:
         if_version: int | None = None,
         if_absent: bool = False,
         if_present: bool = False,
+        ttl: TimeToLive | None = None,
         deadline: Deadline | None = None,
     ) -> int:
         """Writes a number, which `increment` can add to. Returns its new version.
@@ -144,6 +157,26 @@ class Table:
     ) -> int | None:
         """Deletes an object. Returns the version that it had, or `None` if it did not exist."""
 
+    def expire(
+        self,
+        key: Bytes,
+        ttl: TimeToLive,
+        *,
+        if_version: int | None = None,
+        if_present: bool = False,
+        deadline: Deadline | None = None,
+    ) -> int | None:
+        """Changes when an object expires: it lives for `ttl` from now on, or for `math.inf`.
+
+        Returns its new version, or `None` if it does not exist.
+        """
+
+    def ttl(self, key: Bytes, *, deadline: Deadline | None = None) -> float | None:
+        """Returns how long an object still lives, in seconds: `math.inf` if it does not expire.
+
+        Returns `None` if it does not exist.
+        """
+
     def increment(
         self, key: Bytes, by: _Number, *, deadline: Deadline | None = None
     ) -> Sum[_Number]:
@@ -154,7 +187,9 @@ class Table:
     ) -> list[Value | None]:
         """Reads many objects at once. Returns the results in the order of the keys."""
 
-    def put_many(self, items: Items, *, deadline: Deadline | None = None) -> list[int]:
+    def put_many(
+        self, items: Items, *, ttl: TimeToLive | None = None, deadline: Deadline | None = None
+    ) -> list[int]:
         """Writes many objects at once, each by itself and in no particular order.
 
         Returns their new versions. Raises `BatchError` if only some writes failed.
@@ -235,6 +270,7 @@ class Queue:
         if_version: int | None,
         if_absent: bool,
         if_present: bool,
+        ttl: TimeToLive | None,
         deadline: Deadline | None,
     ) -> Future[int]: ...
     def put_number(
@@ -245,6 +281,7 @@ class Queue:
         if_version: int | None,
         if_absent: bool,
         if_present: bool,
+        ttl: TimeToLive | None,
         deadline: Deadline | None,
     ) -> Future[int]: ...
     def delete(
@@ -255,6 +292,16 @@ class Queue:
         if_present: bool,
         deadline: Deadline | None,
     ) -> Future[int | None]: ...
+    def expire(
+        self,
+        table: int,
+        key: Bytes,
+        ttl: TimeToLive,
+        if_version: int | None,
+        if_present: bool,
+        deadline: Deadline | None,
+    ) -> Future[int | None]: ...
+    def ttl(self, table: int, key: Bytes, deadline: Deadline | None) -> Future[float | None]: ...
     def increment(
         self, table: int, key: Bytes, by: _Number, deadline: Deadline | None
     ) -> Future[Sum[_Number]]: ...
@@ -262,7 +309,7 @@ class Queue:
         self, table: int, keys: Iterable[Bytes], deadline: Deadline | None
     ) -> Future[list[Value | None]]: ...
     def put_many(
-        self, table: int, items: Items, deadline: Deadline | None
+        self, table: int, items: Items, ttl: TimeToLive | None, deadline: Deadline | None
     ) -> Future[list[int]]: ...
     def delete_many(
         self, table: int, keys: Iterable[Bytes], deadline: Deadline | None
@@ -270,7 +317,12 @@ class Queue:
     def page(self, pages: Pages, deadline: Deadline | None) -> Future[list[Entry]] | None: ...
     def table(self, name: str, deadline: Deadline | None) -> Future[TableInfo]: ...
     def create_table(
-        self, name: str, span: int | None, deadline: Deadline | None
+        self,
+        name: str,
+        span: int | None,
+        ttl: TimeToLive | None,
+        policy: Policy | None,
+        deadline: Deadline | None,
     ) -> Future[TableInfo]: ...
     def drop_table(self, name: str, deadline: Deadline | None) -> Future[None]: ...
     def tables(self, deadline: Deadline | None) -> Future[list[TableInfo]]: ...

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from ._core import Future, Pages, Queue, Target
 from ._errors import NoSuchTable, TableExists
-from ._types import Bytes, Deadline, Items
+from ._types import Bytes, Deadline, Items, Policy, TimeToLive
 from ._values import Entry, Sum, TableInfo, Value
 
 __all__ = ["Client", "Table", "connect"]
@@ -162,11 +162,22 @@ class Client:
         return Table._of(self, info)
 
     async def create_table(
-        self, name: str, span: int = 1, *, deadline: Deadline | None = None
+        self,
+        name: str,
+        span: int = 1,
+        *,
+        ttl: TimeToLive | None = None,
+        policy: Policy | None = None,
+        deadline: Deadline | None = None,
     ) -> Table:
-        """Creates a table, spread over `span` shards. Raises `TableExists` if there is one."""
+        """Creates a table, spread over `span` shards. Raises `TableExists` if there is one.
+
+        `ttl` is how long an object lives if its write does not say it. A table with the policy
+        "cache" evicts objects when memory is full.
+        """
         queue = self._queue
-        return Table._of(self, await _end(queue, queue.create_table(name, span, deadline)))
+        future = queue.create_table(name, span, ttl, policy, deadline)
+        return Table._of(self, await _end(queue, future))
 
     async def drop_table(self, name: str, *, deadline: Deadline | None = None) -> None:
         """Deletes a table with all its objects. Raises `NoSuchTable` if there is none."""
@@ -281,15 +292,17 @@ class Table:
         if_version: int | None = None,
         if_absent: bool = False,
         if_present: bool = False,
+        ttl: TimeToLive | None = None,
         deadline: Deadline | None = None,
     ) -> int:
         """Writes an object and returns its new version.
 
         With a condition, the object is written only if it has the version `if_version`, if it does
-        not exist, or if it exists. Otherwise `ConditionFailed` is raised.
+        not exist, or if it exists. Otherwise `ConditionFailed` is raised. `ttl` is how long it
+        lives, by default as long as the table says.
         """
         queue = self._queue
-        future = queue.put(self._id, key, value, if_version, if_absent, if_present, deadline)
+        future = queue.put(self._id, key, value, if_version, if_absent, if_present, ttl, deadline)
         try:
             return await future
         except BaseException:
@@ -304,6 +317,7 @@ class Table:
         if_version: int | None = None,
         if_absent: bool = False,
         if_present: bool = False,
+        ttl: TimeToLive | None = None,
         deadline: Deadline | None = None,
     ) -> int:
         """Writes a number, which `increment` can add to. Returns its new version.
@@ -312,7 +326,7 @@ class Table:
         """
         queue = self._queue
         future = queue.put_number(
-            self._id, key, number, if_version, if_absent, if_present, deadline
+            self._id, key, number, if_version, if_absent, if_present, ttl, deadline
         )
         return await _end(queue, future)
 
@@ -328,6 +342,31 @@ class Table:
         queue = self._queue
         return await _end(queue, queue.delete(self._id, key, if_version, if_present, deadline))
 
+    async def expire(
+        self,
+        key: Bytes,
+        ttl: TimeToLive,
+        *,
+        if_version: int | None = None,
+        if_present: bool = False,
+        deadline: Deadline | None = None,
+    ) -> int | None:
+        """Changes when an object expires: it lives for `ttl` from now on, or for `math.inf`.
+
+        Returns its new version, or `None` if it does not exist.
+        """
+        queue = self._queue
+        future = queue.expire(self._id, key, ttl, if_version, if_present, deadline)
+        return await _end(queue, future)
+
+    async def ttl(self, key: Bytes, *, deadline: Deadline | None = None) -> float | None:
+        """Returns how long an object still lives, in seconds: `math.inf` if it does not expire.
+
+        Returns `None` if it does not exist.
+        """
+        queue = self._queue
+        return await _end(queue, queue.ttl(self._id, key, deadline))
+
     async def increment(
         self, key: Bytes, by: _Number, *, deadline: Deadline | None = None
     ) -> Sum[_Number]:
@@ -342,13 +381,15 @@ class Table:
         queue = self._queue
         return await _end(queue, queue.get_many(self._id, keys, deadline))
 
-    async def put_many(self, items: Items, *, deadline: Deadline | None = None) -> list[int]:
+    async def put_many(
+        self, items: Items, *, ttl: TimeToLive | None = None, deadline: Deadline | None = None
+    ) -> list[int]:
         """Writes many objects at once, each by itself and in no particular order.
 
         Returns their new versions. Raises `BatchError` if only some writes failed.
         """
         queue = self._queue
-        return await _end(queue, queue.put_many(self._id, items, deadline))
+        return await _end(queue, queue.put_many(self._id, items, ttl, deadline))
 
     async def delete_many(
         self, keys: Iterable[Bytes], *, deadline: Deadline | None = None

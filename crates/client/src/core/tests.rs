@@ -169,5 +169,6 @@ fn table_at(id: u64) -> control::TableInfo {
         tablets: vec![tablet],
         since: 0,
         beside: None,
+        options: Default::default(),
     }
 }

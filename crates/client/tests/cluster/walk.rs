@@ -155,8 +155,14 @@ fn tell(tablets: &BTreeMap<u64, usize>, coordinator: &mut CoordinatorState, rand
     };
     let tablets = tablets.iter().map(info).collect();
     coordinator.map.version += 1;
-    coordinator.map.tables =
-        vec![TableInfo { id: TABLE, name: "t".to_owned(), tablets, since: 0, beside: None }];
+    coordinator.map.tables = vec![TableInfo {
+        id: TABLE,
+        name: "t".to_owned(),
+        tablets,
+        since: 0,
+        beside: None,
+        options: Default::default(),
+    }];
 }
 
 fn run(seed: u64) -> usize {

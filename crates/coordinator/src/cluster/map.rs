@@ -29,7 +29,14 @@ impl Cluster {
         });
         let (id, name) = (table.id, table.name.clone());
         let since = told.map_or(0, |_| since);
-        TableInfo { id, name, tablets: tablets.collect(), since, beside: table.beside }
+        TableInfo {
+            id,
+            name,
+            tablets: tablets.collect(),
+            since,
+            beside: table.beside,
+            options: table.options,
+        }
     }
 
     /// Returns how many changes of this leadership a version of the map includes, or `None` for a
@@ -118,7 +125,7 @@ impl Cluster {
 }
 
 /// Bytes of a table in a map at most, without its name and its tablets.
-const TABLE_BYTES: usize = 150;
+const TABLE_BYTES: usize = 200;
 
 /// Bytes of a tablet in a map at most: three numbers of 20 digits, and an address of IPv6 with a
 /// scope.

@@ -45,7 +45,14 @@ pub(super) fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord 
     let tablets = tablets
         .map(|(tablet, master)| TabletRecord { master: MasterId(*master), taken: true, ..tablet })
         .collect();
-    TableRecord { id: TableId(id), name: format!("t{id}"), tablets, dropped: false, beside: None }
+    TableRecord {
+        id: TableId(id),
+        name: format!("t{id}"),
+        tablets,
+        dropped: false,
+        beside: None,
+        options: Default::default(),
+    }
 }
 
 #[test]

@@ -59,7 +59,8 @@ pub(crate) async fn recovered(leadership: &Rc<Leadership>, message: Recovered) -
             return Err(Status::BadRange.into());
         }
         drop_orphans_later(leadership, by, leadership.cluster().orphans(&ranges));
-        return Ok(to_body(&Owned { since: leadership.owned_since(), not_yours }));
+        let options = leadership.cluster().options_of(&ranges);
+        return Ok(to_body(&Owned { since: leadership.owned_since(), not_yours, options }));
     }
 }
 
@@ -127,7 +128,7 @@ fn drop_orphans_later(leadership: &Rc<Leadership>, by: MasterId, tablets: Vec<Ta
             busy.sleep(busy.shared.options.call_timeout).await;
             let Some(place) = busy.cluster().place(by) else { return };
             let (tablets, map_version) = (tablets.clone(), busy.cluster().map_version());
-            let message = Tablets { master: by, tablets, map_version };
+            let message = Tablets { master: by, tablets, map_version, options: Vec::new() };
             if busy.call(place.address, Opcode::DropTablets, &message).await.is_ok() {
                 return;
             }

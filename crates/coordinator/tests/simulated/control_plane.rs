@@ -21,9 +21,9 @@ use thunderhead_simulator::Options as Simulated;
 use thunderhead_testkit::{Cluster, Place, User, serve};
 use thunderhead_wire::control::{
     BackupInfo, BeginRecovery, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist,
-    Enlisted, Followed, Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, Recover,
-    Register, Registered, ReplicaInfo, ServerList, Settings, TableInfo, TabletStatus, of_body,
-    to_body,
+    Enlisted, Followed, Head, Known, LeaseOpened, LeasesChecked, Map, MapRequest, OptionsOfTable,
+    Recover, Register, Registered, ReplicaInfo, ServerList, Settings, TableInfo, TabletStatus,
+    of_body, to_body,
 };
 use thunderhead_wire::{
     Epoch, Format, LeaseId, MasterId, RecoveryId, SegmentId, ServerId, Status, TabletRange,
@@ -77,6 +77,8 @@ pub(crate) struct Server {
     pub(crate) enlisted: Option<Enlisted>,
     /// The tablets of its masters, of all generations.
     pub(crate) tablets: BTreeMap<MasterId, BTreeSet<TabletRange>>,
+    /// The options of tables that came with tablets.
+    pub(crate) options: Vec<OptionsOfTable>,
     /// The orders to recover that it got.
     pub(crate) recovers: Vec<Recover>,
     /// The reading lists that it got.

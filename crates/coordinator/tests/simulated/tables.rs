@@ -2,11 +2,13 @@
 
 use crate::control_plane::{ControlPlane, create, drop_table, held, map, mapped, options, stored};
 use std::collections::BTreeSet;
+use thunderhead_coordinator::Options;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    DropTable, Empty, Map, MapRequest, MigrateTablet, ServerInfo, SplitTablet, TableInfo,
+    CreateTable, DropTable, Empty, Map, MapRequest, MigrateTablet, OptionsOfTable, Policy,
+    ServerInfo, SplitTablet, TableInfo, TableOptions,
 };
-use thunderhead_wire::{KeyHash, MasterId, Status};
+use thunderhead_wire::{Format, KeyHash, MasterId, Status};
 
 /// Returns the servers with a table's tablets.
 fn servers_of(table: &TableInfo) -> BTreeSet<std::net::IpAddr> {
@@ -41,6 +43,45 @@ fn tables_come_are_found_and_go() {
     assert!(later.version > all.version && later.tables.is_empty());
     let again = create(&mut cluster, "users", 1).unwrap();
     assert!(again.id > table.id);
+}
+
+#[test]
+fn the_options_of_a_table_outlast_its_coordinator_and_reach_its_masters() {
+    let mut cluster = ControlPlane::new(4, 2, 2, &options());
+    cluster.until_all_are_there();
+    let options = TableOptions { ttl_ms: 9_000, policy: Policy::Cache };
+    let message = CreateTable { options, ..CreateTable::spread("t", 2) };
+    let table: TableInfo = cluster.ask(Opcode::CreateTableWithOptions, &message).unwrap();
+    assert_eq!(table.options, options);
+    let told = OptionsOfTable { table: table.id, options };
+    let knows = |cluster: &ControlPlane| {
+        cluster.servers.iter().all(|it| it.borrow().options.contains(&told))
+    };
+    assert!(knows(&cluster));
+    let zero = CreateTable {
+        name: "u".into(),
+        options: TableOptions { ttl_ms: u64::MAX, ..options },
+        ..message.clone()
+    };
+    let refused = cluster.ask::<TableInfo>(Opcode::CreateTableWithOptions, &zero);
+    assert_eq!(refused, Err(Status::BadTimeToLive), "that number means never");
+    cluster.change_leader();
+    assert_eq!(map(&mut cluster).tables, std::slice::from_ref(&table));
+}
+
+#[test]
+fn a_cluster_of_an_older_format_refuses_tables_with_options() {
+    let old = Options { newest_format: Format::FIRST, ..options() };
+    let mut cluster = ControlPlane::new(5, 1, 1, &old);
+    cluster.until_all_are_there();
+    let options = TableOptions { ttl_ms: 9_000, policy: Policy::Durable };
+    let mut message = CreateTable { options, ..CreateTable::spread("t", 1) };
+    let refused = cluster.ask::<TableInfo>(Opcode::CreateTableWithOptions, &message);
+    assert_eq!(refused, Err(Status::OldFormat));
+    assert!(map(&mut cluster).tables.is_empty());
+    message.options = TableOptions::DEFAULT;
+    let table: TableInfo = cluster.ask(Opcode::CreateTableWithOptions, &message).unwrap();
+    assert!(table.options.is_default());
 }
 
 #[test]

@@ -222,6 +222,18 @@ impl Log {
         self.shared.is_above_high_water(self.live_bytes, self.limits.writes)
     }
 
+    /// Evicts some objects before so many are written to caches in one group, if memory is short.
+    /// Ends the open group: each entry of a group belongs to an update of its client.
+    pub fn make_room_in_caches(&mut self, objects: usize) {
+        self.end_group();
+        for _ in 0..objects {
+            if !self.is_above_high_water() {
+                return;
+            }
+            self.make_room_in_cache();
+        }
+    }
+
     /// Evicts some objects before one is written to a cache, if memory is short.
     pub(super) fn make_room_in_cache(&mut self) {
         // Each entry of a group belongs to an update of its client.

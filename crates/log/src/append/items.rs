@@ -100,6 +100,15 @@ impl Log {
         self.of_form(self.form.kind, attributes, act)
     }
 
+    /// Gives the objects of all further writes these attributes, until the next call.
+    #[cold]
+    pub fn set_attributes(&mut self, attributes: Attributes) {
+        if attributes.is_cached {
+            self.make_room_in_cache();
+        }
+        self.form = Form::new(ValueKind::Bytes, attributes);
+    }
+
     /// The attributes of the objects that writes make now.
     #[must_use]
     pub fn attributes(&self) -> Attributes {

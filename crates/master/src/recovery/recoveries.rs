@@ -74,8 +74,10 @@ pub(crate) struct WorkResult {
 }
 
 impl Recoveries {
-    pub(crate) fn is_idle(&self) -> bool {
-        self.running.is_empty()
+    /// The number of recoveries that run.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.running.len()
     }
 
     /// Whether [`Recoveries::work`] has something to do: a recovery runs, or buffers are to be

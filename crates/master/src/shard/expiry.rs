@@ -5,10 +5,10 @@ use crate::owner::Owner;
 use crate::parked::Answer;
 use crate::refusal::Refusal;
 use std::time::Duration;
-use thunderhead_log::Error;
+use thunderhead_log::{Attributes, Error};
 use thunderhead_rpc::{Context, Opcode, ReplyTo};
 use thunderhead_wire::operations::{ObjectHead, UpdateKind};
-use thunderhead_wire::{LogPosition, Status, TimeToLive, Version};
+use thunderhead_wire::{LogPosition, Status, TableId, TimeToLive, Version};
 
 /// How often the cleaners look for expired objects: the memory of objects that expire together is
 /// free soon after.
@@ -32,6 +32,36 @@ impl Shard {
         };
         let answer = Answer::new(status, 0, &Version::NONE.0.to_le_bytes());
         self.answer_at(context, until, reply_to, answer);
+    }
+
+    /// Gives the objects of the next writes the attributes of their table.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn apply_options(&mut self, table: TableId) {
+        if let Some(attributes) = self.control.options.attributes(table, &self.log) {
+            self.log.set_attributes(attributes);
+        }
+    }
+
+    /// Ends [`Shard::apply_options`].
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lift_options(&mut self, context: &mut Context<'_>) {
+        if self.log.writes_items() {
+            self.cleaning.is_urgent |= self.log.attributes().is_cached && self.log.wants_victims();
+            self.log.set_attributes(Attributes::NONE);
+            self.watch_expiry(context);
+        }
+    }
+
+    /// Evicts objects before so many are written in one group, if memory is short and a table here
+    /// is a cache.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room_in_caches(&mut self, objects: usize) {
+        if self.control.options.has_caches() {
+            self.log.make_room_in_caches(objects);
+        }
     }
 
     /// Does an update that decides when an object expires.

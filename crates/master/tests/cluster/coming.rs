@@ -20,11 +20,11 @@ use thunderhead_wire::{KeyHash, LeaseId, RecoveryId, Sequence, Status};
 /// The client of the updates in a [`past`].
 const LEASE: LeaseId = LeaseId(8);
 
-fn begin(migration: u64, range: TabletRange) -> Vec<u8> {
+pub(crate) fn begin(migration: u64, range: TabletRange) -> Vec<u8> {
     message(migration, Kind::Begin, &control::to_body(&MigrationBegin { range }))
 }
 
-fn message(migration: u64, kind: Kind, rest: &[u8]) -> Vec<u8> {
+pub(crate) fn message(migration: u64, kind: Kind, rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     Head { migration, master: MASTER, kind }.put(&mut body);
     body.extend_from_slice(rest);
@@ -84,7 +84,13 @@ fn remains_of_a_migration_do_not_replace_data_of_the_next_one() {
         let Taken { range: got, since } = control::of_body(&taken).unwrap();
         let tablets = vec![got];
         let since_then = OwnedSince::default();
-        let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since: since_then };
+        let serve = MigratedTablets {
+            migration: 6,
+            master: MASTER,
+            tablets,
+            since: since_then,
+            options: Vec::new(),
+        };
         user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
         assert_eq!(user.status().await.records, 40);
         since
@@ -183,7 +189,13 @@ fn a_migrated_tablet_is_updated_by_newer_maps_and_leases_only() {
             coordinators.borrow_mut().mute(Opcode::CheckLeases, true);
             coordinators.borrow_mut().owned_since = since;
             let tablets = vec![range];
-            let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since };
+            let serve = MigratedTablets {
+                migration: 6,
+                master: MASTER,
+                tablets,
+                since,
+                options: Vec::new(),
+            };
             user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
             obeys(&user, &coordinators, OTHER, since).await;
             // A tablet that was created here needs no such answer.

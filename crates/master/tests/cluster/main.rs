@@ -6,6 +6,7 @@
 mod coming;
 mod fixture;
 mod leases;
+mod options;
 mod parts;
 mod past;
 mod recovery;

@@ -73,7 +73,12 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
             }
             // Both tables are rebuilt at once, and neither can be taken or dropped meanwhile.
             for opcode in [Opcode::TakeTablets, Opcode::DropTablets] {
-                let tablets = Tablets { master: MASTER, tablets: vec![whole], map_version: 0 };
+                let tablets = Tablets {
+                    master: MASTER,
+                    tablets: vec![whole],
+                    map_version: 0,
+                    options: Vec::new(),
+                };
                 let refused = user.call(opcode, control::to_body(&tablets)).await;
                 let status = Status::InProgress;
                 let refused =

@@ -29,7 +29,8 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
             assert!(held.events() > 0);
             user.take(MASTER, vec![whole, TabletRange::whole(OLD)]).await.unwrap();
             assert_eq!(user.take(MASTER, vec![part]).await, Err(Status::BadRange));
-            let stranger = Tablets { master: GONE, tablets: vec![whole], map_version: 0 };
+            let stranger =
+                Tablets { master: GONE, tablets: vec![whole], map_version: 0, options: Vec::new() };
             let stranger = control::to_body(&stranger);
             for opcode in [Opcode::TakeTablets, Opcode::DropTablets] {
                 assert_eq!(user.insist(opcode, stranger.clone()).await, Err(Status::Deposed));
@@ -44,7 +45,12 @@ fn tablets_are_taken_and_dropped_as_often_as_it_is_said() {
             assert!(status.used_bytes > 0 && status.used_bytes < status.memory_bytes);
             let drop = async |tablets: Vec<TabletRange>| {
                 let map_version = 0;
-                let body = control::to_body(&Tablets { master: MASTER, tablets, map_version });
+                let body = control::to_body(&Tablets {
+                    master: MASTER,
+                    tablets,
+                    map_version,
+                    options: Vec::new(),
+                });
                 user.insist(Opcode::DropTablets, body).await
             };
             // The coordinator has split it on paper; a part alone stays.
@@ -70,7 +76,7 @@ fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
         let whole = TabletRange::whole(OTHER);
         let at = |map_version, range| {
             let tablets = vec![range];
-            control::to_body(&Tablets { master: MASTER, tablets, map_version })
+            control::to_body(&Tablets { master: MASTER, tablets, map_version, options: Vec::new() })
         };
         let is_late = async |body: Vec<u8>| {
             let late = user.call(Opcode::TakeTablets, body).await;
@@ -87,7 +93,8 @@ fn a_tablet_that_has_moved_on_is_not_made_again_by_a_late_message() {
         // The end of a migration counts as well, also if it is of another tablet.
         let since = OwnedSince { map_version: 9, next_lease: LeaseId::NONE };
         let tablets = vec![whole];
-        let ended = MigratedTablets { migration: 1, master: MASTER, tablets, since };
+        let ended =
+            MigratedTablets { migration: 1, master: MASTER, tablets, since, options: Vec::new() };
         user.insist(Opcode::DropTablets, control::to_body(&ended)).await.unwrap();
         assert!(is_late(at(8, whole)).await, "after a migration");
         user.insist(Opcode::TakeTablets, at(9, whole)).await.unwrap();
@@ -101,7 +108,12 @@ fn a_tablet_is_not_taken_before_the_log_is_durable() {
     cluster.recorder.hold(true);
     let opened = cluster.drive(Duration::from_secs(10), |user| async move {
         let tablets = vec![TabletRange::whole(OTHER)];
-        let body = control::to_body(&Tablets { master: MASTER, tablets, map_version: 0 });
+        let body = control::to_body(&Tablets {
+            master: MASTER,
+            tablets,
+            map_version: 0,
+            options: Vec::new(),
+        });
         // The log was made while nothing was held back: something that is not durable yet.
         user.insist(Opcode::TakeTablets, body.clone()).await.unwrap();
         let written = update(Identity::NONE, OTHER, b"k", b"v");

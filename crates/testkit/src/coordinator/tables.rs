@@ -19,7 +19,14 @@ impl CoordinatorState {
             let (first, last) = (KeyHash(first), KeyHash(last));
             TabletInfo { first, last, master: *master, address: Some(*address) }
         });
-        TableInfo { id, name: name.to_owned(), tablets: tablets.collect(), since: 0, beside: None }
+        TableInfo {
+            id,
+            name: name.to_owned(),
+            tablets: tablets.collect(),
+            since: 0,
+            beside: None,
+            options: Default::default(),
+        }
     }
 
     fn named(&mut self, name: &str) -> Result<&mut TableInfo, Status> {

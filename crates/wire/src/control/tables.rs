@@ -1,6 +1,6 @@
 //! Tables and tablets: the map, changes of tables, ownership and migration.
 
-use super::{is_false, is_zero};
+use super::{OptionsOfTable, TableOptions, is_false, is_zero};
 use crate::{KeyHash, LeaseId, MasterId, SegmentId, TableId, TabletRange};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -80,6 +80,9 @@ pub struct TableInfo {
     /// The table beside which it lies, if it lies beside another one: on the same shard, always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<TableId>,
+    /// Its options.
+    #[serde(default, skip_serializing_if = "TableOptions::is_default")]
+    pub options: TableOptions,
 }
 
 /// A tablet.
@@ -95,7 +98,9 @@ pub struct TabletInfo {
     pub address: Option<SocketAddr>,
 }
 
-/// `create table`. The answer is a [`TableInfo`].
+/// `create table` and `create table with options`. The answer is a [`TableInfo`]. Coordinators of
+/// earlier releases skip the options of `create table`, so options go with the other opcode, which
+/// they refuse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateTable {
     /// Its name.
@@ -107,19 +112,27 @@ pub struct CreateTable {
     /// coordinator of an earlier version ignores this, and its answer shows that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<TableId>,
+    /// Its options.
+    #[serde(default, skip_serializing_if = "TableOptions::is_default")]
+    pub options: TableOptions,
 }
 
 impl CreateTable {
     /// Returns the message for a table that is spread over so many shards.
     #[must_use]
     pub fn spread(name: impl Into<String>, server_span: u32) -> CreateTable {
-        CreateTable { name: name.into(), server_span, beside: None }
+        CreateTable { name: name.into(), server_span, beside: None, options: TableOptions::DEFAULT }
     }
 
     /// Returns the message for a table that lies beside another one.
     #[must_use]
     pub fn beside(name: impl Into<String>, table: TableId) -> CreateTable {
-        CreateTable { name: name.into(), server_span: 1, beside: Some(table) }
+        CreateTable {
+            name: name.into(),
+            server_span: 1,
+            beside: Some(table),
+            options: TableOptions::DEFAULT,
+        }
     }
 }
 
@@ -190,6 +203,9 @@ pub struct Tablets {
     /// has dropped tablets at a later version. 0: from a program that does not send it.
     #[serde(default)]
     pub map_version: u64,
+    /// The options of those of the tables that have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OptionsOfTable>,
 }
 
 /// `take tablets` and `drop tablets` at the end of a migration. To take: from now on the new master
@@ -209,6 +225,9 @@ pub struct MigratedTablets {
     /// from being taken for [`Tablets`], which creates empty tablets.
     #[serde(default)]
     pub since: OwnedSince,
+    /// The options of the table, if it has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OptionsOfTable>,
 }
 
 /// `migrate out`: gives a tablet to another master. The coordinator repeats the request until the
@@ -267,4 +286,7 @@ pub struct Owned {
     /// or another master owns them. If the shard owns only a part of a tablet, the other parts.
     #[serde(default)]
     pub not_yours: Vec<TabletRange>,
+    /// The options of those of the tables that have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<OptionsOfTable>,
 }

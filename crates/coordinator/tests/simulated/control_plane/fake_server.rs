@@ -275,6 +275,7 @@ impl Service for FakeServer {
                     drop(server);
                     return context.refuse(request.reply_to, Status::NoSpace, 0, &[]);
                 }
+                server.options.extend(message.options.iter().copied());
                 let has = server.tablets.entry(message.master).or_default();
                 for tablet in message.tablets {
                     if mine && request.opcode == Opcode::TakeTablets {

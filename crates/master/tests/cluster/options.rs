@@ -1,0 +1,84 @@
+//! A shard knows the options of a table before it does the first update of a tablet, whatever way
+//! the tablet took.
+
+use crate::coming::{begin, message};
+use crate::fixture::*;
+use crate::past::{past, put_all};
+use crate::recovery::recovered;
+use thunderhead_log::TabletRange;
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::Opcode;
+use thunderhead_runtime::Random;
+use thunderhead_wire::control::{
+    self, MigratedTablets, OptionsOfTable, OwnedSince, Policy, TableOptions, Tablets, Taken,
+};
+use thunderhead_wire::migration::Kind;
+use thunderhead_wire::operations::{Identity, ObjectHead};
+use thunderhead_wire::{Condition, RecoveryId, TableId, TimeToLive};
+use zerocopy::IntoBytes;
+
+const TTL_MS: u64 = 5_000;
+
+fn options(table: TableId) -> Vec<OptionsOfTable> {
+    let options = TableOptions { ttl_ms: TTL_MS, policy: Policy::Cache };
+    vec![OptionsOfTable { table, options }]
+}
+
+/// Writes an object, and returns how long it lives.
+async fn life(user: &User, table: TableId) -> TimeToLive {
+    user.write(Identity::NONE, table, b"new", b"value").await.unwrap();
+    let head = ObjectHead::new(table, 3, Condition::Always, 0);
+    let answer = user.insist(Opcode::ReadExpiry, [head.as_bytes(), b"new"].concat()).await;
+    let code = answer.unwrap()[8..].try_into().unwrap();
+    TimeToLive::of_code(u64::from_le_bytes(code))
+}
+
+const DEFAULT: TimeToLive = TimeToLive::Milliseconds(TTL_MS);
+
+#[test]
+fn a_new_tablet_comes_with_the_options_of_its_table() {
+    let mut cluster = ShardCluster::new(51, Link::default(), shard_options(), 4 << 20);
+    cluster.drive(std::time::Duration::from_secs(30), |user| async move {
+        let (tablets, options) = (vec![TabletRange::whole(OTHER)], options(OTHER));
+        let mut take = Tablets { master: MASTER, tablets, map_version: 0, options };
+        user.insist(Opcode::TakeTablets, control::to_body(&take)).await.unwrap();
+        user.take(MASTER, vec![TabletRange::whole(OLD)]).await.unwrap();
+        assert_eq!(life(&user, OTHER).await, DEFAULT);
+        assert_eq!(life(&user, OLD).await, TimeToLive::Never, "this table has none");
+        // A later table never has the id, but the options go with the last tablet.
+        user.insist(Opcode::DropTablets, control::to_body(&take)).await.unwrap();
+        take.options = Vec::new();
+        user.insist(Opcode::TakeTablets, control::to_body(&take)).await.unwrap();
+        assert_eq!(life(&user, OTHER).await, TimeToLive::Never);
+    });
+}
+
+#[test]
+fn a_migrated_tablet_comes_with_the_options_of_its_table() {
+    let mut cluster = ShardCluster::new(52, Link::default(), shard_options(), 4 << 20);
+    cluster.drive(std::time::Duration::from_secs(30), |user| async move {
+        user.insist(Opcode::MigrateIn, begin(6, TabletRange::whole(OTHER))).await.unwrap();
+        let end = message(6, Kind::End, &1u64.to_le_bytes());
+        let taken = user.insist(Opcode::MigrateIn, end).await.unwrap();
+        let Taken { range, .. } = control::of_body(&taken).unwrap();
+        let (tablets, since, options) = (vec![range], OwnedSince::default(), options(OTHER));
+        let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since, options };
+        user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
+        assert_eq!(life(&user, OTHER).await, DEFAULT);
+    });
+}
+
+#[test]
+fn a_rebuilt_tablet_comes_with_the_options_of_its_table() {
+    let past = past(&mut Random::from_seed(33), 200);
+    let replicas = past.recorder.replicas(usize::MAX);
+    let mut cluster = ShardCluster::new(53, Link::default(), shard_options(), 4 << 20);
+    cluster.coordinators.borrow_mut().options = options(OLD);
+    let segments = put_all(&cluster, &replicas, &[0, 1]);
+    let task = cluster.recover(RecoveryId(1), &segments);
+    let (outcome, _) = recovered(&mut cluster, task);
+    assert!(outcome.outcome.is_ok());
+    cluster.drive(std::time::Duration::from_secs(30), |user| async move {
+        assert_eq!(life(&user, OLD).await, DEFAULT);
+    });
+}
