@@ -422,7 +422,7 @@ func (b *batch) answered(p *part) {
 		b.end(p, p.unlessDone(incomprehensible(p.isUpdate())))
 	case p.isDone():
 		b.end(p, nil)
-	case p.status == statusNotFound && p.kind == kindRead:
+	case p.status == statusNotFound && (p.kind == kindRead || p.kind == kindReadExpiry):
 		p.isAbsent = true
 		b.end(p, nil)
 	case p.status == statusReplyTooLong && p.wasMany:

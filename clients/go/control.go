@@ -26,10 +26,18 @@ type mapReply struct {
 }
 
 type tableInfo struct {
-	ID      uint64       `json:"id"`
-	Name    string       `json:"name"`
-	Tablets []tabletInfo `json:"tablets"`
-	Since   uint64       `json:"since,omitempty"`
+	ID      uint64         `json:"id"`
+	Name    string         `json:"name"`
+	Tablets []tabletInfo   `json:"tablets"`
+	Since   uint64         `json:"since,omitempty"`
+	Options *createOptions `json:"options,omitempty"`
+}
+
+// createOptions are the options of a table.
+type createOptions struct {
+	// TTLms is the default time to live; 0 for none.
+	TTLms  uint64 `json:"ttl_ms,omitempty"`
+	Policy string `json:"policy,omitempty"`
 }
 
 type tabletInfo struct {
@@ -53,6 +61,8 @@ func (t *tableInfo) isServed() bool {
 type createTableRequest struct {
 	Name       string `json:"name"`
 	ServerSpan uint32 `json:"server_span"`
+	// Options is nil for a table without any.
+	Options *createOptions `json:"options,omitempty"`
 }
 
 type dropTableRequest struct {

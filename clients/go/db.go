@@ -224,6 +224,8 @@ type TableOption func(*tableSettings)
 type tableSettings struct {
 	creates bool
 	span    int
+	options createOptions
+	failure *failure
 }
 
 // CreateTable makes [DB.Table] create the table if there is none of this name.
@@ -231,6 +233,26 @@ func CreateTable() TableOption { return func(s *tableSettings) { s.creates = tru
 
 // Span spreads a new table over so many shards; 1 by default.
 func Span(shards int) TableOption { return func(s *tableSettings) { s.span = shards } }
+
+// DefaultTTL sets how long an object of a new table lives if its write does not say it. A cluster that
+// was made by an earlier release must be switched to format 2 first.
+func DefaultTTL(ttl time.Duration) TableOption {
+	return func(s *tableSettings) {
+		millis, f := ttlMillis(ttl)
+		if f != nil {
+			s.failure = f
+		} else if ttl != Forever {
+			s.options.TTLms = millis
+		}
+	}
+}
+
+// Cache makes a new table a cache: when memory is full, it evicts objects that were not used lately,
+// where other tables refuse writes. The format of the cluster matters as for [DefaultTTL].
+func Cache() TableOption { return func(s *tableSettings) { s.options.Policy = policyCache } }
+
+// policyCache is the policy of a cache, as it goes over the wire.
+const policyCache = "cache"
 
 func tableOptions(options []TableOption) (tableSettings, *failure) {
 	s := tableSettings{span: 1}
@@ -240,7 +262,7 @@ func tableOptions(options []TableOption) (tableSettings, *failure) {
 	if s.span < 1 || int64(s.span) > 1<<31 {
 		return s, badArgument("the span of a table must be at least 1")
 	}
-	return s, nil
+	return s, s.failure
 }
 
 // Table opens a table by its name. With [CreateTable] it creates a missing table.
@@ -258,7 +280,7 @@ func (db *DB) Table(ctx context.Context, name string, options ...TableOption) (*
 	}
 	table, f := db.findTable(ctx, name)
 	if f != nil && f.reason == ErrNoSuchTable && s.creates {
-		table, f = db.createTable(ctx, name, s.span)
+		table, f = db.createTable(ctx, name, s)
 		if f != nil && f.reason == ErrTableExists {
 			// Another client was faster.
 			table, f = db.findTable(ctx, name)
@@ -285,7 +307,7 @@ func (db *DB) CreateTable(ctx context.Context, name string, options ...TableOpti
 	if f != nil {
 		return nil, f.in(op, name)
 	}
-	table, f := db.createTable(ctx, name, s.span)
+	table, f := db.createTable(ctx, name, s)
 	if f != nil {
 		return nil, f.in(op, name)
 	}

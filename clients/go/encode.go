@@ -20,8 +20,10 @@ type partGroup struct {
 	// haste is the order of magnitude of the time-out, so that no part gets a time-out much shorter
 	// than its deadline allows.
 	haste int
-	bytes int
-	parts []*part
+	// expires: the parts decide when objects expire.
+	expires bool
+	bytes   int
+	parts   []*part
 }
 
 // encode takes parts off the queue, encodes their messages into out, and makes them calls in
@@ -77,10 +79,11 @@ func (c *conn) group(p *part) *partGroup {
 	if isUpdate {
 		mapVersion = p.mapVersion
 	}
-	haste := bits.LeadingZeros64(uint64(p.timeout))
+	haste, expires := bits.LeadingZeros64(uint64(p.timeout)), p.decidesExpiry()
 	for i := range c.groups {
 		g := &c.groups[i]
-		if g.isUpdate == isUpdate && g.lease == p.lease && g.mapVersion == mapVersion && g.haste == haste {
+		if g.isUpdate == isUpdate && g.lease == p.lease && g.mapVersion == mapVersion && g.haste == haste &&
+			g.expires == expires {
 			return g
 		}
 	}
@@ -90,7 +93,7 @@ func (c *conn) group(p *part) *partGroup {
 		c.groups = append(c.groups, partGroup{})
 	}
 	g := &c.groups[len(c.groups)-1]
-	*g = partGroup{isUpdate, p.lease, mapVersion, haste, 0, g.parts[:0]}
+	*g = partGroup{isUpdate, p.lease, mapVersion, haste, expires, 0, g.parts[:0]}
 	return g
 }
 

@@ -9,6 +9,9 @@ const (
 	kindDelete
 	kindIncrement
 	kindWriteNumber
+	kindWriteExpiring
+	kindSetExpiry
+	kindReadExpiry
 	kindPage
 	kindQuestion
 )
@@ -58,6 +61,10 @@ type part struct {
 	value []byte
 	// number has the bits of a number to write or to add. For a page it is the cursor.
 	number uint64
+	// ttl is how long an object lives, as it goes over the wire; of kindWriteExpiring, also the
+	// kind of the value.
+	ttl       uint64
+	valueKind ValueKind
 	// last is the last hash of a page.
 	last uint64
 	// opcode is that of a question.
@@ -102,7 +109,7 @@ type part struct {
 	version Version
 	// body is the value, or the answer to a page or question.
 	body []byte
-	// sum has the bits of the sum of an increment.
+	// sum has the bits of the sum of an increment, or how long the object still lives.
 	sum uint64
 	// isMalformed: the answer makes no sense.
 	isMalformed bool
@@ -117,10 +124,14 @@ type part struct {
 	isAbsent bool
 }
 
-func (p *part) isUpdate() bool { return p.kind >= kindWrite && p.kind <= kindWriteNumber }
+func (p *part) isUpdate() bool { return p.kind >= kindWrite && p.kind <= kindSetExpiry }
+
+// decidesExpiry tells whether it decides when an object expires. Servers of earlier releases refuse a
+// message with such an update, so it shares a message only with its like.
+func (p *part) decidesExpiry() bool { return p.kind == kindWriteExpiring || p.kind == kindSetExpiry }
 
 // isShared tells whether it may share a message with others of its kind.
-func (p *part) isShared() bool { return p.kind < kindPage && !p.isAlone }
+func (p *part) isShared() bool { return p.kind < kindReadExpiry && !p.isAlone }
 
 // opcodeAlone returns the opcode of a message with this part alone.
 func (p *part) opcodeAlone() uint16 {
@@ -135,6 +146,12 @@ func (p *part) opcodeAlone() uint16 {
 		return opIncrement
 	case kindWriteNumber:
 		return opWriteNumber
+	case kindWriteExpiring:
+		return opWriteExpiring
+	case kindSetExpiry:
+		return opSetExpiry
+	case kindReadExpiry:
+		return opReadExpiry
 	case kindPage:
 		return opEnumerate
 	}
@@ -149,7 +166,7 @@ func (p *part) flags() uint8 {
 }
 
 // bytes returns about how many bytes it takes in a message.
-func (p *part) bytes() int { return 64 + len(p.key) + len(p.value) }
+func (p *part) bytes() int { return 80 + len(p.key) + len(p.value) }
 
 func (p *part) identity() identity {
 	if p.lease == nil {
@@ -171,11 +188,25 @@ func (p *part) appendAlone(b []byte) []byte {
 	}
 	b = appendObjectHead(b, p.table, len(p.key), p.condition, p.flags())
 	b = append(b, p.key...)
+	return p.appendArgument(b)
+}
+
+// appendArgument appends the value or the number of an update, and how long the object lives.
+func (p *part) appendArgument(b []byte) []byte {
 	switch p.kind {
 	case kindWrite:
 		b = append(b, p.value...)
 	case kindIncrement, kindWriteNumber:
 		b = le.AppendUint64(b, p.number)
+	case kindWriteExpiring:
+		b = appendExpiringHead(b, p.ttl, p.valueKind)
+		if p.valueKind == KindBytes {
+			b = append(b, p.value...)
+		} else {
+			b = le.AppendUint64(b, p.number)
+		}
+	case kindSetExpiry:
+		b = le.AppendUint64(b, p.ttl)
 	}
 	return b
 }
@@ -192,15 +223,17 @@ func (p *part) appendShared(b []byte) []byte {
 		b = appendUpdateHead(b, p.sequence, 8, 3)
 	case kindWriteNumber:
 		b = appendUpdateHead(b, p.sequence, 8, 4)
+	case kindWriteExpiring:
+		length := len(p.value)
+		if p.valueKind != KindBytes {
+			length = 8
+		}
+		b = appendUpdateHead(b, p.sequence, expiringHeadBytes+length, 5)
+	case kindSetExpiry:
+		b = appendUpdateHead(b, p.sequence, 8, 6)
 	}
 	b = append(b, p.key...)
-	switch p.kind {
-	case kindWrite:
-		b = append(b, p.value...)
-	case kindIncrement, kindWriteNumber:
-		b = le.AppendUint64(b, p.number)
-	}
-	return b
+	return p.appendArgument(b)
 }
 
 // understand takes the reply to a message with this part alone.
@@ -237,7 +270,7 @@ func (p *part) done(version Version, rest []byte) {
 	switch p.kind {
 	case kindRead:
 		p.body = append(make([]byte, 0, len(rest)), rest...)
-	case kindIncrement:
+	case kindIncrement, kindReadExpiry:
 		if len(rest) < 8 {
 			p.isMalformed = true
 			return

@@ -54,6 +54,98 @@ func TestObjectsAreWrittenReadAndDeleted(t *testing.T) {
 	}
 }
 
+func TestObjectsLiveForTheirTime(t *testing.T) {
+	ctx := context.Background()
+	table := newTable(t, open(t, startServer(t).url))
+	if ttl, version, err := table.TimeToLive(ctx, "k"); err != nil || ttl != 0 || version != 0 {
+		t.Fatalf("a missing object lives %v, %d, %v", ttl, version, err)
+	}
+	if version, err := table.Expire(ctx, "k", time.Minute); err != nil || version != 0 {
+		t.Fatalf("a missing object expires: %d, %v", version, err)
+	}
+	first, err := table.PutExpiring(ctx, "k", []byte("v"), time.Minute, thunderhead.IfAbsent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ttl, version, err := table.TimeToLive(ctx, "k")
+	if err != nil || ttl <= 0 || ttl > time.Minute || version != first {
+		t.Fatalf("it lives %v, %d, %v", ttl, version, err)
+	}
+	second, err := table.Expire(ctx, "k", thunderhead.Forever, thunderhead.IfVersion(first))
+	if err != nil || second <= first {
+		t.Fatalf("version %d after %d: %v", second, first, err)
+	}
+	if ttl, _, err := table.TimeToLive(ctx, "k"); err != nil || ttl != thunderhead.Forever {
+		t.Fatalf("it lives %v, %v", ttl, err)
+	}
+	if _, err := table.Expire(ctx, "k", 0); !errors.Is(err, thunderhead.ErrNotDone) {
+		t.Fatalf("a time of 0: %v", err)
+	}
+	if _, err := table.PutIntExpiring(ctx, "n", 7, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if sum, _, err := table.Increment(ctx, "n", 1); err != nil || sum != 8 {
+		t.Fatalf("sum %d, %v", sum, err)
+	}
+	if ttl, _, err := table.TimeToLive(ctx, "n"); err != nil || ttl > time.Hour || ttl <= 0 {
+		t.Fatalf("the number lives %v, %v", ttl, err)
+	}
+	entries := []thunderhead.Entry{
+		{Key: "short", TTL: time.Millisecond},
+		{Key: "plain"},
+		{Key: "long", TTL: time.Hour},
+		{Key: "wrong", TTL: -1},
+	}
+	_, err = table.PutMany(ctx, entries)
+	var many *thunderhead.ManyError
+	if !errors.As(err, &many) || many.Errors[0] != nil || many.Errors[2] != nil || many.Errors[3] == nil {
+		t.Fatalf("many: %v", err)
+	}
+	for {
+		v, err := table.Get(ctx, "short")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !v.Exists() {
+			break
+		}
+	}
+	if ttl, _, err := table.TimeToLive(ctx, "plain"); err != nil || ttl != thunderhead.Forever {
+		t.Fatalf("it lives %v, %v", ttl, err)
+	}
+	if ttl, _, err := table.TimeToLive(ctx, "long"); err != nil || ttl > time.Hour {
+		t.Fatalf("it lives %v, %v", ttl, err)
+	}
+}
+
+func TestATableHasADefaultTimeToLive(t *testing.T) {
+	ctx := context.Background()
+	db := open(t, startServer(t).url)
+	table, err := db.CreateTable(ctx, "cache", thunderhead.DefaultTTL(time.Hour), thunderhead.Cache())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Put(ctx, "k", nil); err != nil {
+		t.Fatal(err)
+	}
+	if ttl, _, err := table.TimeToLive(ctx, "k"); err != nil || ttl <= 0 || ttl > time.Hour {
+		t.Fatalf("it lives %v, %v", ttl, err)
+	}
+	if _, err := table.PutExpiring(ctx, "k", nil, thunderhead.Forever); err != nil {
+		t.Fatal(err)
+	}
+	if ttl, _, err := table.TimeToLive(ctx, "k"); err != nil || ttl != thunderhead.Forever {
+		t.Fatalf("it lives %v, %v", ttl, err)
+	}
+	tables, err := db.Tables(ctx)
+	if err != nil || len(tables) != 1 || tables[0].TTL != time.Hour || !tables[0].IsCache {
+		t.Fatalf("tables %v, %v", tables, err)
+	}
+	if _, err := db.CreateTable(ctx, "wrong", thunderhead.DefaultTTL(0)); !errors.Is(err, thunderhead.ErrNotDone) {
+		t.Fatalf("a time of 0: %v", err)
+	}
+}
+
 func TestNumbersAreCounted(t *testing.T) {
 	ctx := context.Background()
 	table := newTable(t, open(t, startServer(t).url))

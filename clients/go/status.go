@@ -50,6 +50,7 @@ const (
 	statusUnknownServer        Status = 45
 	statusGrouped              Status = 46
 	statusOldFormat            Status = 47
+	statusBadTimeToLive        Status = 48
 )
 
 // nextStep is the caller's next step after a status.
@@ -117,6 +118,7 @@ var statuses = map[Status]statusInfo{
 	statusUnknownServer:        {stepReport, "the coordinator has never given out the id of this server: its metastore may be an older copy"},
 	statusGrouped:              {stepReport, "this table and others always lie together on one shard: it cannot be split, moved alone or lie beside a table that is spread"},
 	statusOldFormat:            {stepReport, "this needs a newer format of the cluster; `thunderhead status` says when `thunderhead cluster set format` can switch it on"},
+	statusBadTimeToLive:        {stepReport, "a time to live has at least one millisecond"},
 }
 
 // String returns a sentence for people.

@@ -3,6 +3,7 @@ package thunderhead
 import (
 	"context"
 	"math"
+	"time"
 )
 
 // A Version is the version of an object. It grows with each update of a key, also across deletes.
@@ -149,6 +150,101 @@ func (t *Table) putNumber(ctx context.Context, op, key string, bits uint64, isFl
 	return version, err
 }
 
+// Forever is the time to live of an object that never expires.
+const Forever time.Duration = math.MaxInt64
+
+// PutExpiring writes an object that lives for ttl, or [Forever], if the condition holds, and returns
+// its new version. The time begins when the server does the write.
+func (t *Table) PutExpiring(ctx context.Context, key string, value []byte, ttl time.Duration, condition ...Condition) (Version, error) {
+	return t.putExpiring(ctx, "put expiring", key, part{value: value}, ttl, condition)
+}
+
+// PutIntExpiring writes a whole number that lives for ttl: see [Table.PutExpiring].
+func (t *Table) PutIntExpiring(ctx context.Context, key string, number int64, ttl time.Duration, condition ...Condition) (Version, error) {
+	it := part{number: uint64(number), valueKind: KindInt}
+	return t.putExpiring(ctx, "put int expiring", key, it, ttl, condition)
+}
+
+// PutFloatExpiring writes a floating-point number that lives for ttl: see [Table.PutExpiring].
+func (t *Table) PutFloatExpiring(ctx context.Context, key string, number float64, ttl time.Duration, condition ...Condition) (Version, error) {
+	it := part{number: math.Float64bits(number), valueKind: KindFloat}
+	return t.putExpiring(ctx, "put float expiring", key, it, ttl, condition)
+}
+
+func (t *Table) putExpiring(ctx context.Context, op, key string, it part, ttl time.Duration, condition []Condition) (Version, error) {
+	b, err := t.beginExpiring(ctx, op, key, kindWriteExpiring, ttl, condition)
+	if err != nil {
+		return 0, err
+	}
+	b.one.value, b.one.number, b.one.valueKind = it.value, it.number, it.valueKind
+	version, _, err := t.update(ctx, op, b)
+	return version, err
+}
+
+// Expire changes when an object expires, if the condition holds: it lives for ttl from now on, or
+// [Forever]. It returns the new version of the object; 0 if there is none. An increment does not
+// change when its object expires.
+func (t *Table) Expire(ctx context.Context, key string, ttl time.Duration, condition ...Condition) (Version, error) {
+	b, err := t.beginExpiring(ctx, "expire", key, kindSetExpiry, ttl, condition)
+	if err != nil {
+		return 0, err
+	}
+	version, _, err := t.update(ctx, "expire", b)
+	return version, err
+}
+
+// TimeToLive returns how long an object still lives, in whole milliseconds, or [Forever], and its
+// version. Both are 0 if there is no object.
+func (t *Table) TimeToLive(ctx context.Context, key string) (time.Duration, Version, error) {
+	b, err := t.begin(ctx, "time to live", key, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	b.one.kind = kindReadExpiry
+	b.run(ctx)
+	p := &b.one
+	ttl, version, err := ttlOf(p.sum), p.version, t.errorOf("time to live", p)
+	if err != nil || p.isAbsent {
+		ttl, version = 0, 0
+	}
+	b.release()
+	return ttl, version, err
+}
+
+// beginExpiring returns a batch for one update that decides when an object expires.
+func (t *Table) beginExpiring(ctx context.Context, op, key string, kind partKind, ttl time.Duration, conditions []Condition) (*batch, error) {
+	b, err := t.begin(ctx, op, key, conditions)
+	if err != nil {
+		return nil, err
+	}
+	millis, f := ttlMillis(ttl)
+	if f != nil {
+		b.release()
+		return nil, f.in(op, t.name)
+	}
+	b.one.kind, b.one.ttl = kind, millis
+	return b, nil
+}
+
+// ttlMillis returns a time to live as it goes over the wire: in milliseconds, rounded up.
+func ttlMillis(ttl time.Duration) (uint64, *failure) {
+	switch {
+	case ttl == Forever:
+		return math.MaxUint64, nil
+	case ttl <= 0:
+		return 0, refusedWith(statusBadTimeToLive)
+	}
+	return (uint64(ttl) + uint64(time.Millisecond) - 1) / uint64(time.Millisecond), nil
+}
+
+// ttlOf returns a time to live of the wire.
+func ttlOf(millis uint64) time.Duration {
+	if millis > uint64(Forever/time.Millisecond) {
+		return Forever
+	}
+	return time.Duration(millis) * time.Millisecond
+}
+
 // Delete deletes an object if the condition holds, and returns the version that it had; 0 if there
 // was none.
 func (t *Table) Delete(ctx context.Context, key string, condition ...Condition) (Version, error) {
@@ -243,6 +339,8 @@ type Entry struct {
 	Value []byte
 	// If is the condition; the zero value always holds.
 	If Condition
+	// TTL is how long the object lives, or [Forever]; 0 for the default of the table.
+	TTL time.Duration
 }
 
 // GetMany reads many objects at once, in the order of the keys. Each is read by itself: together
@@ -266,6 +364,10 @@ func (t *Table) PutMany(ctx context.Context, entries []Entry) ([]Version, error)
 	err := t.many(ctx, "put many", len(entries), func(p *part, i int) {
 		it := &entries[i]
 		p.kind, p.key, p.value, p.condition = kindWrite, it.Key, it.Value, it.If
+		if it.TTL != 0 {
+			p.kind = kindWriteExpiring
+			p.ttl, p.failure = ttlMillis(it.TTL)
+		}
 	}, func(p *part, i int) { versions[i] = p.version })
 	return versions, err
 }
@@ -297,7 +399,10 @@ func (t *Table) many(ctx context.Context, op string, n int, fill, take func(p *p
 			p := all[i]
 			*p = part{table: t.id, deadline: deadline}
 			fill(p, from+i)
-			p.hash, p.failure = keyHash(p.key), checkKey(p.key)
+			p.hash = keyHash(p.key)
+			if f := checkKey(p.key); f != nil {
+				p.failure = f
+			}
 			if err := ctx.Err(); err != nil {
 				p.failure = canceled(err, false)
 			}

@@ -16,6 +16,10 @@ type TableInfo struct {
 	Name string
 	// Tablets are in the order of their hashes, without gaps.
 	Tablets []TabletInfo
+	// TTL is the default time to live of its objects, or [Forever].
+	TTL time.Duration
+	// IsCache tells whether it evicts objects when memory is full.
+	IsCache bool
 }
 
 // A TabletInfo describes a tablet: the part of a table whose keys hash into one range.
@@ -29,7 +33,13 @@ type TabletInfo struct {
 }
 
 func (t *tableInfo) public() TableInfo {
-	it := TableInfo{ID: t.ID, Name: t.Name}
+	it := TableInfo{ID: t.ID, Name: t.Name, TTL: Forever}
+	if options := t.Options; options != nil {
+		it.IsCache = options.Policy == policyCache
+		if options.TTLms != 0 {
+			it.TTL = ttlOf(options.TTLms)
+		}
+	}
 	for _, tablet := range t.Tablets {
 		address := ""
 		if tablet.Address != nil {
@@ -127,9 +137,13 @@ func tableIn(m *mapReply, name string) *tableInfo {
 
 // createTable creates a table. The question is repeated if its answer is lost; a table of this name
 // that exists then counts as the created one, although another client may have created it.
-func (db *DB) createTable(ctx context.Context, name string, span int) (*tableInfo, *failure) {
+func (db *DB) createTable(ctx context.Context, name string, s tableSettings) (*tableInfo, *failure) {
+	opcode, request := opCreateTable, createTableRequest{Name: name, ServerSpan: uint32(s.span)}
+	if s.options != (createOptions{}) {
+		opcode, request.Options = opCreateTableWithOptions, &s.options
+	}
 	c := db.newChange(ctx, name, func() (uint16, []byte) {
-		return opCreateTable, body(createTableRequest{name, uint32(span)})
+		return opcode, body(request)
 	})
 	created := c.understand
 	c.understand = func(b []byte) verdict {

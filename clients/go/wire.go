@@ -25,6 +25,7 @@ const (
 	foundHeadBytes    = 16
 	pageHeadBytes     = 24
 	flagFloat         = 1
+	expiringHeadBytes = 16
 	protocolVersion   = 1
 	keyBytesMax       = 64 << 10
 	messageBytesMax   = 8 << 20
@@ -36,23 +37,27 @@ const (
 )
 
 const (
-	opRead        uint16 = 32
-	opWrite       uint16 = 33
-	opDelete      uint16 = 34
-	opIncrement   uint16 = 35
-	opReadMany    uint16 = 36
-	opUpdateMany  uint16 = 37
-	opEnumerate   uint16 = 38
-	opWriteNumber uint16 = 39
+	opRead          uint16 = 32
+	opWrite         uint16 = 33
+	opDelete        uint16 = 34
+	opIncrement     uint16 = 35
+	opReadMany      uint16 = 36
+	opUpdateMany    uint16 = 37
+	opEnumerate     uint16 = 38
+	opWriteNumber   uint16 = 39
+	opWriteExpiring uint16 = 40
+	opSetExpiry     uint16 = 41
+	opReadExpiry    uint16 = 42
 
-	opMap           uint16 = 66
-	opCreateTable   uint16 = 67
-	opDropTable     uint16 = 68
-	opSplitTablet   uint16 = 69
-	opMigrateTablet uint16 = 70
-	opOpenLease     uint16 = 71
-	opRenewLease    uint16 = 72
-	opCloseLease    uint16 = 73
+	opMap                    uint16 = 66
+	opCreateTable            uint16 = 67
+	opDropTable              uint16 = 68
+	opSplitTablet            uint16 = 69
+	opMigrateTablet          uint16 = 70
+	opOpenLease              uint16 = 71
+	opRenewLease             uint16 = 72
+	opCloseLease             uint16 = 73
+	opCreateTableWithOptions uint16 = 91
 )
 
 var le = binary.LittleEndian
@@ -164,6 +169,12 @@ func appendUpdateHead(b []byte, sequence uint64, argumentBytes int, kind byte) [
 	b = le.AppendUint64(b, sequence)
 	b = le.AppendUint32(b, uint32(argumentBytes))
 	return append(b, kind, 0, 0, 0)
+}
+
+// appendExpiringHead appends how long an object lives, and the kind of the value that follows.
+func appendExpiringHead(b []byte, ttl uint64, kind ValueKind) []byte {
+	b = le.AppendUint64(b, ttl)
+	return append(b, byte(kind), 0, 0, 0, 0, 0, 0, 0)
 }
 
 // A partHead is the result of one operation of many.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -149,7 +150,7 @@ func TestMessagesAboutTheClusterAreJSON(t *testing.T) {
 	expect(t, "split", string(body(splitTabletRequest{"t", 1<<64 - 1})), `{"table":"t","at":18446744073709551615}`)
 	expect(t, "migrate", string(body(migrateTabletRequest{"t", 1, 2})), `{"table":"t","first":1,"to":2}`)
 	expect(t, "lease", string(body(leaseRequest{3})), `{"lease":3}`)
-	expect(t, "create", string(body(createTableRequest{"t", 1})), `{"name":"t","server_span":1}`)
+	expect(t, "create", string(body(createTableRequest{"t", 1, nil})), `{"name":"t","server_span":1}`)
 	tablet := tabletInfo{First: 1}
 	if b, _ := json.Marshal(tablet); string(b) != `{"first":1,"last":0,"master":0,"address":null}` {
 		t.Errorf("a tablet without an address: %s", b)
@@ -207,6 +208,26 @@ func TestUpdatesOfOneMessageHaveConsecutiveSequences(t *testing.T) {
 	expect(t, "many updates", messages[0][16:], want)
 	expect(t, "a read among updates", le.Uint16(messages[1][8:]), opRead)
 	expect(t, "another version of the map", le.Uint16(messages[2][8:]), opDelete)
+
+	// Older servers refuse a message with such updates, so no others are in it.
+	expiring := &part{kind: kindWriteExpiring, table: 1, key: "x", value: []byte("v"), ttl: 5, lease: lease, mapVersion: 9}
+	counted := &part{kind: kindWriteExpiring, table: 1, key: "y", number: 7, valueKind: KindInt, ttl: 6, lease: lease, mapVersion: 9}
+	set := &part{kind: kindSetExpiry, table: 1, key: "z", ttl: math.MaxUint64, lease: lease, mapVersion: 9}
+	plain := &part{kind: kindWrite, table: 1, key: "k", value: []byte("v"), lease: lease, mapVersion: 9}
+	_, messages = sent(expiring, plain, counted, set)
+	if len(messages) != 2 {
+		t.Fatalf("%d messages", len(messages))
+	}
+	want = appendIdentity(nil, expiring.identity())
+	want = appendUpdateHead(appendObjectHead(want, 1, 1, Condition{}, 0), expiring.sequence, 17, 5)
+	want = append(want, "x\x05\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00v"...)
+	want = appendUpdateHead(appendObjectHead(want, 1, 1, Condition{}, 0), counted.sequence, 24, 5)
+	want = append(want, "y\x06\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"...)
+	want = le.AppendUint64(want, 7)
+	want = appendUpdateHead(appendObjectHead(want, 1, 1, Condition{}, 0), set.sequence, 8, 6)
+	want = append(want, "z\xff\xff\xff\xff\xff\xff\xff\xff"...)
+	expect(t, "updates with times", messages[0][16:], want)
+	expect(t, "one without", le.Uint16(messages[1][8:]), opWrite)
 }
 
 func TestMessagesHaveAtMost128PartsAndAboutAQuarterOfAMegabyte(t *testing.T) {
