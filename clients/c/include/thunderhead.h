@@ -100,6 +100,11 @@
 #define TH_VERSION_BELOW 4
 
 /**
+ * As a time to live: the object never expires.
+ */
+#define TH_NEVER UINT64_MAX
+
+/**
  * The value is bytes.
  */
 #define TH_BYTES 0
@@ -163,6 +168,17 @@
  * Find a table. `key` is its name. Only for queues.
  */
 #define TH_OP_TABLE_OPEN 10
+
+/**
+ * Change when the object expires, if `condition` holds: it lives for `ttl_ms` from now on. The
+ * result has its new version, or 0 if it does not exist.
+ */
+#define TH_OP_SET_EXPIRY 11
+
+/**
+ * Read how long the object still lives: `ttl_ms` of the result.
+ */
+#define TH_OP_GET_TTL 12
 
 /**
  * The call or operation was done. For a read: it has an answer.
@@ -272,6 +288,10 @@ typedef struct th_result {
      * Zeros.
      */
     uint8_t reserved[7];
+    /**
+     * How long the object still lives, in milliseconds, or `TH_NEVER`; only for `TH_OP_GET_TTL`.
+     */
+    uint64_t ttl_ms;
 } th_result;
 
 /**
@@ -366,6 +386,11 @@ typedef struct th_call {
      * The time limit of this call in microseconds. 0: that of the client. At most a year.
      */
     uint64_t deadline_us;
+    /**
+     * Only for writes of one object: how long it lives, in milliseconds, or `TH_NEVER`. The time
+     * begins when the server does the write. 0: the table's default.
+     */
+    uint64_t ttl_ms;
 } th_call;
 
 /**
@@ -464,6 +489,11 @@ typedef struct th_op {
      * 0.
      */
     uint32_t reserved;
+    /**
+     * For writes and `TH_OP_SET_EXPIRY`: how long the object lives, in milliseconds, or
+     * `TH_NEVER`. For writes 0 is the table's default.
+     */
+    uint64_t ttl_ms;
 } th_op;
 
 /**
@@ -753,6 +783,11 @@ typedef struct th_tables {
 #define TH_NOT_MIGRATED 1030
 
 /**
+ * A time to live has at least one millisecond.
+ */
+#define TH_BAD_TIME_TO_LIVE 1046
+
+/**
  * A scan has returned all objects. Not an error.
  */
 #define TH_END 2000
@@ -1012,6 +1047,36 @@ th_status th_delete_many(struct th_client *client,
                          const struct th_call *call,
                          struct th_batch **batch,
                          struct th_error *error);
+
+/**
+ * Changes when an object expires, if a condition holds: it lives for `ttl_ms` milliseconds from
+ * now on, or for ever with `TH_NEVER`. Hands over its new version, or 0 if it does not exist,
+ * unless `version` is `NULL`. `call` may be `NULL`.
+ *
+ * Returns `TH_CONDITION_FAILED` if the condition does not hold; `error->version` is the version
+ * that the object has.
+ */
+th_status th_set_expiry(struct th_client *client,
+                        uint64_t table,
+                        struct th_slice key,
+                        uint64_t ttl_ms,
+                        struct th_condition condition,
+                        const struct th_call *call,
+                        uint64_t *version,
+                        struct th_error *error);
+
+/**
+ * Hands over how long an object still lives, in milliseconds: `TH_NEVER` if it does not expire, 0
+ * if it does not exist. Hands over its version, or 0, unless `version` is `NULL`. `call` may be
+ * `NULL`.
+ */
+th_status th_get_ttl(struct th_client *client,
+                     uint64_t table,
+                     struct th_slice key,
+                     const struct th_call *call,
+                     uint64_t *ttl_ms,
+                     uint64_t *version,
+                     struct th_error *error);
 
 /**
  * Opens a queue: connects to the cluster that a URL names, and starts a thread for the I/O. Waits

@@ -52,6 +52,76 @@ static void a_condition_decides_an_update(th_client *client, uint64_t table) {
     CHECK_OK(th_put_if(client, table, key, value, th_always(), NULL, NULL, &error));
 }
 
+static void an_object_lives_for_its_time(th_client *client, uint64_t table) {
+    th_error error = th_error_init();
+    th_value value = th_value_init();
+    th_call call = {sizeof(call), 0, 60000};
+    const th_slice key = th_text("lives");
+    uint64_t ttl = 1, version = 1, second = 0;
+
+    CHECK_OK(th_get_ttl(client, table, key, NULL, &ttl, &version, &error));
+    CHECK(ttl == 0 && version == 0);
+    CHECK_OK(th_set_expiry(client, table, key, 1000, th_always(), NULL, &version, &error));
+    CHECK(version == 0);
+    CHECK_OK(th_put(client, table, key, th_text("v"), &call, &version, &error));
+    CHECK_OK(th_get_ttl(client, table, key, NULL, &ttl, &second, &error));
+    CHECK(ttl > 0 && ttl <= 60000 && second == version);
+    CHECK_OK(th_set_expiry(client, table, key, TH_NEVER, th_version_is(version), NULL, &second,
+                           &error));
+    CHECK(second > version);
+    CHECK_ERROR(TH_CONDITION_FAILED, TH_NOT_DONE,
+                th_set_expiry(client, table, key, 1, th_version_is(version), NULL, NULL, &error));
+    CHECK_OK(th_get_ttl(client, table, key, NULL, &ttl, NULL, &error));
+    CHECK(ttl == TH_NEVER);
+    CHECK_ERROR(TH_BAD_TIME_TO_LIVE, TH_NOT_DONE,
+                th_set_expiry(client, table, key, 0, th_always(), NULL, NULL, &error));
+    /* It would be ignored. */
+    CHECK_ERROR(TH_BAD_ARGUMENT, TH_NOT_DONE,
+                th_get(client, table, key, &call, &value, &error));
+    CHECK_ERROR(TH_BAD_ARGUMENT, TH_NOT_DONE,
+                th_get_ttl(client, table, key, &call, &ttl, NULL, &error));
+
+    call.ttl_ms = 1;
+    CHECK_OK(th_put_int64(client, table, key, 7, &call, &version, &error));
+    do {
+        CHECK_OK(th_get(client, table, key, NULL, &value, &error));
+    } while (value.exists);
+    CHECK_OK(th_put_if(client, table, key, th_text("w"), th_absent(), NULL, &second, &error));
+    CHECK(second > version);
+}
+
+static void several_objects_get_their_times_at_once(th_client *client, uint64_t table) {
+    th_error error = th_error_init();
+    th_batch *batch = NULL;
+    th_op ops[3] = {{0}};
+    const uint32_t kinds[] = {TH_OP_PUT, TH_OP_PUT_DOUBLE, TH_OP_SET_EXPIRY};
+
+    CHECK_OK(th_put(client, table, th_text("t2"), th_text("v"), NULL, NULL, &error));
+    for (size_t i = 0; i < 3; i++) {
+        ops[i].size = sizeof(ops[i]);
+        ops[i].table = table;
+        ops[i].kind = kinds[i];
+        ops[i].key = th_text(i == 0 ? "t0" : i == 1 ? "t1" : "t2");
+        ops[i].ttl_ms = 60000;
+    }
+    CHECK_OK(th_execute(client, ops, 3, NULL, &batch, &error));
+    CHECK(batch->failed == 0 && batch->results[2]->version > 0);
+    th_batch_free(batch);
+    for (size_t i = 0; i < 3; i++) {
+        ops[i].kind = TH_OP_GET_TTL;
+        ops[i].ttl_ms = 0;
+    }
+    CHECK_OK(th_execute(client, ops, 3, NULL, &batch, &error));
+    for (size_t i = 0; i < 3; i++) {
+        const th_result *it = batch->results[i];
+        CHECK(it->exists && it->ttl_ms > 0 && it->ttl_ms <= 60000);
+    }
+    th_batch_free(batch);
+    ops[0].ttl_ms = 5;
+    CHECK_ERROR(TH_BAD_ARGUMENT, TH_NOT_DONE,
+                th_execute(client, ops, 1, NULL, &batch, &error));
+}
+
 static void numbers_are_counted(th_client *client, uint64_t table) {
     th_error error = th_error_init();
     th_value value = th_value_init();
@@ -317,6 +387,8 @@ int main(void) {
     CHECK_OK(th_table_create(client, "objects", 1, NULL, &table, &error));
     objects_are_written_read_and_deleted(client, table);
     a_condition_decides_an_update(client, table);
+    an_object_lives_for_its_time(client, table);
+    several_objects_get_their_times_at_once(client, table);
     numbers_are_counted(client, table);
     many_operations_have_results_in_their_order(client, table);
     operations_of_all_kinds_go_together(client, table);
