@@ -28,8 +28,8 @@ pub(crate) enum Command {
         /// never.
         #[arg(long, value_name = "TIME", default_value = "never", value_parser = time_to_live)]
         ttl: TimeToLive,
-        /// What happens if memory is full: durable refuses writes; cache evicts objects that were
-        /// not used lately.
+        /// The behaviour of the table if memory is full: durable refuses writes; cache evicts
+        /// objects that were not used lately.
         #[arg(long, value_enum, default_value_t = Kept::Durable)]
         policy: Kept,
     },
@@ -72,7 +72,7 @@ pub(crate) enum Command {
     },
 }
 
-/// What happens if memory is full.
+/// The behaviour of a table if memory is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kept {
     Durable,

@@ -359,8 +359,9 @@ impl AsyncClient {
     /// Creates a table with options, spread over `server_span` shards, and returns its id.
     ///
     /// # Errors
-    /// Those of [`AsyncClient::create_table`]. A cluster refuses options with [`Status::OldFormat`] until
-    /// its format is 2, and a coordinator of an earlier release with [`Status::UnknownOpcode`].
+    /// Those of [`AsyncClient::create_table`]. A cluster refuses options with
+    /// [`Status::OldFormat`] until its format is 2, and a coordinator of an earlier release
+    /// with [`Status::UnknownOpcode`].
     pub async fn create_table_with(
         &self,
         name: &str,

@@ -240,8 +240,9 @@ impl Client {
     /// Creates a table with options, spread over `server_span` shards, and returns its id.
     ///
     /// # Errors
-    /// Those of [`Client::create_table`]. A cluster refuses options with [`Status::OldFormat`] until
-    /// its format is 2, and a coordinator of an earlier release with [`Status::UnknownOpcode`].
+    /// Those of [`Client::create_table`]. A cluster refuses options with
+    /// [`Status::OldFormat`] until its format is 2, and a coordinator of an earlier release
+    /// with [`Status::UnknownOpcode`].
     pub fn create_table_with(
         &mut self,
         name: &str,

@@ -83,9 +83,9 @@ pub enum Action {
     Increment(Number),
     /// Write this number. Reads return its 8 bytes, little-endian.
     WriteNumber(Number),
-    /// Write this value. The object lives for this time, whatever the table's default is.
+    /// Write this value. The object lives for this time, not for the table's default.
     WriteExpiring(Vec<u8>, TimeToLive),
-    /// Write this number. The object lives for this time, whatever the table's default is.
+    /// Write this number. The object lives for this time, not for the table's default.
     WriteNumberExpiring(Number, TimeToLive),
     /// Change when the object expires: it lives for this time from now on. That gives it a new
     /// version.

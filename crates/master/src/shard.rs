@@ -3,6 +3,7 @@
 mod control;
 mod door;
 mod expiry;
+mod parts;
 
 pub use door::{DoorError, DoorTable};
 
@@ -18,7 +19,8 @@ use crate::parked::{Answer, Parked};
 use crate::refusal::Refusal;
 use crate::replication::{LocalBackup, Replication, ReplicationDriver};
 use control::Control;
-use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
+use parts::{Parts, count, even_batches};
+use thunderhead_log::{Cursor, Error, ExpectedUpdates, HashedKey, Log, Object};
 use thunderhead_rpc::{
     CallError, CallId, Component, Context, Opcode, OwnerId, ReplyTo, Request, Service,
 };
@@ -44,9 +46,6 @@ const PARKED_BYTES_MAX: usize = 64 << 20;
 
 /// Microseconds that a client waits before it tries again, if there are more requests.
 const BUSY_US: u32 = 1_000;
-
-/// The maximum operations in one message: this many take about as long as a slice.
-const PARTS_MAX: usize = 128;
 
 /// The maximum bytes of an answer to many reads. Copying more takes longer than a slice.
 const MANY_BYTES_MAX: usize = 1 << 20;
@@ -604,47 +603,6 @@ fn copied(number: &[u8], object: &Object<'_>) -> Answer {
 fn refuse_for(context: &mut Context<'_>, reply_to: ReplyTo, error: &Error) {
     let Outcome { status, hint, .. } = Outcome::of_error(error);
     context.refuse(reply_to, status, hint, &[]);
-}
-
-/// Returns the number of parts; `None` if they are malformed or too many.
-#[inline]
-fn count<'a, T>(
-    mut bytes: &'a [u8],
-    take: impl Fn(&'a [u8]) -> Option<(T, &'a [u8])>,
-) -> Option<usize> {
-    let mut count = 0;
-    while !bytes.is_empty() {
-        bytes = take(bytes)?.1;
-        count += 1;
-        if count > PARTS_MAX {
-            return None;
-        }
-    }
-    Some(count)
-}
-
-/// The parts of a message, in their order.
-#[derive(Clone)]
-struct Parts<'a, F> {
-    bytes: &'a [u8],
-    take: F,
-}
-
-impl<'a, T, F: Fn(&'a [u8]) -> Option<(T, &'a [u8])>> Iterator for Parts<'a, F> {
-    type Item = T;
-
-    #[inline]
-    fn next(&mut self) -> Option<T> {
-        let (part, rest) = (self.take)(self.bytes)?;
-        self.bytes = rest;
-        Some(part)
-    }
-}
-
-/// The size of a batch at which no batch of a message is much smaller than the others: the cache
-/// misses of a small batch have no others to overlap with.
-fn even_batches(count: usize) -> usize {
-    count.div_ceil(count.div_ceil(BATCH).max(1)).max(1)
 }
 
 /// The interface for a node that composes components.

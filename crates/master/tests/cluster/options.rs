@@ -1,5 +1,5 @@
-//! A shard knows the options of a table before it does the first update of a tablet, whatever way
-//! the tablet took.
+//! A shard knows the options of a table before it does the first update of a tablet that is new,
+//! that has migrated, or that was rebuilt.
 
 use crate::coming::{begin, message};
 use crate::fixture::*;

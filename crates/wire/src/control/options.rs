@@ -4,11 +4,11 @@ use super::is_zero;
 use crate::{Attributes, Status, TableId, TimeToLive, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What happens to a table's objects if memory is full.
+/// The behaviour of a table if memory is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// They stay, and writes are refused.
+    /// Its objects stay, and writes are refused.
     #[default]
     Durable,
     /// Objects that were not used lately make room for new ones.
@@ -37,10 +37,10 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableOptions {
-    /// How long an object lives, in milliseconds, if the write does not say it. 0: for ever.
+    /// The time to live of an object, in milliseconds, if its write names none. 0: for ever.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ttl_ms: u64,
-    /// What happens if memory is full.
+    /// The behaviour of the table if memory is full.
     #[serde(default, skip_serializing_if = "Policy::is_durable")]
     pub policy: Policy,
 }
