@@ -8,7 +8,7 @@
 //! | format | allowed structures |
 //! | --- | --- |
 //! | 1 | segments up to format 3, storages of format 1, records without further fields |
-//! | 2 | also: records of tables that lie beside others, and tables with options, in the coordinators' records and in messages to masters |
+//! | 2 | also: tables with options, and tables that lie beside others |
 //!
 //! - Each server and each coordinator reports the newest format that it knows.
 //! - The coordinator keeps the format in force in the cluster's record and sends it to all servers.

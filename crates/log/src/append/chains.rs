@@ -144,7 +144,7 @@ impl Log {
         }
         // Usually there is room even beside all objects that the updates replace. Then their sizes
         // do not matter, and the log does not look for them.
-        if self.has_room_beside(new_bytes) {
+        if self.find_room_beside(new_bytes) {
             return Ok(());
         }
         let mut old_bytes = 0;

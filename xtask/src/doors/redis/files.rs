@@ -59,9 +59,7 @@ const CHANGES: &str = "changes are not counted: everything is kept at once, or n
 const CLUSTER: &str = "there are no clusters";
 const COUNTED: &str = "expired objects are counted until their memory is freed";
 const ENDED: &str = "a script that takes too long is ended";
-const EVENTS: &str = "there are no keyspace events";
 const FIXED: &str = "it is an option of the server";
-const FUNCTION: &str = "there is no FUNCTION";
 const IDLE: &str = "objects have no idle time and no frequency";
 const MEMORY: &str = "memory is freed by cleaners";
 const NEW: &str = "Redis has it since 8.4 or 8.6";
@@ -111,7 +109,7 @@ pub(super) const FILES: [File; 57] = [
             COUNTED,
         )],
     ),
-    not_run("functions", FUNCTION),
+    file("functions", [1, 1], 3, &[]),
     file("geo", [64, 64], 63, &[]),
     not_run("hotkeys", NEW),
     file(
@@ -133,7 +131,6 @@ pub(super) const FILES: [File; 57] = [
         &[
             skip(&["CLIENT LIST", "CLIENT INFO", "/cmds-processed stats"], BYTES),
             skip(&["CLIENT command unhappy path coverage"], TRACKING),
-            skip(&["MONITOR can log commands issued by functions"], FUNCTION),
             skip(
                 &["CONFIG sanity", "CONFIG SET with multiple args", "/CONFIG SET rollback on"],
                 FIXED,
@@ -182,7 +179,6 @@ pub(super) const FILES: [File; 57] = [
         [15, 15],
         4,
         &[
-            skip(&["Coverage: HELP commands"], FUNCTION),
             skip(&["RESET clears client state"], TRACKING),
             skip(&["RESET clears authenticated state"], USER),
         ],
@@ -191,26 +187,18 @@ pub(super) const FILES: [File; 57] = [
         "pause",
         [14, 13],
         1,
-        &[
-            skip(&["Test RO scripts are not blocked by pause RO"], FUNCTION),
-            skip(
-                &[
-                    "Test both active and passive expires are skipped during client pause",
-                    "Test that client pause starts at the end of a transaction",
-                    "Test the randomkey command will not cause the server to get into an infinite loop during the client pause write",
-                ],
-                "CLIENT PAUSE is refused in a MULTI",
-            ),
-        ],
+        &[skip(
+            &[
+                "Test both active and passive expires are skipped during client pause",
+                "Test that client pause starts at the end of a transaction",
+                "Test the randomkey command will not cause the server to get into an infinite loop during the client pause write",
+            ],
+            "CLIENT PAUSE is refused in a MULTI",
+        )],
     ),
     not_run("printver", "it has no tests"),
     file("protocol", [21, 21], 4, &[]),
-    file(
-        "pubsub",
-        [19, 19],
-        1,
-        &[skip(&["/Keyspace notifications"], EVENTS), skip(&["/OOM"], FIXED)],
-    ),
+    file("pubsub", [19, 19], 1, &[skip(&["/OOM"], FIXED)]),
     not_run("pubsubshard", CLUSTER),
     not_run("querybuf", BUFFERS),
     file("quit", [3, 3], 1, &[]),
@@ -236,7 +224,6 @@ pub(super) const FILES: [File; 57] = [
             skip(&["Script ACL check"], USER),
             skip(&["EVAL - Scripts do not block on waitaof"], FIXED),
             skip(&["/Timedout "], ENDED),
-            skip(&["/Test script flush will not leak memory"], FUNCTION),
             skip(&["not enough good replicas"], "there are no replicas"),
             skip(
                 &["reject script do not cause a Lua stack leak", "Consistent eval error reporting"],

@@ -30,14 +30,6 @@ const SOURCES: [(Version, &str, Source); 2] = [
     ),
 ];
 
-/// Changes of the tests: the file, the text that is replaced, and its replacement.
-const CHANGES: [(&str, &str, &str); 2] = [
-    // There is no FUNCTION. Without it the first line would end each file.
-    ("tests/support/server.tcl", "    r function flush\n", "    catch {r function flush}\n"),
-    // The tests of scripts run with EVAL, and not with FUNCTION too.
-    ("tests/unit/scripting.tcl", "foreach is_eval {0 1} {", "foreach is_eval {1} {"),
-];
-
 /// The properties of tests that Thunderhead cannot have: see docs/redis.md.
 const TAGS: &str = "-needs:debug -needs:repl -needs:save -needs:pfdebug -needs:config-maxmemory";
 
@@ -62,7 +54,7 @@ pub(super) struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// Fetches, unpacks and changes the tests.
+    /// Fetches and unpacks the tests.
     pub(super) fn new<'a>(scratch: &'a Scratch, thunderhead: &'a Path) -> Result<Suite<'a>> {
         for (version, number, source) in SOURCES {
             let Some(archive) = source.fetch()? else {
@@ -73,13 +65,6 @@ impl Suite<'_> {
             unpack.arg("-xzf").arg(&archive).arg("-C").arg(scratch.directory());
             execute(unpack)?;
             let sources = scratch.path(&format!("redis-{number}"));
-            for (file, old, new) in CHANGES {
-                let path = sources.join(file);
-                let text = fs::read_to_string(&path).with_context(|| format!("read {file}"))?;
-                ensure!(text.matches(old).count() == 1, "{file} does not have once: {old}");
-                fs::write(&path, text.replace(old, new))
-                    .with_context(|| format!("write {file}"))?;
-            }
             println!("the tests of Redis {number}");
             return Ok(Suite { scratch, thunderhead, sources, version });
         }
