@@ -1,6 +1,7 @@
 //! Users, which send requests of all kinds, and record the requests and their answers.
 
 mod churn;
+mod expiry;
 mod tables;
 
 use super::client::Client;
@@ -196,6 +197,8 @@ pub(crate) struct User {
     /// The time until which this user hurries, and whether it only reads meanwhile.
     hurry: (u64, bool),
     number: usize,
+    /// The highest version of this user's own objects that expire, in each table.
+    expired: BTreeMap<TableId, Version>,
 }
 
 /// A walk over the objects of the wide table.
@@ -216,6 +219,7 @@ impl User {
             own: None,
             hurry: (0, false),
             number: 0,
+            expired: BTreeMap::new(),
         }
     }
 
@@ -329,6 +333,7 @@ impl User {
                 14..30 => self.walk_on(WALK_PATIENCE).await,
                 30..34 if self.seeing.plan.migrations => self.migrate().await,
                 34 if self.seeing.plan.verdicts && self.churns() => self.fade().await,
+                35..39 => self.expire().await,
                 _ if self.churns() => self.churn().await,
                 _ => {
                     let tables = self.seeing.seen.borrow().tables.clone();
