@@ -22,9 +22,12 @@ impl OptionsOfTables {
         self.tables.len()
     }
 
-    /// Learns the options of tables of which tablets came.
-    pub(crate) fn learn(&mut self, options: &[OptionsOfTable]) {
+    /// Learns the options of tables of which tablets came. A door may have switched evictions off.
+    pub(crate) fn learn(&mut self, options: &[OptionsOfTable], log: &mut Log) {
         self.tables.extend(options.iter().map(|it| (it.table, it.options)));
+        if self.has_caches() {
+            log.set_evicts(true);
+        }
     }
 
     /// Forgets the options of tables that have no tablet here.

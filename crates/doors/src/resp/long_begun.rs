@@ -12,8 +12,9 @@
 use super::header::Dropped;
 use super::store::Database;
 
-/// The most strings that are kept. Each has pages that are of no use if its client is gone.
-const KEPT_MAX: usize = 16;
+/// The most strings that are kept. Each has pages that are of no use if its client is gone. If more
+/// clients than these write long strings while memory is short, they abandon each other's pages.
+const KEPT_MAX: usize = 256;
 
 /// The time after which a string is abandoned. The server executes a refused command again within
 /// milliseconds, and for a few seconds at most.

@@ -309,6 +309,11 @@ impl Transaction<'_> {
     /// Finds out whether the pages that were written have the bytes of a string.
     fn check_written(&mut self, one: &One, value: &[u8], page_bytes: usize) -> Result<bool, Stop> {
         let database = PAGES | one.database;
+        let owner = PageKey::new(one.id, 0);
+        let found = self.store_mut().find(database, owner.bytes(), false)?;
+        if found.is_none_or(|found| found.value != one.key) {
+            return Ok(false);
+        }
         for (number, part) in (1..=one.written).zip(value.chunks(page_bytes)) {
             let page = PageKey::new(one.id, number);
             let found = self.store_mut().find(database, page.bytes(), false)?;

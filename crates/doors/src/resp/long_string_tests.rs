@@ -199,6 +199,30 @@ fn a_command_that_is_executed_again_begins_anew_if_its_database_was_cleared() {
 }
 
 #[test]
+fn notes_of_collections_that_a_cleared_database_had_do_not_harm_a_begun_string() {
+    let value = long(1500, 1);
+    let bytes = command(&[b"SET", b"k", &value]);
+    for calls in 0..20 {
+        let mut door = door();
+        // The first id belongs to a string that is deleted, and its pages wait for the sweeper.
+        sent(&mut door, &[b"SET", b"old", &value]);
+        sent(&mut door, &[b"DEL", b"old"]);
+        door.said("FLUSHDB");
+        door.store.refuses_after = Some(calls);
+        let mut output = super::Output::default();
+        let facts = super::Facts::default();
+        door.server.step(&mut door.store, &facts, 1, &bytes, &mut output);
+        door.store.refuses_after = None;
+        sweep(&mut door);
+        assert_eq!(text_of(&door.replies(1, &bytes)), "+OK|");
+        door.pass(60_000);
+        sweep(&mut door);
+        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value), "{calls}");
+        assert_eq!(pages(&door), 7, "{calls}");
+    }
+}
+
+#[test]
 fn a_string_gets_its_pages_although_each_attempt_writes_only_one() {
     let mut door = door();
     let value = long(4000, 1);

@@ -142,7 +142,7 @@ impl Sweeper {
         self.note(overlay.begun.take_abandoned(store.now()).into_iter());
         let mut room = Room { store, overlay, events, value_bytes_max };
         let _ = self.sweep_due(&mut room, budget, &mut swept);
-        let _ = self.sweep_dropped(room.store, budget, &mut swept);
+        let _ = self.sweep_dropped(&mut room, budget, &mut swept);
         if swept.visited < budget && self.dropped.is_empty() {
             let _ = self.walk(&mut room, databases, budget, &mut swept);
         }
@@ -199,18 +199,21 @@ impl Sweeper {
 
     fn sweep_dropped(
         &mut self,
-        store: &mut dyn Store,
+        room: &mut Room<'_>,
         budget: usize,
         swept: &mut Swept,
     ) -> Result<(), Refusal> {
+        let Room { store, overlay, .. } = room;
         while swept.visited < budget
             && let Some(&Dropped { database, id, next }) = self.dropped.front()
         {
             // A collection that was only renamed lives. One without an owner record, as databases
-            // have been swapped or cleared since, is left to the walks.
+            // have been swapped or cleared since, is left to the walks. After that, a string that
+            // has been begun may have the same id.
             let owner = PageKey::new(id, 0);
             let has_owner = store.find(PAGES | database, owner.bytes(), false)?.is_some();
-            if !has_owner || find_live(store, database, id)? {
+            let is_begun = overlay.begun.has(database, id);
+            if !has_owner || is_begun || find_live(*store, database, id)? {
                 self.dropped.pop_front();
                 continue;
             }
@@ -224,7 +227,7 @@ impl Sweeper {
                     keys.push(key.bytes().to_vec());
                 }
             }
-            delete(store, database, &keys)?;
+            delete(*store, database, &keys)?;
             swept.visited += (next - first) as usize;
             swept.deleted += keys.len();
             match self.dropped.front_mut() {

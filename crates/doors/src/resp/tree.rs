@@ -16,8 +16,8 @@
 //! - In a tree of [`Order::Hashed`] whose items all fit into the root, they are in the order in
 //!   which they were inserted: clients see them in the order of Redis.
 //! - Bytes that this server has not written lead to an error, and to no panic. If a page has more
-//!   or fewer items than its parent counts, a position that depends on it is an error, too. A change
-//!   by a key adds the difference to the counts above, and checks that of the leaf only.
+//!   or fewer items than its parent counts, a position that depends on it is an error, too.
+//!   A change by a key adds the difference to the counts above, and checks that of the leaf only.
 //!
 //! # Sizes
 //!

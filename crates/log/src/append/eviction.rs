@@ -206,7 +206,8 @@ impl Log {
         self.shared.sums.wanted_bytes.store(wanted, Ordering::Relaxed);
     }
 
-    /// Finds out whether so many bytes can be written although no object is replaced, and none is evicted.
+    /// Finds out whether so many bytes can be written although no object is replaced, and none is
+    /// evicted.
     /// Then no write waits for evictions any more.
     pub(super) fn find_room_beside(&mut self, bytes: u64) -> bool {
         let writes = self.limits.writes - self.limits.writes / 64;

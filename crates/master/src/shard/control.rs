@@ -238,7 +238,7 @@ impl Shard {
             }
         }
         if let Some(Tablets { options, .. }) = control::of_body(body) {
-            self.control.options.learn(&options);
+            self.control.options.learn(&options, &mut self.log);
         }
         self.done(context, reply_to);
         Ok(())
@@ -331,7 +331,7 @@ impl Shard {
         self.check_master(message.master)?;
         let Control { migrations, dropped_at, options, .. } = &mut self.control;
         if opcode == Opcode::TakeTablets {
-            options.learn(&message.options);
+            options.learn(&message.options, &mut self.log);
             if let Some(range) = migrations.serve(message.migration)? {
                 self.clients.owned(&mut self.log, &[range], message.since);
                 self.leases.begin_anew();
@@ -465,7 +465,7 @@ impl Shard {
         if let Ok(body) = answer
             && let Some(Owned { options, .. }) = control::of_body(body)
         {
-            control.options.learn(&options);
+            control.options.learn(&options, log);
         }
         let answered = control.recoveries.answered(log, clients, question, answer, context.now());
         if answered != AnswerEffect::NotOurs {

@@ -86,6 +86,8 @@ impl Shard {
             return Err(refusal.into());
         }
         self.watch_expiry(context);
+        // A table that is a cache evicts by its own option. No door may switch that off.
+        let evicts = evicts || self.control.options.has_caches();
         if self.log.evicts() != evicts {
             self.log.set_evicts(evicts);
         }
