@@ -94,10 +94,11 @@ impl State {
     }
 }
 
-/// Whether a command may write. A script may say that it only reads.
+/// Whether a command may write. A script or a function may say that it only reads.
 fn is_write(scripts: &Scripts, command: &Command, arguments: &Arguments<'_>) -> bool {
     match command.name {
         "eval" => !Scripts::only_reads(&arguments[1]),
+        "fcall" => !scripts.function_only_reads(&arguments[1]),
         "evalsha" => !scripts.known_only_reads(&arguments[1]),
         _ => command.may_write(),
     }

@@ -199,6 +199,11 @@ impl Scripts {
         self.cache.properties(&digest).is_some_and(|it| it.only_reads)
     }
 
+    /// Whether a function says that it only reads. A function that is not in memory yet may write.
+    pub(super) fn function_only_reads(&self, name: &[u8]) -> bool {
+        self.libraries.function(name).is_some_and(|(library, name)| library.only_reads(name))
+    }
+
     /// Returns the number of known scripts, and the memory of the interpreter.
     pub(super) fn use_of_memory(&self) -> (usize, usize) {
         let bytes = self.interpreter.as_ref().map_or(0, |it| it.lua().used_memory());

@@ -85,8 +85,7 @@ fn fcall_ro(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn call(context: &mut Context<'_>, arguments: Arguments<'_>, is_read_only: bool) -> Done {
     let found = libraries::with(context, |_, libraries, clock| {
         let Some((library, name)) = libraries.function(&arguments[1]) else { return Ok(None) };
-        let registered = library.functions.get(name);
-        let only_reads = registered.is_some_and(|it| it.flags.contains(&"no-writes"));
+        let only_reads = library.only_reads(name);
         let (callback, name) = (library.callback(name)?, name.to_owned());
         Ok(Some((libraries.interpreter(clock)?, callback, name, only_reads)))
     })?;
@@ -118,11 +117,11 @@ fn keys_count(arguments: Arguments<'_>) -> Result<usize, Stop> {
     }
 }
 
-/// Returns the error for a subcommand with too many arguments.
-fn wrong_subcommand(name: &str) -> Stop {
-    Stop::error_of(format!(
-        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP."
-    ))
+/// Returns the error for a subcommand with too many arguments. The error shows the name as the
+/// client wrote it.
+fn wrong_subcommand(arguments: Arguments<'_>) -> Stop {
+    let begin = b"ERR unknown subcommand or wrong number of arguments for '";
+    Stop::error_of([begin, stop::shown(&arguments[1]), b"'. Try FUNCTION HELP."].concat())
 }
 
 fn function_load(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
@@ -151,7 +150,7 @@ fn function_delete(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done 
 fn function_flush(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let is_mode = |word: &[u8]| is(word, "SYNC") || is(word, "ASYNC");
     if arguments.len() > 3 {
-        return Err(wrong_subcommand("FLUSH"));
+        return Err(wrong_subcommand(arguments));
     }
     if arguments.get(2).is_some_and(|word| !is_mode(word)) {
         return Err(Stop::error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
@@ -248,11 +247,11 @@ fn function_dump(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 
 fn function_restore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if arguments.len() > 4 {
-        return Err(wrong_subcommand("RESTORE"));
+        return Err(wrong_subcommand(arguments));
     }
     let existing = match arguments.get(3) {
-        None => Existing::Kept,
-        Some(word) if is(word, "APPEND") => Existing::Kept,
+        None => Existing::Joined,
+        Some(word) if is(word, "APPEND") => Existing::Joined,
         Some(word) if is(word, "REPLACE") => Existing::Replaced,
         Some(word) if is(word, "FLUSH") => Existing::Dropped,
         Some(_) => {

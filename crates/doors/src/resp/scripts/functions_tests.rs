@@ -275,7 +275,7 @@ fn payloads_of_libraries_are_restored_by_each_policy() {
     let restore = |door: &mut Door, policy: &str| {
         text_of(&sent(door, &[b"FUNCTION", b"RESTORE", &dump, policy.as_bytes()]))
     };
-    assert_eq!(restore(&mut door, "APPEND"), "-ERR Library 'l' already exists|");
+    assert_eq!(restore(&mut door, "APPEND"), "-ERR Library l already exists|");
     assert_eq!(restore(&mut door, "REPLACE"), "+OK|");
     load_all(&mut door, "#!lua name=n\nredis.register_function('f', function() end)");
     assert_eq!(restore(&mut door, "FLUSH"), "+OK|");
@@ -305,4 +305,26 @@ fn the_payload_of_redis_is_restored() {
     let mut door = Door::new();
     assert_eq!(text_of(&sent(&mut door, &[b"FUNCTION", b"RESTORE", PAYLOAD])), "+OK|");
     door.expect(&[("FCALL from_redis 0", "$5|redis|")]);
+}
+
+#[test]
+fn errors_show_the_subcommand_as_the_client_wrote_it() {
+    let mut door = Door::new();
+    for name in ["flush", "Restore"] {
+        let error = format!(
+            "-ERR unknown subcommand or wrong number of arguments for '{name}'. Try FUNCTION HELP.|"
+        );
+        door.expect(&[(&format!("FUNCTION {name} x y z"), &error)]);
+    }
+}
+
+#[test]
+fn functions_that_only_read_are_not_delayed_by_a_pause_of_writes() {
+    let mut door = Door::new();
+    load_all(&mut door, &format!("#!lua name=l\n{STORE}"));
+    door.expect(&[
+        ("CLIENT PAUSE 100000 WRITE", "+OK|"),
+        ("FCALL read 1 k", "$-1|"),
+        ("FCALL write 1 k v", ""),
+    ]);
 }

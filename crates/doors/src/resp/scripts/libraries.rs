@@ -40,6 +40,11 @@ pub(super) struct Library {
 }
 
 impl Library {
+    /// Whether a function has the flag `no-writes`.
+    pub(super) fn only_reads(&self, name: &str) -> bool {
+        self.functions.get(name).is_some_and(|it| it.flags.contains(&"no-writes"))
+    }
+
     /// Returns the code of a function.
     pub(super) fn callback(&self, name: &str) -> Result<Function, Stop> {
         self.callbacks.raw_get(name).map_err(|error| internal(&error))
@@ -61,6 +66,8 @@ pub(super) struct Libraries {
 pub(super) enum Existing {
     /// A library with the same name is an error.
     Kept,
+    /// The same for the libraries of a payload, for which Redis has another error.
+    Joined,
     /// A library with the same name is replaced.
     Replaced,
     /// All libraries are dropped before.
@@ -127,8 +134,12 @@ impl Libraries {
         let mut new: Vec<(String, Library)> = Vec::new();
         for code in codes {
             let name = metadata::read(code).map_err(refused)?.name;
-            let is_there = existing == Existing::Kept && self.list.contains_key(&name);
-            if is_there || new.iter().any(|(other, _)| *other == name) {
+            let is_there = self.list.contains_key(&name);
+            if is_there && existing == Existing::Joined {
+                return Err(refused(format!("Library {name} already exists")));
+            }
+            let is_refused = is_there && existing == Existing::Kept;
+            if is_refused || new.iter().any(|(other, _)| *other == name) {
                 return Err(refused(format!("Library '{name}' already exists")));
             }
             new.push(self.load(clock, code)?);
