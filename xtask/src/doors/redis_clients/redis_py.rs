@@ -48,7 +48,6 @@ const PATIENCE: &str = "30";
 
 const CLIENT: &str = "it tests the client alone";
 const CLUSTER: &str = "this is no cluster";
-const FUNCTIONS: &str = "there are no functions";
 const MODULE: &str = "there are no modules";
 const NEWER: &str = "its commands are of a newer Redis";
 const PORT: &str = "it uses port 6379";
@@ -174,7 +173,6 @@ const EXCEPTIONS: &[Exception] = &[
         "test_connection_pool.py::TestBlockingConnectionPool::test_initialise_pool_with_cache",
         TRACKING,
     ),
-    fails("test_function.py::TestFunction", FUNCTIONS),
 ];
 
 /// A run of the tests: the directory, and the version of the protocol, if it is not the client's
