@@ -44,8 +44,11 @@ fn setup(server: &[&str]) -> Setup {
 
 /// Returns the last address at which a server has said that it serves Redis's clients.
 fn door(cluster: &Cluster, server: u32) -> Option<String> {
-    let said = cluster.said();
-    let log = said.get(server as usize + 1)?;
+    door_in(cluster.said().get(server as usize + 1)?)
+}
+
+/// Returns the address in the log of a server.
+fn door_in(log: &str) -> Option<String> {
     let line = log.lines().rfind(|line| line.contains("Redis's clients are served"))?;
     let from = line.rfind("127.0.0.1:")?;
     let address = line.get(from..)?;
@@ -445,7 +448,82 @@ fn a_password_is_asked_for_at_every_door() {
         assert!(connection.ask("AUTH wrong").starts_with("-WRONGPASS"));
         assert_eq!(connection.ask("AUTH secret"), "+OK");
         assert_eq!(connection.ask("APPEND a x"), format!(":{}", server + 1));
+        // It would be gone after the crash of one server.
+        let refusal = connection.ask("CONFIG SET requirepass other");
+        assert!(refusal.contains("server.redis_password"), "{refusal}");
+        let refusal = connection.ask("ACL SETUSER default >other");
+        assert!(refusal.contains("server.redis_password"), "{refusal}");
+        assert!(connection.ask("AUTH other").starts_with("-WRONGPASS"));
     }
+}
+
+/// A further server of a cluster, with options of its own.
+struct Further {
+    process: std::process::Child,
+    log: PathBuf,
+}
+
+impl Further {
+    fn start(cluster: &Cluster, options: &[&str]) -> Further {
+        let directory = cluster.directory();
+        let log = directory.join("further.log");
+        let data = directory.join("further");
+        let coordinator = cluster.coordinator().to_string();
+        let mut command = Command::new(PROGRAM);
+        command.args(["server", "--while-input", "--coordinators", &coordinator]);
+        command.args(["--listen", "127.0.0.1:0", "--host", "further", "--memory", "128MiB"]);
+        command.args(["--backup-bytes", "768MiB", "--polling", "never", "--data"]);
+        command.arg(data).args(["--redis", "127.0.0.1:0"]).args(options).args(PROBES);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(&log).unwrap());
+        Further { process: command.spawn().unwrap(), log }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn door(&self) -> String {
+        wait("the door listens", || door_in(&self.said()))
+    }
+}
+
+impl Drop for Further {
+    /// Ends it in order, so that none of its shared memory is left.
+    fn drop(&mut self) {
+        let pid = self.process.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_server_with_another_password_serves_no_clients() {
+    let cluster = Cluster::start(&setup(&["--redis", "127.0.0.1:0"])).unwrap();
+    let address = wait("the door listens", || door(&cluster, 0));
+    assert_eq!(connect(&address).ask("SET a secret"), "+OK");
+    // Its operator relies on the password, but the server with the keys has none.
+    let further = Further::start(&cluster, &["--redis-password", "secret"]);
+    let address = further.door();
+    let reply = wait("the server has joined", || {
+        let reply = Connection::open(&address).ok()?.try_ask("GET a").ok()?;
+        (!reply.starts_with("-LOADING")).then_some(reply)
+    });
+    assert!(reply.starts_with('-') && reply.contains("server.redis_password"), "{reply}");
+}
+
+#[test]
+fn a_server_says_that_the_server_with_the_keys_has_no_door() {
+    let cluster = Cluster::start(&setup(&[])).unwrap();
+    let mut client = cluster.client(PATIENCE).unwrap();
+    client.ensure_table("redis", 1).unwrap();
+    let further = Further::start(&cluster, &[]);
+    let address = further.door();
+    wait("the server says so", || {
+        let reply = Connection::open(&address).ok()?.try_ask("GET a").ok()?;
+        assert!(reply.starts_with("-LOADING"), "{reply}");
+        further.said().contains("set server.redis on all servers").then_some(())
+    });
 }
 
 /// `thunderhead dev` with three servers. It ends like a crash when it is dropped.

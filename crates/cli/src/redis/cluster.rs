@@ -146,8 +146,8 @@ impl Tables {
 
     /// Takes over the tables with a shard of this process, before its door serves.
     ///
-    /// The tables of the group that the catalog does not name are dropped. They were made for
-    /// former owners, so no later catalog names them. The map is read after the catalog, and says
+    /// The tables of the group with a number that the catalog does not name are dropped. They were
+    /// made for former owners, so no later catalog names them. The map is read after the catalog, and says
     /// that this shard is still the owner. So the catalog is not an older one either.
     fn take_over(&mut self, client: &mut Client, taken: TakeOver) -> Result<(), Error> {
         let text = client.get(taken.catalog, CATALOG_KEY)?;
@@ -159,11 +159,12 @@ impl Tables {
             tracing::warn!(master = %taken.master, "another shard has the tables of Redis's clients by now");
             return Ok(());
         }
-        let numbers = tables.iter().filter_map(|it| it.name.strip_prefix(PREFIX)?.parse().ok());
+        let numbers = tables.iter().filter_map(|it| number_of(&it.name));
         (self.catalog, self.last) = (Some(taken.catalog), numbers.max().unwrap_or(0));
         self.databases.serve(taken);
         let of_group = tables.iter().filter(|it| it.beside == Some(taken.catalog));
-        for table in of_group.filter(|it| !named.contains(&it.id)) {
+        let useless = of_group.filter(|it| number_of(&it.name).is_some());
+        for table in useless.filter(|it| !named.contains(&it.id)) {
             self.databases.drop_table(table.id);
         }
         Ok(())
@@ -182,6 +183,14 @@ impl Tables {
     }
 }
 
+/// Returns the number of a table that was made for a database. A table of a user has none, although
+/// it may lie beside the catalog too.
+fn number_of(name: &str) -> Option<u64> {
+    let number = name.strip_prefix(PREFIX)?.parse().ok()?;
+    // The names of the databases' tables have neither signs nor zeros before their numbers.
+    (name == format!("{PREFIX}{number}")).then_some(number)
+}
+
 /// Makes the table with the catalog, unless it exists.
 fn ensure(client: &mut Client) -> Result<(), Error> {
     if client.status()?.format < Format::TABLES_BESIDE {
@@ -195,5 +204,19 @@ fn drop_table(client: &mut Client, table: TableId) -> Result<(), Error> {
     match tables.into_iter().find(|it| it.id == table) {
         Some(it) => crate::door::drop_table_with_id(client, &it.name, table),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_table_beside_the_catalog_is_none_of_a_database() {
+        assert_eq!(number_of("redis-1"), Some(1));
+        assert_eq!(number_of("redis-120"), Some(120));
+        for name in ["redis", "redis-", "redis-a", "redis-1-copy", "redis-+1", "redis-01", "mine"] {
+            assert_eq!(number_of(name), None, "{name}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Connections and the server: the replies are the ones of Redis 8.2.
 
 use super::testing::{Door, text_of};
+use crate::resp::ServerOptions;
 
 #[test]
 fn a_wrong_command_gets_the_error_of_redis() {
@@ -107,6 +108,19 @@ fn replies_can_be_switched_off() {
         ("punsubscribe", "*3|$12|punsubscribe|$2|a*|:0|"),
         ("ping", "+PONG|"),
     ]);
+}
+
+#[test]
+fn a_fixed_password_is_not_changed_by_clients() {
+    let password = Some(b"secret".to_vec());
+    let options = ServerOptions { may_set_password: false, password, ..ServerOptions::default() };
+    let mut door = Door::with(options);
+    door.expect(&[
+        ("auth secret", "+OK|"),
+        ("config set requirepass \"\"", "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - it is an option of the servers: set server.redis_password alike for all|"),
+        ("config get requirepass", "*2|$11|requirepass|$6|secret|"),
+    ]);
+    assert!(door.said("acl setuser default nopass").contains("server.redis_password"));
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub struct ServerOptions {
     pub policy: &'static str,
     /// Whether `FLUSHDB` and `FLUSHALL` are allowed.
     pub may_flush: bool,
+    /// Whether `CONFIG SET requirepass` is allowed.
+    pub may_set_password: bool,
 }
 
 impl ServerOptions {
@@ -61,6 +63,7 @@ impl Default for ServerOptions {
             run_id: "0".repeat(40),
             policy: "noeviction",
             may_flush: true,
+            may_set_password: true,
         }
     }
 }

@@ -166,6 +166,7 @@ const SETTINGS: &[(&str, Values, &str)] = &[
 pub struct Settings {
     pub(super) policy: Policy,
     pub(super) password: Option<Vec<u8>>,
+    pub(super) may_set_password: bool,
     /// The kinds of events that clients want.
     pub(super) events: Kinds,
     values: BTreeMap<&'static str, Vec<u8>>,
@@ -187,7 +188,13 @@ impl Settings {
         ] {
             values.insert(name, value.into_bytes());
         }
-        Settings { policy, password: options.password.clone(), events: Kinds::NONE, values }
+        Settings {
+            policy,
+            password: options.password.clone(),
+            may_set_password: options.may_set_password,
+            events: Kinds::NONE,
+            values,
+        }
     }
 
     /// Returns the settings whose names match one of some patterns.
@@ -245,6 +252,10 @@ impl Settings {
             let kinds = Kinds::parse(value);
             self.events = kinds.ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
             return Ok(());
+        }
+        if name == "requirepass" && !self.may_set_password {
+            let advice = "it is an option of the servers: set server.redis_password alike for all";
+            return Err(advice.to_owned());
         }
         if name == "requirepass" {
             self.password = (!value.is_empty()).then(|| value.to_vec());

@@ -149,10 +149,16 @@ fn acl_getuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     Ok(())
 }
 
-fn acl_setuser(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    Err(Stop::error(
-        "ERR There is only the user 'default': set its password with CONFIG SET requirepass",
-    ))
+fn acl_setuser(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    Err(Stop::error(match context.state.settings.may_set_password {
+        true => {
+            "ERR There is only the user 'default': set its password with CONFIG SET requirepass"
+        }
+        false => {
+            "ERR There is only the user 'default': set its password with server.redis_password, \
+             alike for all servers"
+        }
+    }))
 }
 
 fn acl_deluser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

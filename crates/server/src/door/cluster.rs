@@ -12,10 +12,13 @@
 //!
 //! - **Search.** The coordinator's map has the shard that owns the table with the catalog. That
 //!   shard tells the address of its door. While no shard serves the table, clients wait.
-//! - **Greeting.** A stream to the owner's door begins with one line: the cluster, the table and
-//!   the client's address. The owner's door answers with a line, or closes the stream if its shard
-//!   does not own the table. No byte of the client is sent before that answer. So a connection that
-//!   finds no owner has executed nothing, and goes on waiting.
+//! - **Greeting.** A stream to the owner's door begins with one line: the cluster, the table, the
+//!   client's address and a digest of the password. The owner's door answers with a line, or closes
+//!   the stream if its shard does not own the table. No byte of the client is sent before that
+//!   answer. So a connection that finds no owner has executed nothing, and goes on waiting.
+//! - **Refusal.** An error instead of the answer goes to the client: the owner's door has too many
+//!   clients, or another password. The door that owns the tables checks the password of all
+//!   clients. So it must have the password that each other server's operator relies on.
 //! - **Crash of the owner.** The forwarded connections are closed, as at a failover of Redis: the
 //!   doors do not know which of their commands were executed. Their clients connect again and wait
 //!   here until another shard has the tables.
@@ -23,15 +26,18 @@
 //!   the first time, it forgets all that it knew about the databases ([`Databases::take_over`]).
 //!
 //! The ports for other doors have no password of their own, like all other ports between servers.
-//! Commands pass through with the client's own `AUTH`.
+//! Commands pass through with the client's own `AUTH`. Any program may send a greeting, so a door
+//! learns nothing from one: it knows the table from the coordinator's map alone.
 //!
 //! [`Databases::take_over`]: super::redis::Databases::take_over
 
 use super::redis::{self, Redis};
 use super::{DoorOf, Protocol};
 use crate::owner::Owner;
+use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_master::Shard;
 use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
@@ -67,14 +73,21 @@ const FULL_PAUSE: Duration = Duration::from_millis(2);
 /// The cost of forwarding some bytes.
 const FORWARD: Duration = Duration::from_nanos(300);
 
-/// The longest greeting of another door.
-const GREETING_BYTES_MAX: usize = 200;
+/// The pause between two logged errors about the settings of servers.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest greeting of another door, and the longest answer to one.
+const GREETING_BYTES_MAX: usize = 250;
 
 /// The first words of a greeting, with its version.
 const GREETING: &str = "THUNDERHEAD DOOR 1";
 
 /// The answer to a greeting.
 const READY: &[u8] = b"READY\n";
+
+/// The answer to a greeting of a door with another password. Its client gets it.
+const OTHER_PASSWORD: &[u8] = b"-ERR the servers of this cluster have different passwords for \
+Redis's clients: set server.redis_password alike\r\n";
 
 /// The reply to a client for which no shard serves.
 const LOADING: &[u8] = b"-LOADING No server has the keys at the moment. Try again later.\r\n";
@@ -96,8 +109,9 @@ enum State {
     Opening { upstream: ConnectionId, until: Time },
     /// All its bytes go to the owner's door.
     Forwarded { upstream: ConnectionId },
-    /// A connection of another door without its greeting.
-    Guest,
+    /// A connection of another door without its greeting, which must come in time. If the greeting
+    /// waits for the coordinator's map, `asked` is the number of maps that were read before.
+    Guest { until: Time, asked: Option<u64> },
 }
 
 /// A stream to the owner's door.
@@ -128,33 +142,45 @@ pub(crate) struct ClusterDoor {
     taken_over: Option<TableId>,
     coordinator: CoordinatorClient,
     question: Option<QuestionId>,
-    /// The question to the owner.
-    call: Option<(CallId, MasterId)>,
+    /// The number of answers about the map.
+    maps: u64,
+    /// The question to the owner, at its address.
+    call: Option<(CallId, MasterId, SocketAddr)>,
     owner: Option<RemoteOwner>,
     clients: BTreeMap<ConnectionId, Client>,
     upstreams: BTreeMap<ConnectionId, Upstream>,
     /// Streams whose bytes are offered again when the timer runs out.
     full: Vec<ConnectionId>,
     timer_at: Time,
+    /// The time from which the next error about settings is logged.
+    complains_from: Time,
 }
 
 impl ClusterDoor {
     pub(crate) fn new(options: &redis::Options, coordinators: Addresses) -> ClusterDoor {
+        let mut options = options.clone();
+        // All shards of the process have the same options. Each keeps the settings of its own
+        // clients, and the next generation begins without them, as after a crash.
+        options.settings = Arc::default();
+        // A password of `CONFIG SET` would be lost when another shard takes over.
+        options.server.may_set_password = false;
         ClusterDoor {
-            local: DoorOf::new(Redis::new(options)),
-            options: options.clone(),
+            local: DoorOf::new(Redis::new(&options)),
+            options,
             inside: None,
             master: MasterId(0),
             table: None,
             taken_over: None,
             coordinator: CoordinatorClient::new(coordinators, Owner::ClusterDoorCoordinator),
             question: None,
+            maps: 0,
             call: None,
             owner: None,
             clients: BTreeMap::new(),
             upstreams: BTreeMap::new(),
             full: Vec::new(),
             timer_at: Time::NEVER,
+            complains_from: Time::default(),
         }
     }
 
@@ -192,7 +218,11 @@ impl ClusterDoor {
             context.send_bytes(stream, &[Redis::FAREWELL]);
             return context.finish_stream(stream);
         }
-        let state = if is_guest { State::Guest } else { State::Waiting };
+        let mut state = State::Waiting;
+        if is_guest {
+            state = State::Guest { until: context.now() + OPENING, asked: None };
+            self.set_timer(context, OPENING);
+        }
         self.clients.insert(stream, Client { peer: opened.peer, since: None, state });
     }
 
@@ -203,8 +233,8 @@ impl ClusterDoor {
         else {
             return context.finish_stream(stream);
         };
-        let peer = client.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
-        let line = format!("{GREETING} {} {} {peer}\n", cluster.0, table.0);
+        let greeting = Greeting { cluster: cluster.0, table, peer: client.peer };
+        let line = greeting.line(self.options.server.password.as_deref());
         context.send_bytes(stream, &[line.as_bytes()]);
     }
 
@@ -220,12 +250,14 @@ impl ClusterDoor {
             return self.take_replies(context, (from, upstream), bytes);
         }
         let Some(client) = self.clients.get(&from).copied() else {
+            // The shard may have lost the tables, and got them again, since the last command.
+            self.owns(shard.as_deref());
             return self.local.bytes(context, shard, from, bytes);
         };
         match client.state {
             State::Forwarded { upstream } => self.forward(context, from, upstream, bytes),
             State::Opening { .. } => Taken { bytes: 0, then: Then::Wait },
-            State::Guest => self.guest(context, shard, from, bytes),
+            State::Guest { .. } => self.guest(context, shard, (from, client), bytes),
             State::Waiting if self.owns(shard.as_deref()) => {
                 self.clients.remove(&from);
                 let opened = Opened { listener: None, peer: client.peer };
@@ -239,12 +271,14 @@ impl ClusterDoor {
         }
     }
 
-    /// Whether the shard of this door owns the tables. Takes over if it is new.
+    /// Whether the shard of this door owns the tables. Takes over if it is new, or if the shard did
+    /// not own them at an earlier call: another shard may have changed them meanwhile.
     fn owns(&mut self, shard: Option<&Shard>) -> bool {
-        let Some(table) = self.table else { return false };
-        if !shard.is_some_and(|shard| shard.owns(table)) {
+        let owned = self.table.filter(|table| shard.is_some_and(|shard| shard.owns(*table)));
+        let Some(table) = owned else {
+            self.taken_over = None;
             return false;
-        }
+        };
         if self.taken_over.replace(table) != Some(table) {
             tracing::info!(%table, master = %self.master, "this shard executes Redis's commands now");
             self.local.protocol.take_over(table, self.master);
@@ -308,11 +342,23 @@ impl ClusterDoor {
                 Taken { bytes: READY.len(), then: Then::Again }
             }
             None if READY.starts_with(bytes) => Taken::read_on(0),
-            None => {
-                context.finish_stream(from);
-                self.lost(context, from);
-                Taken::read_on(bytes.len())
-            }
+            None => match refusal(bytes) {
+                Refusal::More => Taken::read_on(0),
+                Refusal::Whole(line) => {
+                    // The owner's door is there: a search would find the same one.
+                    self.upstreams.remove(&from);
+                    self.clients.remove(&to);
+                    context.finish_stream(from);
+                    context.send_bytes(to, &[line]);
+                    context.finish_stream(to);
+                    Taken::read_on(bytes.len())
+                }
+                Refusal::None => {
+                    context.finish_stream(from);
+                    self.lost(context, from);
+                    Taken::read_on(bytes.len())
+                }
+            },
         }
     }
 
@@ -321,7 +367,7 @@ impl ClusterDoor {
         &mut self,
         context: &mut Context<'_>,
         shard: Option<&mut Shard>,
-        from: ConnectionId,
+        (from, client): (ConnectionId, Client),
         bytes: &[u8],
     ) -> Taken {
         let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
@@ -331,22 +377,64 @@ impl ClusterDoor {
             return Taken::read_on(0);
         };
         let line = bytes.get(..end).and_then(|line| std::str::from_utf8(line).ok());
-        let greeting = line.and_then(Greeting::read);
         let cluster = context.cluster().map(|cluster| cluster.0);
-        let greeting = greeting.filter(|it| Some(it.cluster) == cluster);
-        if let Some(greeting) = &greeting {
-            self.table = Some(greeting.table);
+        let received = line.and_then(Received::read);
+        let received = received.filter(|it| Some(it.greeting.cluster) == cluster);
+        let owns = self.owns(shard.as_deref());
+        let is_known = |it: &Received<'_>| self.table == Some(it.greeting.table);
+        let is_mine = owns && received.as_ref().is_some_and(is_known);
+        if let Some(received) = &received
+            && !owns
+            && !is_known(received)
+            && self.reads_map(context, from, client.state)
+        {
+            return Taken { bytes: 0, then: Then::Wait };
         }
-        let accepted = greeting.filter(|_| self.owns(shard.as_deref()));
         self.clients.remove(&from);
-        match accepted {
-            Some(Greeting { peer, .. }) => {
+        let password = self.options.server.password.as_deref();
+        match received.filter(|_| is_mine) {
+            Some(received) if received.has_password(password) => {
                 context.send_bytes(from, &[READY]);
-                self.local.opened(context, from, &Opened { listener: None, peer });
+                let opened = Opened { listener: None, peer: received.greeting.peer };
+                self.local.opened(context, from, &opened);
+            }
+            Some(_) => {
+                context.send_bytes(from, &[OTHER_PASSWORD]);
+                context.finish_stream(from);
+                if self.complains(context.now()) {
+                    let server = client.peer.map(|peer| peer.ip());
+                    tracing::error!(
+                        ?server,
+                        "another server has a different password for Redis's clients, which it cannot serve; set server.redis_password alike on all servers"
+                    );
+                }
             }
             None => context.finish_stream(from),
         }
         Taken { bytes: end + 1, then: Then::Again }
+    }
+
+    /// Lets a greeting wait for the map, unless it has waited for one.
+    fn reads_map(&mut self, context: &mut Context<'_>, from: ConnectionId, state: State) -> bool {
+        let State::Guest { until, asked } = state else { return false };
+        let asked = asked.unwrap_or(self.maps);
+        if asked != self.maps {
+            return false;
+        }
+        if let Some(client) = self.clients.get_mut(&from) {
+            client.state = State::Guest { until, asked: Some(asked) };
+        }
+        self.ask_for_map(context);
+        true
+    }
+
+    /// Whether an error about settings is logged now. Each client could cause one.
+    fn complains(&mut self, now: Time) -> bool {
+        let complains = self.complains_from <= now;
+        if complains {
+            self.complains_from = now + COMPLAINT_PAUSE;
+        }
+        complains
     }
 
     /// Handles the failure of a stream to the owner's door.
@@ -375,7 +463,7 @@ impl ClusterDoor {
                 self.upstreams.remove(&upstream);
                 context.finish_stream(upstream);
             }
-            Some(State::Waiting | State::Guest) => {}
+            Some(State::Waiting | State::Guest { .. }) => {}
             None => self.local.closed(context, stream),
         }
     }
@@ -423,7 +511,13 @@ impl ClusterDoor {
 
     /// Asks for the owner of the tables, if clients wait for it.
     fn search(&mut self, context: &mut Context<'_>) {
-        if self.question.is_some() || self.call.is_some() || self.owner.is_some() {
+        if self.call.is_none() && self.owner.is_none() {
+            self.ask_for_map(context);
+        }
+    }
+
+    fn ask_for_map(&mut self, context: &mut Context<'_>) {
+        if self.question.is_some() {
             return;
         }
         let table = Some(CATALOG_TABLE.to_owned());
@@ -453,29 +547,42 @@ impl ClusterDoor {
             return;
         }
         self.question = None;
+        self.maps += 1;
         match answer {
-            Ok(body) => {
-                let map = of_body::<Map>(&body);
-                let Some(table) = map.and_then(|map| map.tables.into_iter().next()) else { return };
-                self.table = Some(table.id);
-                let Some(tablet) = table.tablets.first() else { return };
-                match tablet.address {
-                    // This shard: the clients are served now, or when it knows that it owns them.
-                    Some(_) if tablet.master == self.master => self.resume_waiting(context),
-                    Some(address) => {
-                        let (body, timeout) = (to_body(&Empty {}), Some(ASKING));
-                        let (owner, find) = (Owner::ClusterDoor, Opcode::FindDoor);
-                        let call = context.call(owner, address, find, &[&body], timeout);
-                        self.call = Some((call, tablet.master));
-                    }
-                    None => {}
-                }
-            }
+            Ok(body) => self.take_map(context, of_body::<Map>(&body)),
             Err(CallError::Refused { status: Status::NoSuchTable, .. }) => {
                 self.table = None;
                 self.options.databases.want_catalog();
             }
             Err(_) => {}
+        }
+        for (stream, client) in &self.clients {
+            if matches!(client.state, State::Guest { asked: Some(_), .. }) {
+                context.resume_stream(*stream);
+            }
+        }
+    }
+
+    fn take_map(&mut self, context: &mut Context<'_>, map: Option<Map>) {
+        let Some(table) = map.and_then(|map| map.tables.into_iter().next()) else { return };
+        self.table = Some(table.id);
+        let Some(tablet) = table.tablets.first() else { return };
+        if self.owner.is_some_and(|owner| owner.master != tablet.master) {
+            self.owner = None;
+        }
+        if tablet.master != self.master {
+            self.taken_over = None;
+        }
+        match tablet.address {
+            // This shard: the clients are served now, or when it knows that it owns them.
+            Some(_) if tablet.master == self.master => self.resume_waiting(context),
+            Some(address) => {
+                let (body, timeout) = (to_body(&Empty {}), Some(ASKING));
+                let (owner, find) = (Owner::ClusterDoor, Opcode::FindDoor);
+                let call = context.call(owner, address, find, &[&body], timeout);
+                self.call = Some((call, tablet.master, address));
+            }
+            None => {}
         }
     }
 
@@ -486,12 +593,20 @@ impl ClusterDoor {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) {
-        let Some((_, master)) = self.call.filter(|(asked, _)| *asked == call) else { return };
+        let asked = self.call.filter(|(asked, ..)| *asked == call);
+        let Some((_, master, address)) = asked else { return };
         self.call = None;
-        let found = outcome.ok().and_then(of_body::<FoundDoor>);
-        if let Some(door) = found.and_then(|found| found.address) {
-            self.owner = Some(RemoteOwner { master, door });
-            self.resume_waiting(context);
+        match outcome.ok().and_then(of_body::<FoundDoor>) {
+            Some(FoundDoor { address: Some(door) }) => {
+                self.owner = Some(RemoteOwner { master, door });
+                self.resume_waiting(context);
+            }
+            Some(FoundDoor { address: None }) if self.complains(context.now()) => tracing::error!(
+                %master,
+                %address,
+                "the shard with the keys of Redis's clients has no door for them, so no server serves them; set server.redis on all servers"
+            ),
+            _ => {}
         }
     }
 
@@ -522,9 +637,16 @@ impl ClusterDoor {
         for stream in std::mem::take(&mut self.full) {
             context.resume_stream(stream);
         }
-        let mut waits = false;
-        let (mut over, mut late) = (Vec::new(), Vec::new());
+        let (mut waits, mut guests_until) = (false, None::<Time>);
+        let (mut over, mut late, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (stream, client) in &self.clients {
+            match client.state {
+                State::Guest { until, .. } if until <= now => silent.push(*stream),
+                State::Guest { until, .. } => {
+                    guests_until = Some(guests_until.map_or(until, |first| first.min(until)));
+                }
+                _ => {}
+            }
             let Some(since) = client.since else { continue };
             waits = true;
             match client.state {
@@ -542,6 +664,13 @@ impl ClusterDoor {
             }
             context.send_bytes(stream, &[LOADING]);
             context.finish_stream(stream);
+        }
+        for stream in silent {
+            self.clients.remove(&stream);
+            context.finish_stream(stream);
+        }
+        if let Some(until) = guests_until {
+            self.set_timer(context, until.since(now));
         }
         for upstream in late {
             context.finish_stream(upstream);
@@ -566,11 +695,14 @@ impl ClusterDoor {
     }
 
     pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&mut Shard>) {
+        if self.taken_over.is_some() {
+            self.owns(shard.as_deref());
+        }
         self.local.on_timer(context, shard);
     }
 }
 
-/// The first line of another door.
+/// The first line of another door, without the digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Greeting {
     cluster: u64,
@@ -580,15 +712,83 @@ struct Greeting {
 }
 
 impl Greeting {
-    fn read(line: &str) -> Option<Greeting> {
-        let mut words = line.strip_prefix(GREETING)?.strip_prefix(' ')?.split(' ');
+    /// Returns the line of a door with a password.
+    fn line(&self, password: Option<&[u8]>) -> String {
+        let peer = self.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
+        let text = format!("{GREETING} {} {} {peer}", self.cluster, self.table.0);
+        let digest = digest_of(password, &text);
+        format!("{text} {digest}\n")
+    }
+}
+
+/// A greeting as it has arrived. Nothing in it is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Received<'a> {
+    greeting: Greeting,
+    /// The line before the digest.
+    text: &'a str,
+    digest: &'a str,
+}
+
+impl Received<'_> {
+    fn read(line: &str) -> Option<Received<'_>> {
+        let (text, digest) = line.rsplit_once(' ')?;
+        let mut words = text.strip_prefix(GREETING)?.strip_prefix(' ')?.split(' ');
         let cluster = words.next()?.parse().ok()?;
         let table = TableId(words.next()?.parse().ok()?);
         let peer = match words.next()? {
             "-" => None,
             peer => Some(peer.parse().ok()?),
         };
-        words.next().is_none().then_some(Greeting { cluster, table, peer })
+        let greeting = Greeting { cluster, table, peer };
+        words.next().is_none().then_some(Received { greeting, text, digest })
+    }
+
+    /// Whether the other door has the same password, or none like this one.
+    fn has_password(&self, own: Option<&[u8]>) -> bool {
+        let (own, given) = (digest_of(own, self.text), self.digest);
+        // The time does not depend on the place of a difference.
+        let bytes = own.bytes().zip(given.bytes());
+        let differences = bytes.fold(0, |all, (own, given)| all | (own ^ given));
+        own.len() == given.len() && differences == 0
+    }
+}
+
+/// Returns the digest of a line with the password as its key (HMAC with SHA-1), so that the
+/// password itself does not leave the server. `-` stands for no password.
+fn digest_of(password: Option<&[u8]>, line: &str) -> String {
+    const BLOCK: usize = 64;
+    let Some(password) = password else { return "-".to_owned() };
+    let short = Sha1::digest(password);
+    let key = if password.len() > BLOCK { short.as_slice() } else { password };
+    let padded = |pad: u8| {
+        let mut block = [pad; BLOCK];
+        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+        block
+    };
+    let inner = Sha1::new().chain_update(padded(0x36)).chain_update(line).finalize();
+    let outer = Sha1::new().chain_update(padded(0x5c)).chain_update(inner).finalize();
+    outer.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of the owner's door that do not accept a greeting.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal<'a> {
+    /// An error for the client, with its end of line.
+    Whole(&'a [u8]),
+    /// The begin of an error.
+    More,
+    /// They are no error.
+    None,
+}
+
+fn refusal(bytes: &[u8]) -> Refusal<'_> {
+    let end = bytes.iter().take(GREETING_BYTES_MAX).position(|byte| *byte == b'\n');
+    match end.and_then(|end| bytes.get(..=end)) {
+        _ if !bytes.starts_with(b"-") => Refusal::None,
+        Some(line) => Refusal::Whole(line),
+        None if bytes.len() < GREETING_BYTES_MAX => Refusal::More,
+        None => Refusal::None,
     }
 }
 
@@ -598,14 +798,52 @@ mod tests {
 
     #[test]
     fn a_greeting_names_the_cluster_the_table_and_the_client() {
-        let read = |rest: &str| Greeting::read(&format!("{GREETING}{rest}"));
+        let read = |rest: &str| Received::read(&format!("{GREETING}{rest}")).map(|it| it.greeting);
         let peer = "10.0.0.1:5".parse().ok();
         let greeting = Greeting { cluster: 7, table: TableId(3), peer };
-        assert_eq!(read(" 7 3 10.0.0.1:5"), Some(greeting.clone()));
-        assert_eq!(read(" 7 3 -"), Some(Greeting { peer: None, ..greeting }));
-        for wrong in ["", " 7", " 7 3", " 7 3 x", " 7 3 - -", " -7 3 -", "7 3 -", " 7  3 -"] {
+        assert_eq!(read(" 7 3 10.0.0.1:5 -"), Some(greeting.clone()));
+        assert_eq!(read(" 7 3 - ab"), Some(Greeting { peer: None, ..greeting }));
+        let wrong = ["", " 7", " 7 3", " 7 3 -", " 7 3 x -", " 7 3 - - -", " -7 3 - -", "7 3 - -"];
+        for wrong in wrong.into_iter().chain([" 7  3 - -"]) {
             assert_eq!(read(wrong), None, "{wrong:?}");
         }
-        assert_eq!(Greeting::read("PING"), None);
+        assert_eq!(Received::read("PING"), None);
+        let longest = Greeting {
+            cluster: u64::MAX,
+            table: TableId(u64::MAX),
+            peer: "[1111:2222:3333:4444:5555:6666:7777:8888%4294967295]:65535".parse().ok(),
+        };
+        assert!(longest.line(Some(b"secret")).len() < GREETING_BYTES_MAX);
+    }
+
+    #[test]
+    fn doors_find_that_their_passwords_differ() {
+        let passwords = [None, Some(b"".as_slice()), Some(b"-"), Some(b"secret"), Some(b"Secret")];
+        let greeting = Greeting { cluster: 7, table: TableId(3), peer: None };
+        for given in passwords {
+            let line = greeting.line(given);
+            assert!(!line.contains("ecret"), "{line}");
+            let received = Received::read(line.trim_end()).unwrap();
+            assert_eq!(received.greeting, greeting);
+            for own in passwords {
+                assert_eq!(received.has_password(own), own == given, "{own:?} {given:?}");
+            }
+        }
+        // The second and the sixth example of RFC 2202.
+        let digest = digest_of(Some(b"Jefe"), "what do ya want for nothing?");
+        assert_eq!(digest, "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+        let line = "Test Using Larger Than Block-Size Key - Hash Key First";
+        let digest = digest_of(Some(&[0xaa; 80]), line);
+        assert_eq!(digest, "aa4ae5e15272d00e95705637ce8a3b55ed402112");
+    }
+
+    #[test]
+    fn an_error_of_the_owners_door_goes_to_the_client_as_a_whole() {
+        for error in [OTHER_PASSWORD, Redis::FAREWELL] {
+            assert_eq!(refusal(error), Refusal::Whole(error));
+            assert_eq!(refusal(&error[..error.len() - 1]), Refusal::More);
+        }
+        assert_eq!(refusal(b"HTTP/1.1 400\r\n"), Refusal::None);
+        assert_eq!(refusal(&[b'-'; GREETING_BYTES_MAX]), Refusal::None);
     }
 }

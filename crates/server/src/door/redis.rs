@@ -211,11 +211,10 @@ impl Redis {
         }
     }
 
-    /// Takes options that were not known before the cluster was. No client is served yet.
+    /// Takes options that were not known before the cluster was. No client is served yet, so none
+    /// has changed a setting.
     pub(super) fn set_options(&mut self, options: &Options) {
-        let settings = self.server.settings();
         self.server = Server::new(options.server.clone());
-        self.server.take_settings(settings);
         self.options = options.clone();
     }
 
