@@ -147,8 +147,8 @@ impl Tables {
     /// Takes over the tables with a shard of this process, before its door serves.
     ///
     /// The tables of the group with a number that the catalog does not name are dropped. They were
-    /// made for former owners, so no later catalog names them. The map is read after the catalog, and says
-    /// that this shard is still the owner. So the catalog is not an older one either.
+    /// made for former owners, so no later catalog names them. The map is read after the catalog,
+    /// and says that this shard is still the owner. So the catalog is not an older one either.
     fn take_over(&mut self, client: &mut Client, taken: TakeOver) -> Result<(), Error> {
         let text = client.get(taken.catalog, CATALOG_KEY)?;
         let named = Databases::tables_of(text.as_ref().map_or(&[], |(_, text)| text));
