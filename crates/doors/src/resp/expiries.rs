@@ -8,15 +8,20 @@
 //! # Promises
 //!
 //! - A key has one event for each time at which it expires: [`Expiries::set`] forgets the time.
-//! - At most [`KEYS_MAX`] times are noted, the earliest ones. Another walk finds the others later.
+//! - The noted times and their keys use at most [`BYTES_MAX`] of memory. The earliest times are
+//!   noted. Another walk finds the others later.
 
 use super::server::Server;
 use super::store::{Database, Refusal, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The most keys whose times are noted.
-const KEYS_MAX: usize = 1 << 20;
+/// The most memory for times. The store's limit does not count it, so it is small.
+const BYTES_MAX: usize = 64 << 20;
+
+/// The memory for the time of a key, without the bytes of the key: the entries of two trees, which
+/// are not full, and an allocation.
+const ENTRY_BYTES: usize = 128;
 
 /// The most events that are sent at once.
 const DUE_MAX: usize = 1000;
@@ -26,10 +31,17 @@ const DUE_MAX: usize = 1000;
 pub(super) struct Expiries {
     times: BTreeMap<Database, BTreeMap<Rc<[u8]>, u64>>,
     order: BTreeSet<(u64, Database, Rc<[u8]>)>,
+    /// The memory for all times.
+    bytes: usize,
     /// The database and the cursor of the walk, while there is one.
     walk: Option<(Database, u64)>,
     /// Whether later times were forgotten.
     is_partial: bool,
+}
+
+/// Returns the memory for the time of a key.
+fn bytes_of(key: &[u8]) -> usize {
+    ENTRY_BYTES + key.len()
 }
 
 impl Expiries {
@@ -49,16 +61,19 @@ impl Expiries {
         if let Some(keys) = self.times.get_mut(&database)
             && let Some((key, before)) = keys.remove_entry(key)
         {
+            self.bytes -= bytes_of(&key);
             self.order.remove(&(before, database, key));
         }
         let Some(time) = time else { return };
         let key: Rc<[u8]> = Rc::from(key);
         self.times.entry(database).or_default().insert(Rc::clone(&key), time);
+        self.bytes += bytes_of(&key);
         self.order.insert((time, database, key));
-        if self.order.len() > KEYS_MAX
+        while self.bytes > BYTES_MAX
             && let Some((_, database, key)) = self.order.pop_last()
         {
             self.is_partial = true;
+            self.bytes -= bytes_of(&key);
             if let Some(keys) = self.times.get_mut(&database) {
                 keys.remove(&key);
             }
@@ -68,6 +83,7 @@ impl Expiries {
     /// Forgets all times of a database, which was cleared.
     pub(super) fn clear(&mut self, database: Database) {
         for (key, time) in self.times.remove(&database).unwrap_or_default() {
+            self.bytes -= bytes_of(&key);
             self.order.remove(&(time, database, key));
         }
     }
@@ -121,7 +137,7 @@ impl Expiries {
                 next => Some((database, next)),
             };
         }
-        if self.walk.is_none() && self.is_partial && self.order.len() < KEYS_MAX / 2 {
+        if self.walk.is_none() && self.is_partial && self.bytes < BYTES_MAX / 2 {
             self.is_partial = false;
             self.walk = Some((0, 0));
         }
@@ -182,6 +198,29 @@ mod tests {
         expiries.clear(0);
         expiries.set(1, b"a", None);
         assert_eq!((noted(&expiries), expiries.deadline()), (Vec::new(), None));
+    }
+
+    #[test]
+    fn the_times_of_long_keys_have_a_limit_of_bytes_and_the_earliest_are_kept() {
+        let mut expiries = Expiries::default();
+        let key = |number: u64| {
+            let mut key = vec![b'k'; 64 << 10];
+            key.extend_from_slice(&number.to_be_bytes());
+            key
+        };
+        let count = (BYTES_MAX >> 16) as u64 + 50;
+        for number in 0..count {
+            expiries.set(0, &key(number), Some(1000 + count - number));
+        }
+        assert!(expiries.is_partial && expiries.bytes <= BYTES_MAX);
+        assert!(expiries.bytes > BYTES_MAX / 2);
+        assert!(!expiries.is_due(0, &key(0), u64::MAX) && !expiries.is_due(0, &key(49), u64::MAX));
+        assert!(expiries.is_due(0, &key(count - 1), u64::MAX));
+        expiries.swap(0, 1);
+        expiries.set(1, &key(count - 1), None);
+        expiries.set(1, &key(count - 2), Some(5));
+        expiries.clear(1);
+        assert_eq!((expiries.bytes, expiries.order.len()), (0, 0));
     }
 
     #[test]
