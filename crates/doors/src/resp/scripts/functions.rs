@@ -83,15 +83,17 @@ fn fcall_ro(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn call(context: &mut Context<'_>, arguments: Arguments<'_>, is_read_only: bool) -> Done {
-    let found = libraries::with(context, |_, libraries, clock| {
-        let Some((library, name)) = libraries.function(&arguments[1]) else { return Ok(None) };
+    let found = libraries::with(context, |context, libraries, clock| {
+        let is_loaded = |it: &Libraries| it.function(&arguments[1]).is_some();
+        libraries.load_stored(clock, context.objects.now(), is_loaded)?;
+        let Some((library, name)) = libraries.function(&arguments[1]) else {
+            return Err(not_found(libraries));
+        };
         let only_reads = library.only_reads(name);
         let (callback, name) = (library.callback(name)?, name.to_owned());
-        Ok(Some((libraries.interpreter(clock)?, callback, name, only_reads)))
+        Ok((libraries.interpreter(clock)?, callback, name, only_reads))
     })?;
-    let Some((interpreter, callback, name, only_reads)) = found else {
-        return Err(Stop::error("ERR Function not found"));
-    };
+    let (interpreter, callback, name, only_reads) = found;
     let keys = keys_count(arguments)?;
     let program = Program {
         name: &name,
@@ -101,6 +103,16 @@ fn call(context: &mut Context<'_>, arguments: Arguments<'_>, is_read_only: bool)
         only_reads,
     };
     run(context, &interpreter, &program, keys, arguments, is_read_only)
+}
+
+/// Returns the error for a function that no loaded library has.
+fn not_found(libraries: &Libraries) -> Stop {
+    let Some((name, error)) = libraries.failed() else {
+        return Stop::error("ERR Function not found");
+    };
+    let begin = format!("ERR Function not found. The library '{name}' could not be loaded: ");
+    let error = error.strip_prefix(b"ERR ").unwrap_or(error);
+    Stop::error_of([begin.as_bytes(), error].concat())
 }
 
 /// Reads the number of keys.
@@ -174,7 +186,7 @@ fn function_list(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             return Err(Stop::error_of([b"ERR Unknown argument ", stop::shown(word)].concat()));
         }
     }
-    libraries::with(context, |context, libraries, _| {
+    libraries::with_loaded(context, |context, libraries, _| {
         list(context, libraries, pattern, has_code);
         context.check_reply()
     })
@@ -219,7 +231,7 @@ fn list(context: &mut Context<'_>, libraries: &Libraries, pattern: Option<&[u8]>
 }
 
 fn function_stats(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    libraries::with(context, |context, libraries, _| {
+    libraries::with_loaded(context, |context, libraries, _| {
         let (libraries, functions) = libraries.counts();
         let reply = &mut context.reply;
         reply.map(2);

@@ -1,6 +1,42 @@
 //! Tests of functions. The replies are those of Redis 8.2.
 
+use super::limits::ScriptClock;
 use crate::resp::testing::{Door, text_of};
+use crate::resp::{Facts, Output, Step};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The time of a script clock and the milliseconds of each of its readings.
+type Clock = Rc<Cell<(u64, u64)>>;
+
+/// Sets a script clock whose readings take some milliseconds.
+fn set_clock(door: &mut Door, step: u64) -> Clock {
+    let clock: Clock = Rc::new(Cell::new((0, step)));
+    let read = Rc::clone(&clock);
+    door.server.set_script_clock(ScriptClock::new(move || {
+        let (now, step) = read.get();
+        read.set((now + step, step));
+        Duration::from_millis(now + step)
+    }));
+    clock
+}
+
+/// Returns a server that restarts with the objects of another one, and its script clock.
+fn restarted(door: &Door, step: u64) -> (Door, Clock) {
+    let mut other = Door::new();
+    other.store = door.store.clone();
+    let clock = set_clock(&mut other, step);
+    (other, clock)
+}
+
+/// A library that looks at the clock some times while it is loaded.
+fn looking(name: &str) -> String {
+    format!(
+        "#!lua name={name}\nfor i = 1, 500 do end redis.register_function('of_{name}', \
+         function() return '{name}' end)"
+    )
+}
 
 /// Returns the reply to a command with any bytes in its arguments.
 fn sent(door: &mut Door, words: &[&[u8]]) -> Vec<u8> {
@@ -262,6 +298,94 @@ fn a_refused_command_is_executed_again_with_the_right_libraries() {
         assert_eq!(load(&mut door, new), "$1|l|");
         door.expect(&[("FCALL f 0", ":5|"), ("FCALL count 0", "-ERR Function not found|")]);
     }
+}
+
+#[test]
+fn a_refused_deletion_is_executed_again() {
+    for refused in 0..6 {
+        for line in ["FUNCTION DELETE l", "FUNCTION FLUSH"] {
+            let mut door = Door::new();
+            load(&mut door, COUNTER);
+            door.store.refuses_after = Some(refused);
+            door.expect(&[(line, "+OK|")]);
+            door.store.refuses_after = None;
+            door.expect(&[("FUNCTION LIST", "*0|"), ("FCALL count 0", "-ERR Function not found|")]);
+            assert!(door.store.content().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_loaded_stays_and_is_loaded_later() {
+    let mut door = Door::new();
+    for name in ["slow", "deleted"] {
+        load_all(&mut door, &looking(name));
+    }
+    // Each load runs out of time.
+    let (mut door, clock) = restarted(&door, 10_000);
+    let failure = "-ERR Function not found. The library 'deleted' could not be loaded: Error \
+                   registering functions: ERR FUNCTION LOAD timeout|";
+    door.expect(&[("FCALL of_slow 0", failure)]);
+    assert_eq!(load(&mut door, COUNTER), "$1|l|");
+    assert!(door.said("FUNCTION LIST").starts_with("*3|"));
+    assert_eq!(
+        text_of(&sent(&mut door, &[b"FUNCTION", b"LOAD", looking("slow").as_bytes()])),
+        "-ERR Library 'slow' already exists|"
+    );
+    door.expect(&[("FUNCTION DELETE deleted", "+OK|"), ("FCALL count 0", ":1|")]);
+    let dump = text_of(&sent(&mut door, &[b"FUNCTION", b"DUMP"]));
+    assert!(dump.contains("of_slow") && dump.contains("count"), "{dump}");
+    let (mut third, _) = restarted(&door, 1);
+    third.expect(&[("FCALL of_slow 0", "$4|slow|"), ("FCALL count 0", ":1|")]);
+    clock.set((0, 1));
+    door.pass(60_000);
+    door.expect(&[("FCALL of_slow 0", "$4|slow|"), ("FCALL count 0", ":2|")]);
+}
+
+#[test]
+fn a_library_gets_more_time_when_its_load_runs_out_of_time() {
+    let mut door = Door::new();
+    load_all(&mut door, &looking("l"));
+    for (step, reply) in [(100, true), (600, true), (1500, false)] {
+        let (mut door, _) = restarted(&door, step);
+        assert_eq!(door.said("FCALL of_l 0") == "$1|l|", reply, "{step}");
+    }
+}
+
+#[test]
+fn many_libraries_are_loaded_in_several_turns() {
+    let mut door = Door::new();
+    for number in 0..20 {
+        load_all(&mut door, &looking(&format!("l{number:02}")));
+    }
+    let (mut door, clock) = restarted(&door, 20);
+    door.expect(&[("FCALL of_l00 0", "$3|l00|")]);
+    let command = b"*3\r\n$5\r\nFCALL\r\n$6\r\nof_l19\r\n$1\r\n0\r\n";
+    let mut turns = 0;
+    loop {
+        let (before, mut output) = (clock.get().0, Output::default());
+        let step = door.server.step(&mut door.store, &Facts::default(), 1, command, &mut output);
+        let passed = clock.get().0 - before;
+        assert!(passed < 1000, "{passed} ms");
+        turns += 1;
+        match step {
+            Step::NotNow => {}
+            Step::Done(_) => break assert_eq!(text_of(&output.replies), "$3|l19|"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(turns > 2, "{turns} turns");
+    assert!(door.said("FUNCTION LIST").starts_with("*20|"));
+    // All libraries of a payload have the time of one.
+    let dump = sent(&mut door, &[b"FUNCTION", b"DUMP"]);
+    let begin = dump.iter().position(|byte| *byte == b'\n').expect("it has a length") + 1;
+    let restore = [&b"FUNCTION"[..], b"RESTORE", &dump[begin..dump.len() - 2], b"FLUSH"];
+    assert_eq!(
+        text_of(&sent(&mut door, &restore)),
+        "-ERR Error registering functions: ERR FUNCTION LOAD timeout|"
+    );
+    clock.set((0, 1));
+    assert_eq!(text_of(&sent(&mut door, &restore)), "+OK|");
 }
 
 #[test]

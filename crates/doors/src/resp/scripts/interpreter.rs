@@ -198,15 +198,22 @@ impl Interpreter {
         compiled.and_then(|it| self.compiled.keep(it)).map_err(|error| text_of(&error))
     }
 
+    /// Collects garbage if a further script that stays may not have memory otherwise.
+    pub(super) fn make_room(&self) -> mlua::Result<()> {
+        match self.lua.used_memory() > LOADED_BYTES_MAX {
+            true => self.collect(),
+            false => Ok(()),
+        }
+    }
+
     /// Whether there is memory for a further script that stays.
     pub(super) fn has_memory(&self) -> mlua::Result<bool> {
-        if self.lua.used_memory() > LOADED_BYTES_MAX {
-            self.collect()?;
-        }
+        self.make_room()?;
         Ok(self.lua.used_memory() <= LOADED_BYTES_MAX)
     }
 
-    fn collect(&self) -> mlua::Result<()> {
+    /// Collects garbage.
+    pub(super) fn collect(&self) -> mlua::Result<()> {
         self.lua.gc_collect()?;
         self.collected_bytes.set(self.lua.used_memory());
         Ok(())
