@@ -102,6 +102,14 @@ pub(super) const REDIS: &[Rule] = &[
         reason: "Every form of MODULE is refused.",
     },
     Rule {
+        command: "DUMP",
+        request: "",
+        theirs: "",
+        ours: "-WRONGTYPE",
+        goes_on: true,
+        reason: "Streams have no payload yet.",
+    },
+    Rule {
         command: "Z",
         request: "LEX",
         theirs: "",

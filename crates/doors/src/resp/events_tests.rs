@@ -547,6 +547,22 @@ fn fields_that_expire_have_events_when_their_memory_is_freed() {
 }
 
 #[test]
+fn a_missing_key_has_an_event_also_if_the_command_fails_later() {
+    let mut door = Door::new();
+    door.said_to(2, "PSUBSCRIBE __key*__:*");
+    door.said("SADD t 1\nCONFIG SET notify-keyspace-events Em");
+    for (line, events) in [
+        ("GETSET a 1", "keymiss a"),
+        ("SET b 1 GET", "keymiss b"),
+        ("LCS t c", "keymiss c"),
+        ("XAUTOCLAIM d g c 0 2 wrong", "keymiss d"),
+    ] {
+        door.said(line);
+        assert_eq!(heard(&mut door), events, "{line}");
+    }
+}
+
+#[test]
 fn events_come_behind_the_reply_in_version_3() {
     let mut door = Door::new();
     door.said("HELLO 3\nCONFIG SET notify-keyspace-events KEg$");

@@ -594,6 +594,8 @@ pub(super) fn encoding(key: &[u8], found: &Found<'_>) -> &'static str {
     let Found { value, kind, .. } = found;
     match kind {
         Kind::String if integer_of(value).is_some() => "int",
+        // Sketches are written in place.
+        Kind::String if value.starts_with(b"HYLL") => "raw",
         Kind::String if value.len() + key.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Kind::String | Kind::LongString => "raw",
         Kind::List | Kind::Set | Kind::SortedSet | Kind::Hash => {

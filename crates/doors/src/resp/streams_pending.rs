@@ -365,7 +365,14 @@ impl AutoClaim {
 
 fn xautoclaim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let bytes_max = context.state.options.reply_bytes_max;
-    let claim = AutoClaim::of(arguments)?;
+    let claim = match AutoClaim::of(arguments) {
+        Ok(claim) => claim,
+        Err(stop) => {
+            // Redis looks up the key first, so there is an event if it is missing.
+            context.objects.read(&arguments[1])?;
+            return Err(stop);
+        }
+    };
     let Context { objects, reply, .. } = context;
     let now = objects.now();
     let found = Stream::read(objects, &arguments[1])?;

@@ -197,7 +197,7 @@ fn set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 /// Replies with a string.
 fn reply_old(context: &mut Context<'_>, key: &[u8]) -> Done {
-    let text = context.objects.find_text(key)?;
+    let text = context.objects.read_text(key)?;
     reply_text(&mut context.reply, text)?.map_or(Ok(()), |long| reply_long(context, &long))
 }
 
@@ -491,13 +491,18 @@ fn incrbyfloat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn lcs(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let not_a_string = || Stop::error("ERR The specified keys must contain string values");
     let mut strings = [Vec::new(), Vec::new()];
+    let mut are_strings = true;
     for (string, key) in strings.iter_mut().zip(from(arguments, 1)) {
         match context.objects.read(key)?.map(Text::of) {
             Some(Ok(Text::Whole(found))) => *string = found.value.to_vec(),
             Some(Ok(Text::Long(long))) => *string = context.objects.all_of(&long)?,
-            Some(Err(_)) => return Err(not_a_string()),
+            // Both keys are looked up, as a missing one has an event.
+            Some(Err(_)) => are_strings = false,
             None => {}
         }
+    }
+    if !are_strings {
+        return Err(not_a_string());
     }
     super::lcs::reply(&mut context.reply, &strings, arguments)
 }
