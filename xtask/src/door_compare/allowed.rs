@@ -241,6 +241,14 @@ pub(super) const MEMCACHED: &[Rule] = &[
     },
     Rule {
         command: "",
+        request: " t",
+        theirs: "t-1",
+        ours: "t99999",
+        goes_on: false,
+        reason: "The same, a second later.",
+    },
+    Rule {
+        command: "",
         request: "",
         theirs: "VA",
         ours: " \\r\\n",
