@@ -3,6 +3,11 @@
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// The time for the orderly end of a server, and the time between two looks at it.
+const ENDING: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A temporary directory, which is removed with its contents.
 pub(crate) struct Scratch(PathBuf);
@@ -40,6 +45,17 @@ pub(crate) struct Running(pub(crate) Child);
 impl Running {
     pub(crate) fn start(mut command: Command, name: &str) -> Result<Running> {
         command.spawn().map(Running).with_context(|| format!("start {name}"))
+    }
+
+    /// Lets a server end in order, so that it leaves no memory behind in `/dev/shm`. A server that
+    /// does not end in time is killed.
+    pub(crate) fn end(mut self) {
+        let id = self.0.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &id]).status();
+        let until = Instant::now() + ENDING;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
     }
 }
 

@@ -384,7 +384,7 @@ def test_a_task_may_run_its_loop_again(url: str, name: str) -> None:
             loop._run_once()  # type: ignore[attr-defined]
         results.append(len(others))
 
-    future: Any = db._queue.put(table.id, "first", "v", None, False, False, None)
+    future: Any = db._queue.put(table.id, "first", "v", None, False, False, None, None)
     future.add_done_callback(in_a_callback)
     loop.run_until_complete(asyncio.wait(others))
     loop.run_until_complete(db.drop_table(name))
@@ -399,6 +399,7 @@ async def test_an_operation_that_nobody_awaits_ends_too(atable: aio.Table, adb: 
         await asyncio.sleep(0)
     del future
     assert adb._queue.pending == 0
+
 
 async def test_a_coroutine_that_is_closed_forgets_its_operation(
     atable: aio.Table, adb: aio.Client

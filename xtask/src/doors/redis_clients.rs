@@ -12,12 +12,10 @@ mod go_redis;
 mod redis_py;
 mod results;
 
-use crate::scratch::Running;
+use super::redis_server::Server;
 use crate::steps::{Extent, build_programs, program};
-use anyhow::{Context, Result, bail, ensure};
-use std::io::{BufRead, BufReader, Read};
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// The options of the command.
 #[derive(Debug, clap::Args)]
@@ -92,26 +90,9 @@ fn run<'a>(
     })
 }
 
-/// A server without data, and the port that it chose.
-struct Server {
-    _process: Running,
-    port: String,
-}
-
-impl Server {
-    fn start(thunderhead: &Path) -> Result<Server> {
-        let mut command = Command::new(thunderhead);
-        command.args(["--json", "redis", "-p", "0", "--maxmemory", "512mb"]).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = Running::start(command, "thunderhead redis")?;
-        let out = process.0.stdout.take().context("take the output of the server")?;
-        let mut line = String::new();
-        BufReader::new(out.take(1 << 16)).read_line(&mut line).context("read its address")?;
-        let ready: serde_json::Value =
-            serde_json::from_str(&line).with_context(|| format!("the server says: {line}"))?;
-        let listens = ready["listens"][0].as_str().unwrap_or_default();
-        let port = listens.rsplit(':').next().unwrap_or_default().to_owned();
-        ensure!(!port.is_empty(), "the server does not say where it listens: {line}");
-        Ok(Server { _process: process, port })
-    }
+/// Starts a server without data.
+fn start(thunderhead: &Path) -> Result<Server> {
+    let mut server = Server::new(thunderhead.to_owned(), "512mb", None);
+    server.start()?;
+    Ok(server)
 }

@@ -57,3 +57,11 @@ impl Server {
         Ok(())
     }
 }
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.end();
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! Long strings that have been begun: some of their pages are in the store, and no header is.
 //!
-//! A command writes the pages of a long string before its list of changes. If the store refuses a
-//! page for now, the server executes the command again a little later. Then the command goes on
-//! with the page that was refused. Without this, each attempt would leave pages of its own, and
-//! these would take the memory for which the next attempt waits.
+//! A command writes the pages of a long string before its list of changes. A store whose cleaners
+//! are behind refuses a page with [`Refusal::NotNow`](super::store::Refusal::NotNow), and the server
+//! executes the command again some milliseconds later. The second attempt continues with the page
+//! that the store refused. Otherwise each attempt would leave pages of its own, and these would
+//! take the memory for which the next attempt waits.
 //!
-//! The sweeper takes the pages of these strings for garbage, because no header names them. So it
-//! asks here first. After a while without an attempt, a string is
-//! abandoned.
+//! No header names the pages of these strings, so the sweeper would delete them as garbage. It asks
+//! this list first. The server abandons a string after ten seconds without an attempt.
 
 use super::header::Dropped;
 use super::store::Database;

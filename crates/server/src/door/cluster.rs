@@ -615,8 +615,7 @@ impl ClusterDoor {
         }
     }
 
-    /// Does the work of the timer: looks for the owner again, and gives up clients that have waited
-    /// for too long.
+    /// Searches for the owner again, and closes the connections of clients whose time has run out.
     pub(crate) fn on_search_timer(&mut self, context: &mut Context<'_>, shard: Option<&Shard>) {
         let now = context.now();
         if now < self.timer_at {

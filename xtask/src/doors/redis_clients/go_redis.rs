@@ -3,7 +3,6 @@
 //! Its tests with a server are one suite (Ginkgo). The other tests test the client alone, and are
 //! not run.
 
-use super::Server;
 use super::results::{
     self, Counts, Exception, File, Kind, Outcome, Results, check_files, fails, skipped,
 };
@@ -214,7 +213,7 @@ fn prepare(scratch: &Scratch, go: &Path) -> Result<PathBuf> {
 
 /// Runs the suite on a server of its own. The suite repeats a test that fails.
 fn run(suite: &Path, sources: &Path, scratch: &Scratch, thunderhead: &Path) -> Result<Results> {
-    let server = Server::start(thunderhead)?;
+    let server = super::start(thunderhead)?;
     let report = scratch.path("report.json");
     let mut command = Command::new(suite);
     command.args(["-test.run", "^TestGinkgoSuite$", "--ginkgo.no-color", "--ginkgo.succinct"]);

@@ -270,7 +270,7 @@ struct Place {
 impl Place {
     /// Runs tests on a server of their own. Repeats a few that fail without an exception.
     fn run(&self, run: &Run, thunderhead: &Path) -> Result<Results> {
-        let server = Server::start(thunderhead)?;
+        let server = super::start(thunderhead)?;
         let is_run = |file: &&File| file.1.is_none();
         let files = lines_of(run.directory);
         let paths = files.iter().filter(is_run);

@@ -8,7 +8,8 @@
 //!
 //! A command loads replaced libraries when it looks for a function that is not loaded. No load
 //! begins after [`LOADING`] in the same turn, so that the shard serves other clients. If libraries
-//! remain, the command is refused for now, and executed again in a later turn.
+//! remain, the command ends with [`Refusal::NotNow`], and the server executes it again in its next
+//! turn.
 //!
 //! # Promises
 //!

@@ -279,7 +279,7 @@ impl Client {
         context.set_timer(at, OwnerId::only(Component::Node));
     }
 
-    /// Connects, and gives up after some time.
+    /// Opens a stream to the door, and sets the time after which the client closes it unopened.
     fn connect(&mut self, context: &mut Context<'_>) {
         self.stream = Some(context.connect_stream(self.to));
         (self.is_open, self.waits) = (false, true);
