@@ -125,18 +125,24 @@ pub(crate) fn deadline(from: Option<&Bound<'_, PyAny>>, default: Duration) -> Py
     }
 }
 
+/// Returns the seconds of a number or of a `timedelta`. Errors show the `name` of the argument.
+#[inline]
+fn seconds(from: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
+    if from.is_instance_of::<PyFloat>() || is_integer(from) {
+        return Ok(from.extract().unwrap_or(f64::INFINITY));
+    }
+    match from.call_method0(intern!(from.py(), "total_seconds")) {
+        Ok(seconds) => seconds.extract(),
+        Err(_) => Err(PyTypeError::new_err(format!(
+            "the {name} must be a number of seconds or a timedelta, not {}",
+            class_of(from)
+        ))),
+    }
+}
+
 pub(crate) fn given_deadline(from: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let py = from.py();
-    let seconds: f64 = if from.is_instance_of::<PyFloat>() || is_integer(from) {
-        from.extract().unwrap_or(f64::INFINITY)
-    } else if let Ok(seconds) = from.call_method0(intern!(py, "total_seconds")) {
-        seconds.extract()?
-    } else {
-        return Err(PyTypeError::new_err(format!(
-            "the deadline must be a number of seconds or a timedelta, not {}",
-            class_of(from)
-        )));
-    };
+    let seconds = seconds(from, "deadline")?;
     // No number passes that is not one.
     if seconds > 0.0 && seconds <= DEADLINE_MAX {
         return Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)));
@@ -155,16 +161,7 @@ pub(crate) fn time_to_live(from: Option<&Bound<'_, PyAny>>) -> PyResult<Option<T
 
 pub(crate) fn given_time_to_live(from: &Bound<'_, PyAny>) -> PyResult<TimeToLive> {
     let py = from.py();
-    let seconds: f64 = if from.is_instance_of::<PyFloat>() || is_integer(from) {
-        from.extract().unwrap_or(f64::INFINITY)
-    } else if let Ok(seconds) = from.call_method0(intern!(py, "total_seconds")) {
-        seconds.extract()?
-    } else {
-        return Err(PyTypeError::new_err(format!(
-            "the time to live must be a number of seconds or a timedelta, not {}",
-            class_of(from)
-        )));
-    };
+    let seconds = seconds(from, "time to live")?;
     if seconds == f64::INFINITY {
         return Ok(TimeToLive::Never);
     }

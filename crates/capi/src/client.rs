@@ -313,7 +313,29 @@ pub(crate) fn slice(bytes: &[u8]) -> th_slice {
     th_slice { data: bytes.as_ptr().cast(), size: bytes.len() }
 }
 
-/// Does an update and hands over the object's version.
+/// Changes or deletes an object, and hands over its version, or 0 if it does not exist.
+///
+/// # Safety
+/// All pointers keep the header's rules.
+pub(crate) unsafe fn change(
+    client: *mut th_client,
+    place: (u64, th_slice, th_condition),
+    call: *const th_call,
+    action: impl FnOnce() -> Result<Action, Failure>,
+    version: *mut u64,
+) -> Result<th_status, Failure> {
+    // SAFETY: as the caller vouches.
+    let to = unsafe { sized::optional_place(version, "version") }?;
+    // SAFETY: as the caller vouches.
+    match unsafe { update(client, place, call, action) }? {
+        Answer::Written(version) | Answer::Deleted(version) => hand_over(to, version.0),
+        Answer::Absent => hand_over(to, 0),
+        _ => return Err(Error::Incomprehensible.into()),
+    }
+    Ok(TH_OK)
+}
+
+/// Does an update; returns the answer.
 ///
 /// # Safety
 /// All pointers keep the header's rules.
@@ -370,7 +392,7 @@ pub(crate) fn hand_over<T>(to: Option<&mut MaybeUninit<T>>, value: T) {
 }
 
 /// The condition of updates that have none.
-const ALWAYS: th_condition = th_condition { kind: 0, reserved: 0, version: 0 };
+pub(crate) const ALWAYS: th_condition = th_condition { kind: 0, reserved: 0, version: 0 };
 
 /// Writes an object. Hands over its new version, unless `version` is `NULL`. `call` may be `NULL`.
 #[unsafe(no_mangle)]
@@ -452,14 +474,7 @@ pub unsafe extern "C" fn th_delete_if(
 ) -> th_status {
     let work = || {
         // SAFETY: the caller keeps the header's rules for pointers.
-        let place = unsafe { sized::optional_place(version, "version") }?;
-        // SAFETY: as above.
-        match unsafe { update(client, (table, key, condition), call, || Ok(Action::Delete)) }? {
-            Answer::Deleted(version) => hand_over(place, version.0),
-            Answer::Absent => hand_over(place, 0),
-            _ => return Err(Error::Incomprehensible.into()),
-        }
-        Ok(TH_OK)
+        unsafe { change(client, (table, key, condition), call, || Ok(Action::Delete), version) }
     };
     // SAFETY: the caller keeps the header's rules for pointers.
     unsafe { entry(error, work) }

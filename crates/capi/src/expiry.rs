@@ -5,7 +5,7 @@
 
 use crate::abi::{th_call, th_condition, th_error, th_slice};
 use crate::arguments;
-use crate::client::{hand_over, th_client, update};
+use crate::client::{ALWAYS, change, hand_over, th_client, update};
 use crate::entry::entry;
 use crate::sized;
 use crate::status::{TH_OK, th_status};
@@ -30,16 +30,9 @@ pub unsafe extern "C" fn th_set_expiry(
     error: *mut th_error,
 ) -> th_status {
     let work = || {
-        // SAFETY: the caller keeps the header's rules for pointers.
-        let place = unsafe { sized::optional_place(version, "version") }?;
         let action = || Ok(Action::SetExpiry(arguments::given_time_to_live(ttl_ms)?));
-        // SAFETY: as above.
-        match unsafe { update(client, (table, key, condition), call, action) }? {
-            Answer::Written(version) => hand_over(place, version.0),
-            Answer::Absent => hand_over(place, 0),
-            _ => return Err(Error::Incomprehensible.into()),
-        }
-        Ok(TH_OK)
+        // SAFETY: the caller keeps the header's rules for pointers.
+        unsafe { change(client, (table, key, condition), call, action, version) }
     };
     // SAFETY: the caller keeps the header's rules for pointers.
     unsafe { entry(error, work) }
@@ -64,10 +57,9 @@ pub unsafe extern "C" fn th_get_ttl(
             let place = sized::place(ttl_ms, "ttl_ms")?;
             (place, sized::optional_place(version, "version")?)
         };
-        let always = th_condition { kind: 0, reserved: 0, version: 0 };
         let action = || Ok(Action::ReadExpiry);
         // SAFETY: as above.
-        let (left, version) = match unsafe { update(client, (table, key, always), call, action) }? {
+        let (left, version) = match unsafe { update(client, (table, key, ALWAYS), call, action) }? {
             Answer::Lives { version, time_to_live } => (time_to_live.code(), version.0),
             Answer::Absent => (0, 0),
             _ => return Err(Error::Incomprehensible.into()),

@@ -65,13 +65,11 @@ struct Connection(BufReader<TcpStream>);
 
 impl Connection {
     fn send(&mut self, commands: &[&str]) {
-        let mut bytes = String::new();
-        for command in commands {
-            let words: Vec<&str> = command.split(' ').collect();
-            bytes += &format!("*{}\r\n", words.len());
-            words.iter().for_each(|word| bytes += &format!("${}\r\n{word}\r\n", word.len()));
+        let mut bytes = Vec::new();
+        for line in commands {
+            bytes.extend(command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()));
         }
-        self.0.get_mut().write_all(bytes.as_bytes()).expect("the door reads");
+        self.0.get_mut().write_all(&bytes).expect("the door reads");
     }
 
     /// Reads a reply; returns its parts in one line.

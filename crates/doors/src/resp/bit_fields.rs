@@ -3,7 +3,6 @@
 use super::bits::offset_of;
 use super::context::{Context, is};
 use super::events::Kinds;
-use super::long_string::Text;
 use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
@@ -156,20 +155,14 @@ pub(super) fn execute(
     let operations = operations(context, arguments, is_read_only)?;
     let writes = operations.iter().any(|it| !matches!(it.action, Action::Get));
     if !writes {
-        let long;
-        let value = match context.objects.read_text(key)? {
-            None => &b""[..],
-            Some(Text::Whole(found)) => found.value,
-            Some(Text::Long(header)) => {
-                long = context.objects.all_of(&header)?;
-                &long
+        let Context { objects, reply, .. } = context;
+        return objects.with_text(key, |value| {
+            let value = value.unwrap_or_default();
+            reply.array(operations.len());
+            for Operation { form, offset, .. } in &operations {
+                reply.integer(form.read(value, *offset) as i64);
             }
-        };
-        context.reply.array(operations.len());
-        for Operation { form, offset, .. } in &operations {
-            context.reply.integer(form.read(value, *offset) as i64);
-        }
-        return Ok(());
+        });
     }
     let (mut value, expires) = context.objects.find_copy(key)?;
     // Also an operation that fails makes the string longer.

@@ -143,24 +143,19 @@ fn bitcount(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
         _ => None,
     };
-    let long;
-    let value = match context.objects.read_text(&arguments[1])? {
-        None => &b""[..],
-        Some(Text::Whole(found)) => found.value,
-        Some(Text::Long(header)) => {
-            long = context.objects.all_of(&header)?;
-            &long
-        }
-    };
     let (begin, end, is_bits) = range.unwrap_or((0, -1, false));
-    let bits = match is_bits {
-        true => part(value.len() * 8, begin, end),
-        false => {
-            let bytes = part(value.len(), begin, end);
-            bytes.start * 8..bytes.end * 8
-        }
-    };
-    context.reply.integer(ones(value, bits.start as u64, bits.end as u64) as i64);
+    let count = context.objects.with_text(&arguments[1], |value| {
+        let value = value.unwrap_or_default();
+        let bits = match is_bits {
+            true => part(value.len() * 8, begin, end),
+            false => {
+                let bytes = part(value.len(), begin, end);
+                bytes.start * 8..bytes.end * 8
+            }
+        };
+        ones(value, bits.start as u64, bits.end as u64)
+    })?;
+    context.reply.integer(count as i64);
     Ok(())
 }
 
@@ -197,32 +192,22 @@ fn bitpos(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let begin = number(arguments.get(3))?.unwrap_or(0);
     let is_bits = counts_bits(arguments.get(5))?;
     let end = number(arguments.get(4))?;
-    let long;
-    let value = match context.objects.read_text(&arguments[1])? {
-        None => {
-            context.reply.integer(if wanted { -1 } else { 0 });
-            return Ok(());
+    let place = context.objects.with_text(&arguments[1], |value| {
+        let Some(value) = value else { return if wanted { -1 } else { 0 } };
+        let bits = match is_bits {
+            true => clamped(value.len() * 8, begin, end.unwrap_or(-1)),
+            false => {
+                let bytes = clamped(value.len(), begin, end.unwrap_or(-1));
+                bytes.start * 8..bytes.end * 8
+            }
+        };
+        match position(value, wanted, bits.start as u64, bits.end as u64) {
+            Some(place) => place as i64,
+            // Zero bits follow a string whose end was not given.
+            None if !wanted && end.is_none() && bits.start < bits.end => value.len() as i64 * 8,
+            None => -1,
         }
-        Some(Text::Whole(found)) => found.value,
-        Some(Text::Long(header)) => {
-            long = context.objects.all_of(&header)?;
-            &long
-        }
-    };
-    let bits = match is_bits {
-        true => clamped(value.len() * 8, begin, end.unwrap_or(-1)),
-        false => {
-            let bytes = clamped(value.len(), begin, end.unwrap_or(-1));
-            bytes.start * 8..bytes.end * 8
-        }
-    };
-    let place = position(value, wanted, bits.start as u64, bits.end as u64);
-    let place = match place {
-        Some(place) => place as i64,
-        // Zero bits follow a string whose end was not given.
-        None if !wanted && end.is_none() && bits.start < bits.end => value.len() as i64 * 8,
-        None => -1,
-    };
+    })?;
     context.reply.integer(place);
     Ok(())
 }
@@ -293,36 +278,30 @@ fn bitop(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (mut all, mut any, mut more) = (Vec::new(), Vec::<u8>::new(), Vec::<u8>::new());
     let mut odd = Vec::<u8>::new();
     let mut length = 0;
+    let is_apart = matches!(operation, Operation::Diff | Operation::DiffOne | Operation::AndOr);
     for (index, key) in from(arguments, 3).enumerate() {
-        let long;
-        let value = match context.objects.read_text(key)? {
-            None => &b""[..],
-            Some(Text::Whole(found)) => found.value,
-            Some(Text::Long(header)) => {
-                long = context.objects.all_of(&header)?;
-                &long
+        context.objects.with_text(key, |value| {
+            let value = value.unwrap_or_default();
+            length = length.max(value.len());
+            if index == 0 {
+                first = value.to_vec();
+                all = value.to_vec();
+                if is_apart {
+                    return;
+                }
             }
-        };
-        length = length.max(value.len());
-        let is_apart = matches!(operation, Operation::Diff | Operation::DiffOne | Operation::AndOr);
-        if index == 0 {
-            first = value.to_vec();
-            all = value.to_vec();
-            if is_apart {
-                continue;
+            for list in [&mut any, &mut more, &mut odd] {
+                list.resize(length.max(list.len()), 0);
             }
-        }
-        for list in [&mut any, &mut more, &mut odd] {
-            list.resize(length.max(list.len()), 0);
-        }
-        all.resize(length, 0);
-        for (at, all) in all.iter_mut().enumerate() {
-            let byte = value.get(at).copied().unwrap_or(0);
-            *all &= byte;
-            more[at] |= any[at] & byte;
-            any[at] |= byte;
-            odd[at] ^= byte;
-        }
+            all.resize(length, 0);
+            for (at, all) in all.iter_mut().enumerate() {
+                let byte = value.get(at).copied().unwrap_or(0);
+                *all &= byte;
+                more[at] |= any[at] & byte;
+                any[at] |= byte;
+                odd[at] ^= byte;
+            }
+        })?;
     }
     for list in [&mut first, &mut all, &mut any, &mut more, &mut odd] {
         list.resize(length, 0);

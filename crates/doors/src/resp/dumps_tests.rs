@@ -1,31 +1,21 @@
 //! `DUMP` and `RESTORE`: the replies are the ones of Redis 8.2.
 
 use super::ServerOptions;
+use super::models::execute;
 use super::testing::{BEGIN_MS, Door, text_of};
 use crate::rdb::{Field, Value, wrap};
-
-/// Returns the reply to a command of any bytes.
-fn call(door: &mut Door, words: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    door.replies(1, &bytes)
-}
 
 /// Restores the type and the bytes of a value, with some more words.
 fn restore(door: &mut Door, key: &str, time: &str, value: &[u8], options: &str) -> String {
     let payload = wrap(value.to_vec(), true);
     let mut words: Vec<&[u8]> = vec![b"restore", key.as_bytes(), time.as_bytes(), &payload];
     words.extend(options.split_whitespace().map(str::as_bytes));
-    text_of(&call(door, &words))
+    text_of(&execute(door, &words))
 }
 
 /// Returns the payload of a key.
 fn dump(door: &mut Door, key: &str) -> Vec<u8> {
-    let reply = call(door, &[b"dump", key.as_bytes()]);
+    let reply = execute(door, &[b"dump", key.as_bytes()]);
     let begin = reply.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     reply[begin..reply.len() - 2].to_vec()
 }
@@ -171,7 +161,7 @@ fn values_come_back_from_their_payloads() {
         ("numbers", "object encoding"),
     ] {
         let payload = dump(door, key);
-        assert_eq!(call(door, &[b"restore", b"copy", b"0", &payload, b"replace"]), b"+OK\r\n");
+        assert_eq!(execute(door, &[b"restore", b"copy", b"0", &payload, b"replace"]), b"+OK\r\n");
         let shown = |door: &mut Door, key: &str| match show.split_once(' ') {
             Some(("object", word)) => door.said(&format!("object {word} {key}")),
             Some((command, words)) => door.said(&format!("{command} {key} {words}")),
@@ -181,11 +171,11 @@ fn values_come_back_from_their_payloads() {
     }
     let before = dump(door, "expiring");
     door.pass(50);
-    assert_eq!(call(door, &[b"restore", b"copy", b"0", &before, b"replace"]), b"+OK\r\n");
+    assert_eq!(execute(door, &[b"restore", b"copy", b"0", &before, b"replace"]), b"+OK\r\n");
     assert_eq!(door.said("hgetall copy"), "*4|$1|b|$1|2|$1|c|$1|3|");
     let field = Field { name: b"a".to_vec(), value: b"1".to_vec(), expires: Some(1) };
     let payload = Value::Hash(vec![field]).payload();
-    assert_eq!(call(door, &[b"restore", b"copy", b"0", &payload, b"replace"]), b"+OK\r\n");
+    assert_eq!(execute(door, &[b"restore", b"copy", b"0", &payload, b"replace"]), b"+OK\r\n");
     assert_eq!(door.said("exists copy"), ":0|");
 }
 

@@ -123,6 +123,23 @@ impl Transaction<'_> {
         self.find(key)?.map(Text::of).transpose()
     }
 
+    /// Calls `act` with all bytes of a string, for a command that only reads. A key without an
+    /// object is shown as `None`.
+    pub(super) fn with_text<T>(
+        &mut self,
+        key: &[u8],
+        act: impl FnOnce(Option<&[u8]>) -> T,
+    ) -> Result<T, Stop> {
+        match self.read_text(key)? {
+            None => Ok(act(None)),
+            Some(Text::Whole(found)) => Ok(act(Some(found.value))),
+            Some(Text::Long(long)) => {
+                let value = self.all_of(&long)?;
+                Ok(act(Some(&value)))
+            }
+        }
+    }
+
     /// Returns a copy of a string, and its time of expiry, for a command that writes.
     pub(super) fn find_copy(&mut self, key: &[u8]) -> Result<(Vec<u8>, Option<u64>), Stop> {
         match self.find_text(key)? {

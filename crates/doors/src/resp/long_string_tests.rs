@@ -1,5 +1,6 @@
 //! Long strings beside strings in one object, and beside a store that refuses.
 
+use super::models::{command, execute};
 use super::testing::{BEGIN_MS, Door, text_of};
 use super::{ServerOptions, Step};
 use proptest::prelude::*;
@@ -22,18 +23,8 @@ fn model() -> Door {
     })
 }
 
-fn command(words: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(format!("${}\r\n", word.len()).bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
-}
-
 fn sent(door: &mut Door, words: &[&[u8]]) -> String {
-    text_of(&door.replies(1, &command(words)))
+    text_of(&execute(door, words))
 }
 
 /// Returns a string whose bytes depend on their places.
@@ -65,7 +56,7 @@ fn a_string_that_is_longer_than_an_object_is_like_any_other_string() {
     let mut door = door();
     let value = long(1000, 1);
     assert_eq!(sent(&mut door, &[b"SET", b"k", &value]), "+OK|");
-    assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value));
+    assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&value));
     door.expect(&[
         ("STRLEN k", ":1000|"),
         ("TYPE k", "+string|"),
@@ -114,7 +105,7 @@ fn a_string_that_is_too_long_is_refused_and_the_old_one_stays() {
     assert_eq!(sent(&mut door, &[b"SET", b"k", &long(4097, 2)]), too_long);
     assert_eq!(sent(&mut door, &[b"APPEND", b"k", b"x"]), too_long);
     assert_eq!(sent(&mut door, &[b"SETRANGE", b"k", b"4096", b"x"]), too_long);
-    assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value));
+    assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&value));
 }
 
 #[test]
@@ -137,10 +128,10 @@ fn a_refusal_at_any_point_leaves_the_old_string_and_no_pages() {
         assert_eq!(step == Step::NotNow, is_refused, "{calls}");
         // The client is gone, and so the command is not executed again.
         door.pass(60_000);
-        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(expected), "{calls}");
+        assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(expected), "{calls}");
         sweep(&mut door);
         assert_eq!(pages(&door), count, "{calls}");
-        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(expected), "{calls}");
+        assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(expected), "{calls}");
     }
 }
 
@@ -165,7 +156,7 @@ fn a_command_that_is_executed_again_goes_on_with_its_pages() {
         assert_eq!(text_of(&door.replies(1, &bytes)), "+OK|");
         assert!(pages(&door) <= before + 14, "{calls}");
         sweep(&mut door);
-        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&new), "{calls}");
+        assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&new), "{calls}");
         assert_eq!(pages(&door), 7, "{calls}");
     }
 }
@@ -193,7 +184,7 @@ fn a_command_that_is_executed_again_begins_anew_if_its_database_was_cleared() {
             assert_eq!(text_of(&door.replies(1, &bytes)), "+OK|");
             door.pass(60_000);
             sweep(&mut door);
-            assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value), "{calls}");
+            assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&value), "{calls}");
         }
     }
 }
@@ -217,7 +208,7 @@ fn notes_of_collections_that_a_cleared_database_had_do_not_harm_a_begun_string()
         assert_eq!(text_of(&door.replies(1, &bytes)), "+OK|");
         door.pass(60_000);
         sweep(&mut door);
-        assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value), "{calls}");
+        assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&value), "{calls}");
         assert_eq!(pages(&door), 7, "{calls}");
     }
 }
@@ -238,7 +229,7 @@ fn a_string_gets_its_pages_although_each_attempt_writes_only_one() {
         assert!(pages(&door) <= 17, "each attempt goes on with the same pages");
         sweep(&mut door);
         if step != Step::NotNow {
-            assert_eq!(door.replies(1, &command(&[b"GET", b"k"])), bulk(&value));
+            assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&value));
             return;
         }
     }
@@ -259,11 +250,11 @@ fn long_strings_take_part_in_transactions() {
     sent(&mut door, &[b"SET", b"d", &two]);
     assert_eq!(door.said("EXEC"), "*6|+OK|:1104|+OK|+OK|+OK|+OK|");
     door.expect(&[("DBSIZE", ":1|"), ("STRLEN d", ":1100|"), ("SELECT 1", "+OK|")]);
-    assert_eq!(door.replies(1, &command(&[b"GET", b"c"])), bulk(&one));
+    assert_eq!(execute(&mut door, &[b"GET", b"c"]), bulk(&one));
     sweep(&mut door);
-    assert_eq!(door.replies(1, &command(&[b"GET", b"c"])), bulk(&one));
+    assert_eq!(execute(&mut door, &[b"GET", b"c"]), bulk(&one));
     door.said("SELECT 0");
-    assert_eq!(door.replies(1, &command(&[b"GET", b"d"])), bulk(&two));
+    assert_eq!(execute(&mut door, &[b"GET", b"d"]), bulk(&two));
 }
 
 #[test]
@@ -377,12 +368,12 @@ proptest! {
             let shown = String::from_utf8_lossy(words[0]);
             prop_assert_eq!(door.replies(1, &bytes), model.replies(1, &bytes), "{}", shown);
         }
-        door.replies(1, &command(&[b"EXEC"]));
+        execute(&mut door, &[b"EXEC"]);
         model.replies(1, &command(&[b"EXEC"]));
         sweep(&mut door);
         let all = command(&[b"MGET", b"a", b"b"]);
         prop_assert_eq!(door.replies(1, &all), model.replies(1, &all));
-        door.replies(1, &command(&[b"DEL", b"a", b"b"]));
+        execute(&mut door, &[b"DEL", b"a", b"b"]);
         sweep(&mut door);
         prop_assert_eq!(pages(&door), 0);
     }

@@ -1,19 +1,9 @@
 //! Runs have the same effects as the same commands one by one.
 
+use super::models::command as array;
 use super::testing::{Door, text_of};
 use super::{ClientId, ServerOptions};
 use proptest::prelude::*;
-
-/// Returns a command in the form of an array.
-fn array(words: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
-}
 
 fn lines(lines: &[&str]) -> Vec<u8> {
     let words = |line: &&str| array(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());

@@ -233,7 +233,7 @@ fn evalsha_ro(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn eval_text(context: &mut Context<'_>, arguments: Arguments<'_>, only_reads: bool) -> Done {
-    let keys = keys_count(&arguments)?;
+    let keys = keys_count(arguments, stop::NOT_AN_INTEGER)?;
     let (script, is_known) = context.state.scripts.script(&arguments[1])?;
     if !is_known {
         context.state.scripts.cache.bring(&script);
@@ -247,7 +247,7 @@ fn eval_digest(context: &mut Context<'_>, arguments: Arguments<'_>, only_reads: 
     if digest.len() != 40 {
         return Err(NO_SCRIPT);
     }
-    let keys = keys_count(&arguments)?;
+    let keys = keys_count(arguments, stop::NOT_AN_INTEGER)?;
     let script = found.ok_or(NO_SCRIPT)?;
     run_script(context, &script, keys, arguments, only_reads)
 }
@@ -273,9 +273,9 @@ fn run_script(
 
 const NO_SCRIPT: Stop = Stop::error("NOSCRIPT No matching script. Please use EVAL.");
 
-/// Reads the number of keys.
-fn keys_count(arguments: &Arguments<'_>) -> Result<usize, Stop> {
-    let count = integer_of(&arguments[2]).ok_or(stop::NOT_AN_INTEGER)?;
+/// Reads the number of keys. `not_a_number` is the error for an argument of another form.
+fn keys_count(arguments: Arguments<'_>, not_a_number: Stop) -> Result<usize, Stop> {
+    let count = integer_of(&arguments[2]).ok_or(not_a_number)?;
     let most = arguments.len() as i64 - 3;
     match count {
         _ if count > most => {

@@ -1,7 +1,7 @@
 //! Functions of libraries: `FUNCTION`, `FCALL`.
 
 use super::libraries::{self, Existing, Libraries};
-use super::{FLAGS, Program, READS, WRITES, run};
+use super::{FLAGS, Program, READS, WRITES, keys_count, run};
 use crate::rdb;
 use crate::resp::commands::{
     ALLOW_BUSY, Command, DENYOOM, Group, Keys, LOADING, NOSCRIPT, READONLY, STALE, WRITE,
@@ -9,7 +9,6 @@ use crate::resp::commands::{
 };
 use crate::resp::context::{Context, is};
 use crate::resp::glob;
-use crate::resp::number::integer_of;
 use crate::resp::parser::Arguments;
 use crate::resp::scripts::interpreter::Programs;
 use crate::resp::stop::{self, Done, Stop};
@@ -94,7 +93,7 @@ fn call(context: &mut Context<'_>, arguments: Arguments<'_>, is_read_only: bool)
         Ok((libraries.interpreter(clock)?, callback, name, only_reads))
     })?;
     let (interpreter, callback, name, only_reads) = found;
-    let keys = keys_count(arguments)?;
+    let keys = keys_count(arguments, Stop::error("ERR Bad number of keys provided"))?;
     let program = Program {
         name: &name,
         function: &callback,
@@ -113,20 +112,6 @@ fn not_found(libraries: &Libraries) -> Stop {
     let begin = format!("ERR Function not found. The library '{name}' could not be loaded: ");
     let error = error.strip_prefix(b"ERR ").unwrap_or(error);
     Stop::error_of([begin.as_bytes(), error].concat())
-}
-
-/// Reads the number of keys.
-fn keys_count(arguments: Arguments<'_>) -> Result<usize, Stop> {
-    let count = integer_of(&arguments[2]);
-    let count = count.ok_or(Stop::error("ERR Bad number of keys provided"))?;
-    let most = arguments.len() as i64 - 3;
-    match count {
-        _ if count > most => {
-            Err(Stop::error("ERR Number of keys can't be greater than number of args"))
-        }
-        ..0 => Err(Stop::error("ERR Number of keys can't be negative")),
-        count => Ok(count as usize),
-    }
 }
 
 /// Returns the error for a subcommand with too many arguments. The error shows the name as the

@@ -1,6 +1,7 @@
 //! Tests of functions. The replies are those of Redis 8.2.
 
 use super::limits::ScriptClock;
+use crate::resp::models::execute;
 use crate::resp::testing::{Door, text_of};
 use crate::resp::{Facts, Output, Step};
 use std::cell::Cell;
@@ -38,24 +39,13 @@ fn looking(name: &str) -> String {
     )
 }
 
-/// Returns the reply to a command with any bytes in its arguments.
-fn sent(door: &mut Door, words: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    door.replies(1, &bytes)
-}
-
 /// Returns the reply to `FUNCTION LOAD` with the library `l`.
 fn load(door: &mut Door, program: &str) -> String {
     load_all(door, &format!("#!lua name=l\n{program}"))
 }
 
 fn load_all(door: &mut Door, code: &str) -> String {
-    text_of(&sent(door, &[b"FUNCTION", b"LOAD", b"REPLACE", code.as_bytes()]))
+    text_of(&execute(door, &[b"FUNCTION", b"LOAD", b"REPLACE", code.as_bytes()]))
 }
 
 const COUNTER: &str =
@@ -168,7 +158,7 @@ fn wrong_libraries_have_the_errors_of_redis() {
     ]);
     let code = format!("#!lua name=l\n{COUNTER}");
     assert_eq!(
-        text_of(&sent(&mut door, &[b"FUNCTION", b"LOAD", code.as_bytes()])),
+        text_of(&execute(&mut door, &[b"FUNCTION", b"LOAD", code.as_bytes()])),
         "-ERR Library 'l' already exists|"
     );
     assert_eq!(
@@ -329,11 +319,11 @@ fn a_library_that_cannot_be_loaded_stays_and_is_loaded_later() {
     assert_eq!(load(&mut door, COUNTER), "$1|l|");
     assert!(door.said("FUNCTION LIST").starts_with("*3|"));
     assert_eq!(
-        text_of(&sent(&mut door, &[b"FUNCTION", b"LOAD", looking("slow").as_bytes()])),
+        text_of(&execute(&mut door, &[b"FUNCTION", b"LOAD", looking("slow").as_bytes()])),
         "-ERR Library 'slow' already exists|"
     );
     door.expect(&[("FUNCTION DELETE deleted", "+OK|"), ("FCALL count 0", ":1|")]);
-    let dump = text_of(&sent(&mut door, &[b"FUNCTION", b"DUMP"]));
+    let dump = text_of(&execute(&mut door, &[b"FUNCTION", b"DUMP"]));
     assert!(dump.contains("of_slow") && dump.contains("count"), "{dump}");
     let (mut third, _) = restarted(&door, 1);
     third.expect(&[("FCALL of_slow 0", "$4|slow|"), ("FCALL count 0", ":1|")]);
@@ -377,15 +367,15 @@ fn many_libraries_are_loaded_in_several_turns() {
     assert!(turns > 2, "{turns} turns");
     assert!(door.said("FUNCTION LIST").starts_with("*20|"));
     // All libraries of a payload have the time of one.
-    let dump = sent(&mut door, &[b"FUNCTION", b"DUMP"]);
+    let dump = execute(&mut door, &[b"FUNCTION", b"DUMP"]);
     let begin = dump.iter().position(|byte| *byte == b'\n').expect("it has a length") + 1;
     let restore = [&b"FUNCTION"[..], b"RESTORE", &dump[begin..dump.len() - 2], b"FLUSH"];
     assert_eq!(
-        text_of(&sent(&mut door, &restore)),
+        text_of(&execute(&mut door, &restore)),
         "-ERR Error registering functions: ERR FUNCTION LOAD timeout|"
     );
     clock.set((0, 1));
-    assert_eq!(text_of(&sent(&mut door, &restore)), "+OK|");
+    assert_eq!(text_of(&execute(&mut door, &restore)), "+OK|");
 }
 
 #[test]
@@ -393,11 +383,11 @@ fn payloads_of_libraries_are_restored_by_each_policy() {
     let mut door = Door::new();
     load(&mut door, COUNTER);
     load_all(&mut door, &format!("#!lua name=m\n{STORE}"));
-    let dump = sent(&mut door, &[b"FUNCTION", b"DUMP"]);
+    let dump = execute(&mut door, &[b"FUNCTION", b"DUMP"]);
     let begin = dump.iter().position(|byte| *byte == b'\n').expect("it has a length") + 1;
     let dump = dump[begin..dump.len() - 2].to_vec();
     let restore = |door: &mut Door, policy: &str| {
-        text_of(&sent(door, &[b"FUNCTION", b"RESTORE", &dump, policy.as_bytes()]))
+        text_of(&execute(door, &[b"FUNCTION", b"RESTORE", &dump, policy.as_bytes()]))
     };
     assert_eq!(restore(&mut door, "APPEND"), "-ERR Library l already exists|");
     assert_eq!(restore(&mut door, "REPLACE"), "+OK|");
@@ -427,7 +417,7 @@ fn the_payload_of_redis_is_restored() {
         \x20\xe0\x00\x16\x09) return '\x80\x1a\x08 end)\x0a--x\xe0&\x00\x01xx\x0c\x00\xafj\
         \xfd\x1f\x8c\x86\x89h";
     let mut door = Door::new();
-    assert_eq!(text_of(&sent(&mut door, &[b"FUNCTION", b"RESTORE", PAYLOAD])), "+OK|");
+    assert_eq!(text_of(&execute(&mut door, &[b"FUNCTION", b"RESTORE", PAYLOAD])), "+OK|");
     door.expect(&[("FCALL from_redis 0", "$5|redis|")]);
 }
 
