@@ -82,3 +82,24 @@ fn a_rebuilt_tablet_comes_with_the_options_of_its_table() {
         assert_eq!(life(&user, OLD).await, DEFAULT);
     });
 }
+
+#[test]
+fn a_cache_makes_room_for_newer_objects() {
+    let mut cluster = ShardCluster::new(54, Link::default(), shard_options(), 4 << 20);
+    cluster.drive(std::time::Duration::from_secs(300), |user| async move {
+        let (tablets, options) = (vec![TabletRange::whole(OTHER)], options(OTHER));
+        let take = Tablets { master: MASTER, tablets, map_version: 0, options };
+        user.insist(Opcode::TakeTablets, control::to_body(&take)).await.unwrap();
+        user.take(MASTER, vec![TabletRange::whole(OLD)]).await.unwrap();
+        let value = [7; 2000];
+        for number in 0..4000u32 {
+            let key = number.to_le_bytes();
+            let argument = update(Identity::NONE, OTHER, &key, &value);
+            let written = user.insist(Opcode::Write, argument).await;
+            assert!(written.is_ok(), "{number}: {written:?}");
+        }
+        let newest = user.read(OTHER, &3999u32.to_le_bytes()).await.unwrap();
+        assert_eq!(newest.1, value);
+        assert!(user.read(OTHER, &0u32.to_le_bytes()).await.is_err(), "the oldest made room");
+    });
+}
