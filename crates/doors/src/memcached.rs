@@ -24,6 +24,7 @@ mod meta;
 mod number;
 mod parser;
 pub mod reply;
+mod runs;
 pub mod store;
 #[cfg(test)]
 mod store_tests;
@@ -33,6 +34,7 @@ mod tests;
 pub use line::{Keys, Words};
 pub use meta::{Meta, Mode};
 pub use parser::{Limits, Parsed, Parser};
+pub use runs::{Run, RunDone};
 
 use std::borrow::Cow;
 

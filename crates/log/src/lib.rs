@@ -107,7 +107,7 @@ pub use format::unnamed_survivors::UnnamedSurvivors;
 pub use format::{filter, inspect};
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use memory::object::{Bytes, Object};
+pub use memory::object::{Bytes, Item, Object};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use options::{CleanerOptions, Options, Tombstones};
 pub use restore::{

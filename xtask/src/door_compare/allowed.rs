@@ -55,10 +55,10 @@ pub(super) fn is_skipped(words: &[Vec<u8>]) -> bool {
     SKIPPED.iter().any(|it| has(it.command) && it.words.iter().all(|word| has(word)))
 }
 
-const fn of_past_object(theirs: &'static str, ours: &'static str) -> Rule {
+const fn of_past_object(command: &'static str, theirs: &'static str, ours: &'static str) -> Rule {
     Rule {
-        command: "DBSIZE",
-        request: "",
+        command,
+        request: "DBSIZE",
         theirs,
         ours,
         goes_on: false,
@@ -69,6 +69,30 @@ const fn of_past_object(theirs: &'static str, ours: &'static str) -> Rule {
 
 /// For Redis.
 pub(super) const REDIS: &[Rule] = &[
+    Rule {
+        command: "OBJECT",
+        request: "ENCODING",
+        theirs: "raw",
+        ours: "embstr",
+        goes_on: true,
+        reason: "A short string has one form. Redis keeps it in another one after a change in place.",
+    },
+    Rule {
+        command: "OBJECT",
+        request: "ENCODING",
+        theirs: "raw",
+        ours: "int",
+        goes_on: true,
+        reason: "The same for a string that is a number.",
+    },
+    Rule {
+        command: "Z",
+        request: "",
+        theirs: "-0",
+        ours: "0",
+        goes_on: true,
+        reason: "A score of zero has no sign. Redis keeps the sign for some members.",
+    },
     Rule {
         command: "CONFIG",
         request: "maxmemory",
@@ -149,10 +173,13 @@ pub(super) const REDIS: &[Rule] = &[
         goes_on: false,
         reason: "An index that does not fit is refused. Redis takes its low 32 bits.",
     },
-    of_past_object(":1", ":0"),
-    of_past_object(":2", ":1"),
-    of_past_object(":3", ":2"),
-    of_past_object(":4", ":3"),
+    of_past_object("EVAL", ":1", ":0"),
+    of_past_object("DBSIZE", ":1", ":0"),
+    of_past_object("DBSIZE", ":2", ":1"),
+    of_past_object("DBSIZE", ":3", ":2"),
+    of_past_object("DBSIZE", ":4", ":3"),
+    of_past_object("DBSIZE", ":5", ":4"),
+    of_past_object("DBSIZE", ":6", ":5"),
     Rule {
         command: "(bytes)",
         request: "\\x00",

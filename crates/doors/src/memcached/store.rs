@@ -46,6 +46,15 @@ pub trait Objects {
     /// Returns an object. If the access counts, the object was read from now on.
     fn find(&mut self, key: &[u8], counts: bool) -> Option<Object<'_>>;
 
+    /// Looks for several objects, and calls `show` for each, in the order of their keys, until it
+    /// returns `false`. The access to an object for which it returned `true` counts if `counts`.
+    fn find_each(
+        &mut self,
+        keys: &[&[u8]],
+        counts: bool,
+        show: &mut dyn FnMut(Option<Object<'_>>) -> bool,
+    );
+
     /// Writes an object whose value consists of two parts; returns its version.
     ///
     /// # Errors
@@ -108,6 +117,9 @@ pub enum Executed<'a> {
 /// times.
 const ANSWER_BYTES: usize = 256 << 10;
 const ANSWER_KEYS: usize = 1024;
+
+/// The most keys of a `get` that are looked for together.
+const KEYS_TOGETHER: usize = 64;
 
 /// Executes requests that concern objects.
 pub fn execute<'a>(
@@ -192,25 +204,50 @@ fn get<'a>(
 ) -> Executed<'a> {
     let before = out.len();
     let mut count = 0;
-    while let Some(key) = keys.next() {
-        count += 1;
-        let found = match store.find(key, true) {
-            Some(object) => {
-                let cas = with_cas.then_some(object.cas);
-                reply::value(out, key, object.attributes.flags, object.value, cas);
-                true
-            }
-            None => false,
-        };
-        if let Some(time) = time.filter(|_| found) {
-            touch(store, key, time);
+    // A touch may remove an object for which the same line asks again.
+    let at_a_time = if time.is_some() { 1 } else { KEYS_TOGETHER };
+    loop {
+        let (mut together, mut length) = ([&[][..]; KEYS_TOGETHER], 0);
+        for (place, key) in together.iter_mut().zip(keys).take(at_a_time) {
+            *place = key;
+            length += 1;
         }
+        let together = &together[..length];
+        if together.is_empty() {
+            reply::end(out);
+            return Executed::Done;
+        }
+        let mut found = [false; KEYS_TOGETHER];
+        let mut shown = 0;
+        store.find_each(together, true, &mut |object| {
+            // An object has an answer in any case, so that the request goes on.
+            if shown > 0 && out.len() - before > ANSWER_BYTES {
+                return false;
+            }
+            if let Some(object) = object {
+                let cas = with_cas.then_some(object.cas);
+                let key = together[shown];
+                reply::value(out, key, object.attributes.flags, object.value, cas);
+                found[shown] = true;
+            }
+            shown += 1;
+            true
+        });
+        if let Some(time) = time {
+            for (key, _) in together.iter().zip(found).filter(|(_, found)| *found) {
+                touch(store, key, time);
+            }
+        }
+        if shown == 0 {
+            // The store keeps the reason why it could not read.
+            return Executed::Done;
+        }
+        keys.by_ref().take(shown).for_each(drop);
+        count += shown;
         if out.len() - before > ANSWER_BYTES || count >= ANSWER_KEYS {
             return Executed::Unfinished(Request::Get { keys, with_cas, touch: time });
         }
     }
-    reply::end(out);
-    Executed::Done
 }
 
 fn touch(store: &mut impl Objects, key: &[u8], time: Exptime) -> bool {
@@ -344,7 +381,7 @@ fn leading_number(value: &[u8]) -> Option<u64> {
     u64_of(&rest[..end])
 }
 
-fn described(object: &Object<'_>, now: u64) -> Described {
+pub(super) fn described(object: &Object<'_>, now: u64) -> Described {
     let left = |second: u64| u32::try_from(second.saturating_sub(now)).unwrap_or(u32::MAX);
     Described {
         value_bytes: object.value.len(),

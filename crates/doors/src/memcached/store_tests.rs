@@ -2,7 +2,7 @@
 //! memcached 1.6.18.
 
 use super::store::{Attributes, Executed, Object, Objects, Refusal, execute};
-use super::{Limits, Parsed, Parser, Request};
+use super::{Limits, Parsed, Parser, Request, Run};
 use std::collections::HashMap;
 
 const VALUE_BYTES_MAX: usize = 100;
@@ -60,6 +60,20 @@ impl Objects for Model {
         Some(Object { value, attributes: *attributes, cas: *cas, idle, was_read })
     }
 
+    fn find_each(
+        &mut self,
+        keys: &[&[u8]],
+        counts: bool,
+        show: &mut dyn FnMut(Option<Object<'_>>) -> bool,
+    ) {
+        for key in keys {
+            if !show(self.find(key, false)) {
+                return;
+            }
+            self.find(key, counts);
+        }
+    }
+
     fn put(
         &mut self,
         key: &[u8],
@@ -101,6 +115,79 @@ impl Objects for Model {
     fn now(&self) -> u64 {
         self.now
     }
+}
+
+/// Returns the answers to some requests, where runs are executed as such.
+fn said_with_runs(model: &mut Model, requests: &str) -> (String, usize) {
+    let (mut parser, mut out, mut at) = (Parser::new(Limits::default()), Vec::new(), 0);
+    let (bytes, mut runs) = (requests.as_bytes(), 0);
+    while at < bytes.len() {
+        let Parsed::Request(request, used) = parser.next(&bytes[at..]) else {
+            panic!("a request at {at} of {requests:?}");
+        };
+        if let Request::MetaGet(meta) = &request
+            && let Some(run) = Run::of(meta, &bytes[at..])
+        {
+            let done = run.execute(model, &mut out);
+            at += done.bytes;
+            runs += usize::from(done.bytes > 0);
+            if done.bytes > 0 {
+                continue;
+            }
+        }
+        assert_eq!(execute(model, &request, &mut out), Executed::Done, "{request:?}");
+        at += used;
+    }
+    (String::from_utf8_lossy(&out).into_owned(), runs)
+}
+
+#[test]
+fn a_run_has_the_answers_of_its_requests() {
+    let prepared = || {
+        let mut model = Model::new();
+        for key in 0..9 {
+            model.said(&format!("ms k{key} 2 F{key} T{}\r\nxx\r\n", key * 10));
+        }
+        // The first client that reads an object that is stale may load it again.
+        model.said("md k4 I T30\r\n");
+        model
+    };
+    let flags = ["v", "v q", "s v q k f t c O12 h l", "k q", "t", "v T5", "h"];
+    for flags in flags {
+        for last in ["mn\r\n", "mg k1\r\n", "get k1 k2 k1\r\n"] {
+            let mut requests = String::new();
+            for number in 0..200 {
+                // Some of the keys are missing, some are asked for twice.
+                requests += &format!("mg k{} {flags}\r\n", number * 7 % 12);
+            }
+            requests += last;
+            let one_by_one = prepared().said(&requests);
+            let (together, runs) = said_with_runs(&mut prepared(), &requests);
+            assert_eq!(together, one_by_one, "{flags}");
+            assert_eq!(runs > 0, flags != "v T5", "{flags}");
+        }
+    }
+}
+
+#[test]
+fn unusual_requests_are_in_no_run() {
+    let run = |requests: &str| {
+        let mut parser = Parser::new(Limits::default());
+        match parser.next(requests.as_bytes()) {
+            Parsed::Request(Request::MetaGet(meta), _) => {
+                Run::of(&meta, requests.as_bytes()).is_some()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(run(&"mg a v\r\n".repeat(4)));
+    assert!(run(&"mg a v\n".repeat(4)));
+    assert!(!run(&"mg a v\r\n".repeat(3)));
+    for request in ["mg  a v\r\n", "mg a\r\n", "mg YQ== b v\r\n", "mg a v N5\r\n", "mg a v u\r\n"] {
+        assert!(!run(&request.repeat(9)), "{request}");
+    }
+    let long = format!("{}mg {} v\r\n", "mg a v\r\n".repeat(3), "k".repeat(251));
+    assert!(!run(&long));
 }
 
 /// Checks the answers to requests one after the other.

@@ -168,11 +168,12 @@ pub(super) fn execute(
     // Also an operation that fails makes the string longer.
     let written = operations.iter().filter(|it| !matches!(it.action, Action::Get));
     let end = written.map(|it| it.form.end(it.offset)).max().unwrap_or(0);
-    if value.len() < end {
+    let grows = value.len() < end;
+    if grows {
         value.resize(end, 0);
     }
     context.reply.array(operations.len());
-    let mut is_written = false;
+    let mut is_changed = false;
     for Operation { action, form, offset, overflow } in operations {
         let before = form.read(&value, offset);
         // An unsigned field takes the bits of a negative number.
@@ -187,15 +188,18 @@ pub(super) fn execute(
         };
         match form.fitted(wanted, overflow) {
             Some(number) => {
-                is_written = true;
+                is_changed |= grows || number != before;
                 form.write(&mut value, offset, number);
                 context.reply.integer(if is_sum { number } else { before } as i64);
             }
             None => context.reply.null(),
         }
     }
-    context.objects.put(key, value, Kind::String, expires)?;
-    if is_written {
+    // Fields that keep their numbers are no change: clients that watch the key do not notice.
+    if grows || is_changed {
+        context.objects.put(key, value, Kind::String, expires)?;
+    }
+    if is_changed {
         context.objects.event(Kinds::STRING, "setbit", key);
     }
     Ok(())

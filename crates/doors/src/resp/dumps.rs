@@ -192,6 +192,8 @@ fn restore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         context.objects.event(Kinds::GENERIC, "restore", key);
         context.objects.events.note_replaced(database, key, before, kind);
         context.signal(key);
+    } else if before.is_some() {
+        context.objects.event(Kinds::GENERIC, "del", key);
     }
     context.ok();
     Ok(())

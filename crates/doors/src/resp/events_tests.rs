@@ -6,6 +6,9 @@ use super::{Facts, Output};
 /// Commands of client 1 with the events that a subscriber hears.
 type Rows = &'static [(&'static str, &'static str)];
 
+const RESTORE_IN_THE_PAST: &str = "RESTORE f 1000 \"\\x04\\x02\\x01a\\xc0\\x01\\x01b\\x01x\
+                                   \\x0a\\x00\\xba6\\x0cu\\xae\\x9bkG\" ABSTTL REPLACE";
+
 const STRINGS: Rows = &[
     ("SET a 1", "new a, set a"),
     ("SET a 2", "overwritten a, set a"),
@@ -48,6 +51,11 @@ const STRINGS: Rows = &[
     ("BITFIELD nofield GET u8 0", "keymiss nofield"),
     ("BITFIELD f INCRBY u8 0 5 OVERFLOW FAIL INCRBY u8 0 255", "setbit f"),
     ("BITFIELD f OVERFLOW FAIL INCRBY u8 0 255", ""),
+    ("BITFIELD f SET u8 0 10", ""),
+    ("BITFIELD f SET u8 24 0", "setbit f"),
+    ("BITFIELD f SET u8 0 1034 INCRBY u32 0 4294967296", ""),
+    (RESTORE_IN_THE_PAST, "del f"),
+    (RESTORE_IN_THE_PAST, ""),
 ];
 
 const HYPERLOGLOGS_AND_KEYS: Rows = &[

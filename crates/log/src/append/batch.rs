@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::index::{Candidate, Lookup};
 use crate::limits::BATCH;
 use crate::memory::Reference;
-use crate::memory::object::{Located, Object};
+use crate::memory::object::{Item, Located, Object};
 use crate::prefetch;
 use thunderhead_wire::{Condition, KeyHash, TableId};
 
@@ -227,6 +227,23 @@ impl Log {
         Ok(self.read_in(lookup, key))
     }
 
+    /// As [`Log::end_lookup`], for an object with its attributes.
+    #[inline(always)]
+    fn end_lookup_of_item(&self, read: &PendingRead<'_, '_>) -> Result<Option<Item<'_>>, Error> {
+        let PendingRead { table, key, lookup, candidate } = *read;
+        let Some(lookup) = lookup else { return Err(Error::UnknownTablet { table }) };
+        match candidate {
+            Candidate::Absent => return Ok(None),
+            Candidate::At(reference) => {
+                if let Some(item) = self.item_at(reference, key) {
+                    return Ok(Some(item));
+                }
+            }
+            Candidate::Behind => {}
+        }
+        Ok(self.item_in(lookup, key))
+    }
+
     /// Reads many objects. `found` is called for every key in order, with `None` for a key that
     /// does not exist.
     ///
@@ -236,6 +253,27 @@ impl Log {
         &self,
         keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
         mut found: impl FnMut(usize, Result<Option<Object<'_>>, Error>),
+    ) {
+        self.look_up_batch(keys, |at, read| found(at, self.end_lookup(read)));
+    }
+
+    /// Reads many objects, and decodes the attributes of each on the way.
+    ///
+    /// # Errors
+    /// As [`Log::read_batch`].
+    pub fn read_items<'k>(
+        &self,
+        keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
+        mut found: impl FnMut(usize, Result<Option<Item<'_>>, Error>),
+    ) {
+        self.look_up_batch(keys, |at, read| found(at, self.end_lookup_of_item(read)));
+    }
+
+    #[inline(always)]
+    fn look_up_batch<'log, 'k>(
+        &'log self,
+        keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
+        mut end: impl FnMut(usize, &PendingRead<'log, 'k>),
     ) {
         let mut keys = keys.into_iter().fuse();
         let none =
@@ -274,7 +312,7 @@ impl Log {
                 }
             }
             if let Some(at) = began(4 * AHEAD) {
-                found(at, self.end_lookup(&ring[at % RING]));
+                end(at, &ring[at % RING]);
             }
             if step + 1 >= count + 4 * AHEAD || count == 0 {
                 return;

@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::format::entry::Kind;
 use crate::index::Lookup;
 use crate::memory::Reference;
-use crate::memory::object::{Located, Object};
+use crate::memory::object::{Extras, Item, Located, Object};
 use crate::memory::segment;
-use thunderhead_wire::{KeyHash, LogPosition, TableId};
+use thunderhead_wire::{Attributes, KeyHash, LogPosition, TableId};
 
 /// A key whose bucket is being prefetched.
 #[derive(Clone, Copy)]
@@ -65,6 +65,48 @@ impl Log {
             at: self.tablets.list[at].index.lookup_prefetched(hash.0),
             key,
         })
+    }
+
+    /// Finds an object, and decodes its attributes on the way.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTablet`] when this log does not hold the key's tablet.
+    #[inline]
+    pub fn read_item(&self, table: TableId, key: &[u8]) -> Result<Option<Item<'_>>, Error> {
+        let ExpectedRead { log, at, key } = self.expect_read(table, key)?;
+        Ok(log.item_in(at, key))
+    }
+
+    #[inline]
+    pub(super) fn item_in<'log>(&'log self, lookup: Lookup<'_>, key: &[u8]) -> Option<Item<'log>> {
+        let mut found = None;
+        lookup.find(|at| {
+            self.prefetch_entry(at, Purpose::Read);
+            found = self.item_at(at, key);
+            found.is_some()
+        })?;
+        found
+    }
+
+    /// The object at a place that the index names, if it has this key and has not expired.
+    #[inline]
+    pub(super) fn item_at(&self, at: Reference, key: &[u8]) -> Option<Item<'_>> {
+        let memory = &*self.memory;
+        let frame = segment::frame(memory, at);
+        let (located, extras) = if Kind::is_item(frame.flags) {
+            Located::of_item(memory, at, &frame)?
+        } else {
+            let kind = Kind::value_kind(frame.flags);
+            (Located::of(memory, at, &frame)?, Extras { kind, attributes: Attributes::NONE })
+        };
+        if !located.has_key(memory, key) {
+            return None;
+        }
+        if extras.attributes.has_expired(self.clock.now()) {
+            self.clock.note_gone(extras.attributes.expires);
+            return None;
+        }
+        Some(Item::new(Object { memory, located }, extras))
     }
 
     #[inline]

@@ -224,6 +224,61 @@ impl<'a> Object<'a> {
     }
 }
 
+/// An object whose attributes are decoded already, for readers that need them.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    object: Object<'a>,
+    extras: Extras,
+}
+
+impl<'a> Item<'a> {
+    pub(crate) fn new(object: Object<'a>, extras: Extras) -> Item<'a> {
+        Item { object, extras }
+    }
+
+    /// Returns an object with its attributes.
+    #[must_use]
+    pub fn of(object: Object<'a>) -> Item<'a> {
+        let flags = segment::flags(object.memory, object.located.at);
+        let extras = match Kind::is_item(flags) {
+            true => object.extras(),
+            false => Extras { kind: Kind::value_kind(flags), attributes: Attributes::NONE },
+        };
+        Item { object, extras }
+    }
+
+    /// The kind of the object's value.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> ValueKind {
+        self.extras.kind
+    }
+
+    /// The object's attributes.
+    #[must_use]
+    #[inline]
+    pub fn attributes(&self) -> &Attributes {
+        &self.extras.attributes
+    }
+
+    /// Counts a use of the object, if it belongs to a cache.
+    #[inline]
+    pub fn count_use(&self) {
+        if self.extras.attributes.is_cached {
+            segment::count_use(self.object.memory, self.object.located.at);
+        }
+    }
+}
+
+impl<'a> std::ops::Deref for Item<'a> {
+    type Target = Object<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Object<'a> {
+        &self.object
+    }
+}
+
 impl std::fmt::Debug for Object<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Object")

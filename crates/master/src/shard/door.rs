@@ -9,7 +9,7 @@ use super::Shard;
 use crate::refusal::Refusal;
 use std::time::Duration;
 use thunderhead_log::{
-    Attributes, Condition, Cursor, Error, Evicted, ExpectedUpdates, HashedKey, Keeps, Object,
+    Attributes, Condition, Cursor, Error, Evicted, ExpectedUpdates, HashedKey, Item, Keeps, Object,
     TabletRange, Update, Usage,
 };
 use thunderhead_rpc::Context;
@@ -187,13 +187,13 @@ impl DoorTable<'_> {
     pub fn read<T>(
         &mut self,
         key: &[u8],
-        show: impl FnOnce(&Object<'_>) -> T,
+        show: impl FnOnce(&Item<'_>) -> T,
     ) -> Result<Option<T>, DoorError> {
         self.check(key)?;
         self.shard.statistics.reads += 1;
         self.cost += READ;
         let log = &self.shard.log;
-        if let Some(object) = log.read(self.table, key)? {
+        if let Some(object) = log.read_item(self.table, key)? {
             self.until = self.until.max(log.durable_at(&object).unwrap_or_default());
             return Ok(Some(show(&object)));
         }
@@ -209,7 +209,7 @@ impl DoorTable<'_> {
     pub fn read_each<'k>(
         &mut self,
         keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
-        mut show: impl FnMut(Option<&Object<'_>>) -> bool,
+        mut show: impl FnMut(Option<&Item<'_>>) -> bool,
     ) -> Result<(), DoorError> {
         if !self.shard.control.moves_nothing() {
             keys.clone().try_for_each(|key| self.check(key))?;
@@ -217,7 +217,7 @@ impl DoorTable<'_> {
         let (log, table) = (&self.shard.log, self.table);
         let (mut until, mut count, mut is_absent) = (self.until, 0, false);
         let mut goes_on = Ok(true);
-        let mut each = |found: Result<Option<Object<'_>>, Error>| {
+        let mut each = |found: Result<Option<Item<'_>>, Error>| {
             if !matches!(goes_on, Ok(true)) {
                 return;
             }
@@ -231,9 +231,9 @@ impl DoorTable<'_> {
             });
         };
         if keys.len() < TOGETHER_MIN {
-            keys.for_each(|key| each(log.read(table, key)));
+            keys.for_each(|key| each(log.read_item(table, key)));
         } else {
-            log.read_batch(keys.map(|key| (table, key)), |_, found| each(found));
+            log.read_items(keys.map(|key| (table, key)), |_, found| each(found));
         }
         goes_on?;
         if is_absent {

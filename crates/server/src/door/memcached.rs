@@ -14,7 +14,7 @@ use std::time::Duration;
 use table::Store;
 use thunderhead_doors::memcached::store::{Executed, execute};
 use thunderhead_doors::memcached::{self, reply};
-use thunderhead_doors::memcached::{Expiry, Exptime, Parsed, Parser, Request};
+use thunderhead_doors::memcached::{Expiry, Exptime, Parsed, Parser, Request, Run};
 use thunderhead_master::{DoorError, Shard};
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
@@ -114,6 +114,12 @@ impl Protocol for Memcached {
             Parsed::Request(request, taken) => (request, taken),
         };
         world.context.charge(REQUEST);
+        if let Request::MetaGet(meta) = &request
+            && let Some(run) = Run::of(meta, bytes)
+            && let Some(next) = self.run(world, run)
+        {
+            return next;
+        }
         let next = self.request(world, session, (&request, taken));
         if let Next::Done(_) = next {
             session.answered = 0;
@@ -192,14 +198,7 @@ impl Memcached {
             Err(DoorError::NotNow(status)) => return Next::Blocked(status),
             Err(DoorError::Log(_)) => return Next::Blocked(Status::Busy),
         };
-        let mut store = Store {
-            objects,
-            buffer: &mut self.buffer,
-            blocked: None,
-            has_updated: false,
-            found: 0,
-            missed: 0,
-        };
+        let mut store = Store::new(objects, &mut self.buffer);
         let before = world.out.len();
         let request = match request {
             // The keys before were answered already.
@@ -232,6 +231,25 @@ impl Memcached {
         let answer = world.out.get(before..).unwrap_or_default();
         self.counts.count(&request, (found, missed, has_updated), answer);
         next
+    }
+
+    /// Executes a run of requests; `None` if the first of them has to be executed by itself.
+    fn run(&mut self, world: &mut World<'_, '_>, run: Run<'_>) -> Option<Next> {
+        let (shard, table) = (world.shard.as_deref_mut()?, self.options.table.table()?);
+        let objects = shard.door(world.context, table, self.options.limits.evicts).ok()?;
+        let mut store = Store::new(objects, &mut self.buffer);
+        let before = world.out.len();
+        let done = run.execute(&mut store, world.out);
+        let Store { objects, blocked, .. } = store;
+        let (cost, until) = (objects.cost(), objects.until());
+        world.context.charge(cost);
+        if blocked.is_some() || done.bytes == 0 {
+            world.out.truncate(before);
+            return None;
+        }
+        world.until = world.until.max(until);
+        self.counts.count_read(done.found, done.missed);
+        Some(Next::Done(done.bytes))
     }
 
     /// Executes a request that concerns no objects; `None` for any other.

@@ -111,6 +111,14 @@ impl Counts {
         }
     }
 
+    /// Counts requests `mg` that only read.
+    pub(super) fn count_read(&mut self, found: u64, missed: u64) {
+        self.meta += found + missed;
+        self.get += found + missed;
+        self.get_hits += found;
+        self.get_misses += missed;
+    }
+
     fn count_set(&mut self, has_updated: bool, answer: &[u8]) {
         self.items += u64::from(has_updated);
         self.too_large += u64::from(answer.starts_with(b"SERVER_ERROR object too large"));

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use thunderhead_doors::memcached::store::{Attributes, Object, Objects, Refusal};
-use thunderhead_log::{Attributes as LogAttributes, Object as LogObject, Timestamp};
+use thunderhead_log::{Attributes as LogAttributes, Item, Timestamp};
 use thunderhead_master::{DoorError, DoorTable};
 use thunderhead_wire::{Status, TableId};
 
@@ -109,8 +109,14 @@ fn attributes_of(attributes: &LogAttributes) -> Attributes {
 }
 
 /// The version of an object that clients see: that of its last value.
-fn shown_version(object: &LogObject<'_>) -> u64 {
+fn shown_version(object: &Item<'_>) -> u64 {
     object.version().0 - u64::from(object.attributes().versions_behind)
+}
+
+impl<'a> Store<'a> {
+    pub(super) fn new(objects: DoorTable<'a>, buffer: &'a mut Vec<u8>) -> Store<'a> {
+        Store { objects, buffer, blocked: None, has_updated: false, found: 0, missed: 0 }
+    }
 }
 
 impl Store<'_> {
@@ -161,7 +167,7 @@ impl Objects for Store<'_> {
             if counts {
                 object.count_use();
             }
-            (attributes_of(&object.attributes()), shown_version(object), was_read)
+            (attributes_of(object.attributes()), shown_version(object), was_read)
         });
         match found {
             Ok(Some((attributes, cas, was_read))) => {
@@ -176,6 +182,42 @@ impl Objects for Store<'_> {
                 self.on_error(error);
                 None
             }
+        }
+    }
+
+    fn find_each(
+        &mut self,
+        keys: &[&[u8]],
+        counts: bool,
+        show: &mut dyn FnMut(Option<Object<'_>>) -> bool,
+    ) {
+        let (buffer, mut found, mut missed) = (&mut *self.buffer, 0, 0);
+        let read = self.objects.read_each(keys.iter().copied(), |object| {
+            let Some(object) = object else {
+                missed += 1;
+                return show(None);
+            };
+            let value = object.value();
+            let value = value.as_slice().unwrap_or_else(|| {
+                buffer.clear();
+                value.copy_to(buffer);
+                buffer
+            });
+            let attributes = attributes_of(object.attributes());
+            let (cas, was_read) = (shown_version(object), object.uses() > 0);
+            let goes_on = show(Some(Object { value, attributes, cas, idle: 0, was_read }));
+            if goes_on {
+                found += 1;
+                if counts {
+                    object.count_use();
+                }
+            }
+            goes_on
+        });
+        self.found += found;
+        self.missed += missed;
+        if let Err(error) = read {
+            self.on_error(error);
         }
     }
 
@@ -204,7 +246,7 @@ impl Objects for Store<'_> {
         let behind = u32::try_from(behind).unwrap_or(u32::MAX);
         let is_shown = is_new_version || behind > LogAttributes::BEHIND_MAX;
         if self.write(key, attributes, if is_shown { 0 } else { behind }).is_ok() {
-            let keep_uses = |object: &LogObject<'_>| (0..uses).for_each(|_| object.count_use());
+            let keep_uses = |object: &Item<'_>| (0..uses).for_each(|_| object.count_use());
             let _ = self.objects.read(key, keep_uses);
         }
     }

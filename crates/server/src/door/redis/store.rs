@@ -6,7 +6,7 @@ use std::time::Duration;
 use thunderhead_doors::resp::Server;
 use thunderhead_doors::resp::store as contract;
 use thunderhead_doors::resp::store::{Change, Database, Found, Kind, PAGES, Refusal, Strings};
-use thunderhead_log::{Attributes, Cursor, Error, Evicted, Object, Timestamp, Update};
+use thunderhead_log::{Attributes, Cursor, Error, Evicted, Item, Object, Timestamp, Update};
 use thunderhead_master::{DoorError, DoorTable};
 use thunderhead_wire::{KeyHash, LogPosition, Status, TableId};
 
@@ -108,9 +108,9 @@ fn expires_of(attributes: &Attributes) -> Option<u64> {
     (attributes.expires != Timestamp::ZERO).then_some(attributes.expires.0)
 }
 
-fn found<'v>(object: &Object<'_>, value: &'v [u8]) -> Found<'v> {
+fn found<'v>(object: &Item<'_>, value: &'v [u8]) -> Found<'v> {
     let attributes = object.attributes();
-    let (kind, expires) = (kind_of(&attributes), expires_of(&attributes));
+    let (kind, expires) = (kind_of(attributes), expires_of(attributes));
     Found { value, kind, expires, version: object.version().0 }
 }
 
@@ -481,7 +481,7 @@ impl contract::Store for Store<'_, '_> {
             object.key().copy_to(key);
             value.clear();
             object.value().copy_to(value);
-            visit(key.get(1..).unwrap_or_default(), &found(object, value));
+            visit(key.get(1..).unwrap_or_default(), &found(&Item::of(*object), value));
         });
         match next {
             Ok(next) => Ok(next.map_or(0, |next| next.to_bits() >> 1)),
