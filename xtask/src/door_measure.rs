@@ -8,11 +8,10 @@ mod fill;
 
 use crate::door_compare::servers::{Kind, Server};
 use crate::scratch::Scratch;
-use crate::steps::{build_programs, install, program};
+use crate::steps::{build_programs, program};
 use anyhow::{Context, Result, bail, ensure};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The marks between which a page has the results.
 const BEGIN: &str = "<!-- measured: begin -->";
@@ -32,72 +31,19 @@ pub(crate) struct Arguments {
     /// Thousands of objects in the rows of memory.
     #[arg(long, default_value_t = 1000)]
     thousands: u64,
-    /// The time of one run of `redis-benchmark`, about, in seconds.
-    #[arg(long, default_value_t = 1.0)]
+    /// Seconds of a turn of a server in a row of speed.
+    #[arg(long, default_value_t = 0.5)]
     seconds: f64,
     /// Write the results into this page, between the marks `measured: begin` and `measured: end`.
     #[arg(long, value_name = "FILE.md")]
     write: Option<PathBuf>,
 }
 
+/// The core of all servers. The client of `thunderhead-bench` is on core 0.
+const SERVER_CORE: usize = 1;
+
 /// The servers, ours first.
 const KINDS: [Kind; 3] = [Kind::OurRedis, Kind::Redis, Kind::Valkey];
-
-/// A row of speed: arguments for `redis-benchmark`, and a rate, which sets the number of requests.
-struct Row {
-    name: &'static str,
-    clients: u32,
-    pipeline: u32,
-    work: &'static [&'static str],
-    /// Requests a second, in thousands, about.
-    rate: f64,
-}
-
-const fn row(
-    name: &'static str,
-    (clients, pipeline): (u32, u32),
-    rate: f64,
-    work: &'static [&'static str],
-) -> Row {
-    Row { name, clients, pipeline, work, rate }
-}
-
-const GET: &[&str] = &["-t", "get"];
-const SET: &[&str] = &["-t", "set"];
-
-const ROWS: [Row; 17] = [
-    row("GET, 1 connection", (1, 1), 20.0, GET),
-    row("GET, 32 connections", (32, 1), 100.0, GET),
-    row("GET, 128 connections", (128, 1), 100.0, GET),
-    row("GET, 32 connections, pipelines of 16", (32, 16), 1000.0, GET),
-    row("GET, 32 connections, pipelines of 64", (32, 64), 1500.0, GET),
-    row("SET, 1 connection", (1, 1), 20.0, SET),
-    row("SET, 32 connections", (32, 1), 100.0, SET),
-    row("SET, 128 connections", (128, 1), 100.0, SET),
-    row("SET, 32 connections, pipelines of 16", (32, 16), 800.0, SET),
-    row("SET, 32 connections, pipelines of 64", (32, 64), 1000.0, SET),
-    row("MGET of 70, 32 connections", (32, 1), 25.0, &["MGET"]),
-    row("HSET, 32 connections", (32, 1), 100.0, &["-t", "hset"]),
-    row("HGET, 32 connections", (32, 1), 100.0, &["HGET", "myhash", "element:__rand_int__"]),
-    row("LPUSH, 32 connections", (32, 1), 80.0, &["-t", "lpush"]),
-    row("RPOP, 32 connections", (32, 1), 80.0, &["-t", "rpop"]),
-    row("ZADD, 32 connections", (32, 1), 80.0, &["-t", "zadd"]),
-    row("ZRANGE of 10, 32 connections", (32, 1), 80.0, &["ZRANGE", "myzset", "0", "9"]),
-];
-
-/// The number of keys in MGET.
-const KEYS_OF_MGET: usize = 70;
-
-/// The number of different keys.
-const KEYS: &str = "100000";
-
-/// A row for writes that survive a crash of the process.
-const DURABLE: [Row; 4] = [
-    row("SET, 1 connection", (1, 1), 10.0, SET),
-    row("SET, 32 connections", (32, 1), 50.0, SET),
-    row("SET, 128 connections", (128, 1), 50.0, SET),
-    row("SET, 32 connections, pipelines of 16", (32, 16), 300.0, SET),
-];
 
 /// Runs the parts.
 pub(crate) fn door_measure(arguments: &Arguments) -> Result<()> {
@@ -107,9 +53,6 @@ pub(crate) fn door_measure(arguments: &Arguments) -> Result<()> {
     }
     let is_wanted =
         |part: &str| arguments.parts.is_empty() || arguments.parts.iter().any(|name| name == part);
-    if !Path::new("/usr/bin/redis-benchmark").exists() {
-        install(&["redis-tools"])?;
-    }
     build_programs()?;
     let thunderhead = program("thunderhead").canonicalize().context("find the program")?;
     let mut text = String::new();
@@ -118,7 +61,7 @@ pub(crate) fn door_measure(arguments: &Arguments) -> Result<()> {
     }
     if is_wanted("speed") {
         let setups = KINDS.map(|kind| Setup { kind, name: name(kind), more: &[] });
-        text += &speed(arguments, &thunderhead, "Thousands of requests a second", &ROWS, &setups)?;
+        text += &speed(arguments, &thunderhead, false, &setups)?;
     }
     if is_wanted("durable") {
         let setups = [
@@ -139,8 +82,7 @@ pub(crate) fn door_measure(arguments: &Arguments) -> Result<()> {
                 more: &["--appendonly", "yes", "--appendfsync", "everysec"],
             },
         ];
-        let title = "Thousands of writes a second that survive a crash";
-        text += &speed(arguments, &thunderhead, title, &DURABLE, &setups)?;
+        text += &speed(arguments, &thunderhead, true, &setups)?;
     }
     match &arguments.write {
         None => Ok(()),
@@ -197,12 +139,11 @@ fn pin(server: &Server, core: usize) -> Result<()> {
     Ok(())
 }
 
-/// Measures rows in turn, and returns their table.
+/// Measures rows, and returns their table.
 fn speed(
     arguments: &Arguments,
     thunderhead: &Path,
-    title: &str,
-    rows: &[Row],
+    is_durable: bool,
     setups: &[Setup],
 ) -> Result<String> {
     let scratch = Scratch::new("door-measure")?;
@@ -211,72 +152,23 @@ fn speed(
         .enumerate()
         .map(|(number, setup)| setup.start(thunderhead, &scratch, number))
         .collect::<Result<_>>()?;
-    for server in &servers {
-        pin(server, 0)?;
-        // Each key that a row reads is there.
-        benchmark(server, &ROWS[8], KEYS.parse::<u32>()? * 5)?;
+    let mut bench = Command::new(program("thunderhead-bench"));
+    bench.args(["door", "beside", "--markdown"]);
+    bench.args(["--rounds", &arguments.rounds.to_string()]);
+    bench.args(["--seconds", &arguments.seconds.to_string()]);
+    bench.args(arguments.only.iter().flat_map(|text| ["--only", text]));
+    if is_durable {
+        bench.arg("--durable");
     }
-    let mut text = format!("\n| {title} |");
-    let mut line = "| --- |".to_owned();
-    for setup in setups {
-        write!(text, " {} |", setup.name)?;
-        line += " --- |";
+    for (server, setup) in servers.iter().zip(setups) {
+        pin(server, SERVER_CORE)?;
+        bench.args(["--server", &format!("{}={}", setup.name, server.address)]);
     }
-    text += " Thunderhead beside the fastest |\n";
-    text += &line;
-    text += " --- |\n";
+    let output = bench.stderr(Stdio::inherit()).output().context("run thunderhead-bench")?;
+    ensure!(output.status.success(), "thunderhead-bench door failed");
+    let text = format!("\n{}", String::from_utf8_lossy(&output.stdout));
     print!("{text}");
-    let is_wanted = |row: &&Row| arguments.only.as_ref().is_none_or(|it| row.name.contains(it));
-    for row in rows.iter().filter(is_wanted) {
-        let requests = (row.rate * 1000.0 * arguments.seconds).max(1000.0) as u32;
-        let mut rates = vec![Vec::new(); servers.len()];
-        for round in 0..arguments.rounds {
-            for turn in 0..servers.len() {
-                let at = (turn + round) % servers.len();
-                rates[at].push(benchmark(&servers[at], row, requests)?);
-            }
-        }
-        let medians: Vec<f64> = rates.iter_mut().map(|rates| median(rates)).collect();
-        let best = medians.iter().skip(1).copied().fold(0.0, f64::max);
-        let mut out = format!("| {} |", row.name);
-        for median in &medians {
-            write!(out, " {:.1} |", median / 1000.0)?;
-        }
-        writeln!(out, " {:.2} × |", medians[0] / best)?;
-        print!("{out}");
-        text += &out;
-    }
     Ok(text)
-}
-
-/// Runs `redis-benchmark`; returns requests a second.
-fn benchmark(server: &Server, row: &Row, requests: u32) -> Result<f64> {
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", "1", "redis-benchmark", "--csv", "-d", "100", "-r", KEYS]);
-    command.args(["-p", &server.address.port().to_string(), "-n", &requests.to_string()]);
-    command.args(["-c", &row.clients.to_string(), "-P", &row.pipeline.to_string()]);
-    command.args(row.work);
-    if row.work == ["MGET"] {
-        command.args(vec!["key:__rand_int__"; KEYS_OF_MGET]);
-    }
-    let output = command.output().context("run redis-benchmark")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    rate(&text).with_context(|| {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        format!("redis-benchmark says of {}, {}: {text}{errors}", server.name, row.name)
-    })
-}
-
-/// Returns the second value of the last line, which is the rate.
-fn rate(text: &str) -> Option<f64> {
-    // The name of a row may have commas, but no quotation marks.
-    let mut values = text.lines().last()?.split("\",\"");
-    values.nth(1)?.parse().ok()
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Measures the memory of objects, and returns the table.
@@ -330,17 +222,4 @@ fn resident(server: &Server) -> Result<i64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok());
     Ok(kilobytes.context("the system does not tell the memory of a process")? * 1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rate_is_read_although_a_name_has_commas() {
-        let text = "\"test\",\"rps\",\"avg_latency_ms\"\n\"MGET a,b\",\"1200.50\",\"0.1\"\n";
-        assert_eq!(rate(text), Some(1200.5));
-        assert_eq!(rate("WARNING: a server\n"), None);
-        assert_eq!(rate(""), None);
-    }
 }

@@ -176,8 +176,8 @@ fn crowd<'a>(
     Crowd::new(&Address::Tcp(server), &protocol, shape, source)
 }
 
-/// Returns an endless source of commands with random numbers. A command without any has one that it
-/// does not use, because a crowd counts numbers.
+/// Returns an endless source of commands with random numbers. A command that uses no number
+/// gets a number all the same, because a crowd counts numbers.
 fn at_random(work: Work, seed: u64) -> Source<'static> {
     let (mut random, count) = (Random::from_seed(seed), numbers_of(work));
     Box::new(move |numbers| {

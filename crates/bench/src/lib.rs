@@ -19,6 +19,7 @@
 //! | [`drivers`] | clients in other languages, judged while servers are killed |
 //! | [`history`] | clients of a running cluster, and a judge of their history |
 //! | [`peers`] | Redis, Valkey, memcached and etcd |
+//! | [`door`] | servers of Redis's protocol; the doors beside the native protocol |
 //! | [`cache`] | `thunderhead memcached` and memcached as caches |
 //! | [`clients`] | clients in other languages, over their core and beside Redis's clients |
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
@@ -26,6 +27,7 @@
 pub mod backup;
 pub mod cache;
 pub mod clients;
+pub mod door;
 pub mod drivers;
 pub mod history;
 pub mod instructions;
@@ -78,6 +80,8 @@ enum Command {
     ///
     /// Status 1: a goal is missed.
     Cache(cache::Arguments),
+    /// The door for Redis's clients beside other servers, and the doors beside the native protocol.
+    Door(door::Arguments),
     /// Recovery in a model: clusters larger than this machine can run.
     Recovery(recovery::Arguments),
     /// The longest turns of shards during cleaning, migration and recovery.
@@ -146,6 +150,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
         Command::Cache(arguments) => cache::run(&arguments),
+        Command::Door(arguments) => door::run(&arguments),
         Command::Peers(arguments) => peers::run(&arguments),
         Command::Turns(arguments) => turns::run(&arguments),
         Command::Evaluate { area, quick, minutes, only, json, write } => match area.as_str() {

@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The arguments.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Arguments {
+    /// Only rows of so many objects in each request.
+    #[arg(long, value_name = "OBJECTS")]
+    objects: Option<usize>,
     /// Turns of each protocol in each row.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
@@ -64,7 +67,7 @@ impl Speaks {
     }
 }
 
-/// A row: what is done, connections, requests in flight on each, objects in each request.
+/// A row: the action, connections, requests in flight on each, objects in each request.
 type Row = (&'static str, Act, (usize, usize, usize), &'static [Speaks]);
 
 const REDIS: &[Speaks] = &[Speaks::Redis];
@@ -168,7 +171,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<bool> {
     let duration = Duration::from_secs_f64(arguments.seconds);
     let mut rows = Rows::default();
     pinned(CLIENT_CORE, || -> Result<()> {
-        for row in &ROWS {
+        let is_wanted = |row: &&Row| arguments.objects.is_none_or(|objects| row.2.2 == objects);
+        for row in ROWS.iter().filter(is_wanted) {
             let (verb, _, (connections, depth, parts), doors) = row;
             let mut native = Vec::new();
             let mut rates = vec![Vec::new(); doors.len()];

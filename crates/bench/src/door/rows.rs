@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) depth: usize,
     /// The command.
     pub(super) work: Work,
-    /// The command that first writes what the row reads or takes.
+    /// The preparation of each turn.
     pub(super) before: Before,
     /// Thunderhead's rate, over the best of the other servers, that we require.
     pub(super) required: f64,

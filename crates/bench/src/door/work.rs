@@ -64,7 +64,7 @@ fn words_of(work: Work) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commands {
     work: Work,
-    /// Whether a missing value is an error: the row has to find what it asks for.
+    /// Whether a missing value is an error: all values that the row asks for are there.
     must_find: bool,
 }
 

@@ -11,17 +11,19 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, PAYLOAD_BYTES_MAX, Preface};
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use thunderhead_wire::operations::{Identity, ObjectHead, PartHead, UpdateHead, UpdateKind};
-use thunderhead_wire::{Condition, LeaseId, Sequence, Status};
+use thunderhead_wire::{Condition, LeaseId, Sequence, Status, TableId};
 use zerocopy::IntoBytes;
 
 /// Bytes of a version in an answer.
 const VERSION_BYTES: usize = 8;
 
 /// One connection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Ours {
     /// The lease of its updates, so that each is executed once; [`LeaseId::NONE`] for none.
     pub lease: LeaseId,
+    /// The table of its objects.
+    table: TableId,
     /// Whether an object to be deleted may be missing, because the server was too busy for its
     /// write.
     forgets: bool,
@@ -33,7 +35,13 @@ impl Ours {
     /// Returns a connection whose updates have this lease.
     #[must_use]
     pub fn new(lease: LeaseId) -> Ours {
-        Ours { lease, forgets: false, sequence: Sequence::FIRST }
+        Ours { lease, table: TABLE, forgets: false, sequence: Sequence::FIRST }
+    }
+
+    /// Returns the same connection, for the objects of another table.
+    #[must_use]
+    pub fn in_table(self, table: TableId) -> Ours {
+        Ours { table, ..self }
     }
 
     /// Returns the same connection, for which objects to be deleted may be missing.
@@ -81,7 +89,7 @@ impl Protocol for Ours {
         if flight.act != Act::Read {
             to.extend_from_slice(self.identity(oldest).as_bytes());
         }
-        let object = ObjectHead::new(TABLE, KEY_BYTES, Condition::Always, 0);
+        let object = ObjectHead::new(self.table, KEY_BYTES, Condition::Always, 0);
         for number in &flight.numbers {
             to.extend_from_slice(object.as_bytes());
             let (kind, bytes) = match flight.act {

@@ -231,7 +231,7 @@ pub fn value_at(bytes: &[u8], at: usize, length: usize) -> Result<Option<(&[u8],
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Returns one request in flight.

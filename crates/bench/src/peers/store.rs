@@ -22,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use thunderhead_load::channel::Channel;
 use thunderhead_load::children::free_port;
 use thunderhead_load::crash::members::{Cluster, Cores, Setup};
+use thunderhead_wire::TableId;
 
 /// The longest time until a store answers.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -168,6 +169,8 @@ pub struct Store {
     wanted: Wanted,
     tcp: Address,
     unix: Option<Address>,
+    /// The table of Thunderhead's objects.
+    table: TableId,
     body: Body,
 }
 
@@ -193,13 +196,16 @@ impl Store {
     pub fn start(kind: Kind, wanted: Wanted) -> Result<Store> {
         let what = || format!("start {}", kind.name());
         if kind == Kind::Thunderhead {
-            return Store::start_ours(wanted).with_context(what);
+            let store = Store::start_ours(wanted, &[]).with_context(what)?;
+            ensure!(store.table == TABLE, "the first table of a cluster is {}", store.table);
+            return Ok(store);
         }
         let processes = Processes::new()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let unix = wanted.unix.then(|| Address::Unix(processes.directory().join("socket")));
         let body = Body::Peer(processes);
-        let store = Store { kind, wanted, tcp: Address::Tcp(address), unix, body };
+        let tcp = Address::Tcp(address);
+        let store = Store { kind, wanted, tcp, unix, table: TABLE, body };
         store.start_peer().with_context(what)?;
         store.wait_ready(PATIENCE).with_context(what)?;
         if kind.is_redis() && wanted.replicas() > 0 {
@@ -283,7 +289,11 @@ impl Store {
         })
     }
 
-    fn start_ours(wanted: Wanted) -> Result<Store> {
+    /// Starts Thunderhead with more arguments for its servers.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn start_ours(wanted: Wanted, more: &[String]) -> Result<Store> {
         let (replicas, servers, polling) = match wanted.durability {
             Durability::Memory | Durability::Snapshot => (0, 1, "adaptive"),
             Durability::Disk | Durability::Soon => (1, 1, "adaptive"),
@@ -298,6 +308,7 @@ impl Store {
                 .to_vec();
         coordinator.extend(["--segment-bytes".to_owned(), format!("{}B", wanted.segment_bytes)]);
         let mut server: Vec<String> = ["--probe-interval", "0s"].map(str::to_owned).to_vec();
+        server.extend_from_slice(more);
         if wanted.populate {
             let all = ["--populate", "true", "--backup-populate", "true"];
             server.extend(all.map(str::to_owned));
@@ -325,11 +336,10 @@ impl Store {
         let cluster = Box::new(Cluster::start(&setup)?);
         let mut client = cluster.client(PATIENCE)?;
         let table = client.create_table("bench", 1).context("make the table")?;
-        ensure!(table == TABLE, "the first table of a cluster is {table}");
         let shard = shard_of(&mut client, Instant::now() + PATIENCE)?;
         let to = To { shard, coordinator: Some(cluster.coordinator()) };
         let (kind, tcp) = (Kind::Thunderhead, Address::Tcp(shard));
-        Ok(Store { kind, wanted, tcp, unix: None, body: Body::Ours(cluster, to) })
+        Ok(Store { kind, wanted, tcp, unix: None, table, body: Body::Ours(cluster, to) })
     }
 
     /// Kills all of Thunderhead's processes, and restarts them; its table may have another address
@@ -541,7 +551,7 @@ impl Store {
                         open_lease(caller, *coordinator)
                     });
                     let lease = lease.transpose()?.unwrap_or_default();
-                    Box::new(Ours::new(lease).that_forgets())
+                    Box::new(Ours::new(lease).in_table(self.table).that_forgets())
                 }
             })
         };
