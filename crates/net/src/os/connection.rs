@@ -454,7 +454,15 @@ impl Connection {
 }
 
 impl Connection {
+    /// Whether the transport reads its socket when bytes arrive.
+    #[inline]
+    pub(super) fn is_read(&self) -> bool {
+        let is_read = self.stream.as_ref().is_none_or(StreamState::is_read);
+        is_read && !self.paused && !self.is_held
+    }
+
     /// Reads arrived bytes of a stream, as [`Connection::read`] does for messages.
+    #[inline(always)]
     pub(super) fn read_bytes(
         &mut self,
         scratch: &mut [u8],

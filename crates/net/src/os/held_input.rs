@@ -48,7 +48,7 @@ impl OsTransport {
                 Source::Sockets => {
                     self.look(handler);
                     if let Some(id) = self.hot.filter(|_| !self.holds_input) {
-                        self.read(id, handler);
+                        self.read_either(id, handler);
                     }
                 }
             }

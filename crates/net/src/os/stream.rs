@@ -282,8 +282,10 @@ impl OsTransport {
         })
     }
 
-    /// Reads a stream once; returns whether there was anything.
-    fn read_stream(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
+    /// Reads a stream once; returns whether there was anything. The poll inlines it: see
+    /// [`turn`](super::turn).
+    #[inline(always)]
+    pub(super) fn read_stream(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
         self.entered = true;
         let in_scratch = connection.input.is_empty();
@@ -293,21 +295,39 @@ impl OsTransport {
         }
         match connection.read_bytes(&mut self.scratch, READ_BYTES) {
             Ok(0) => return false,
-            Ok(count) => {
-                self.counters.bytes_in += count as u64;
-                handler.received();
-                if in_scratch {
-                    let scratch = std::mem::take(&mut self.scratch);
-                    self.offer_scratch(id, &scratch[..count], handler);
-                    self.scratch = scratch;
-                } else {
-                    self.offer_input(id, handler);
-                }
-            }
-            Err(StreamEnd::Ended) => self.on_stream_ended(id, handler),
-            Err(end) => self.fail(id, end.into(), handler),
+            Ok(count) => self.on_bytes(id, count, in_scratch, handler),
+            Err(end) => self.on_no_bytes(id, end, handler),
         }
         true
+    }
+
+    /// Handles bytes that were read, into the scratch or behind the unfinished input.
+    #[inline(never)]
+    fn on_bytes(
+        &mut self,
+        id: ConnectionId,
+        count: usize,
+        in_scratch: bool,
+        handler: &mut dyn Handler,
+    ) {
+        self.counters.bytes_in += count as u64;
+        self.note_arrival(id);
+        handler.received();
+        if in_scratch {
+            let scratch = std::mem::take(&mut self.scratch);
+            self.offer_scratch(id, &scratch[..count], handler);
+            self.scratch = scratch;
+        } else {
+            self.offer_input(id, handler);
+        }
+    }
+
+    #[cold]
+    fn on_no_bytes(&mut self, id: ConnectionId, end: StreamEnd, handler: &mut dyn Handler) {
+        match end {
+            StreamEnd::Ended => self.on_stream_ended(id, handler),
+            end => self.fail(id, end.into(), handler),
+        }
     }
 
     /// Offers bytes that no unfinished input precedes, and keeps the rest.

@@ -97,7 +97,7 @@ impl OsTransport {
             // Reading again at once finds a reply sooner than a whole further turn.
             let tries = if self.rings.is_empty() && !busy { HOT_TRIES } else { 1 };
             for _ in 0..tries {
-                if self.read(id, handler) {
+                if self.read_either(id, handler) {
                     self.leads_until = self.now + LEADS_FOR;
                     busy = true;
                     break;
@@ -118,7 +118,7 @@ impl OsTransport {
     #[cold]
     fn heat(&mut self, busiest: Option<ConnectionId>) {
         let Some(connection) = busiest.and_then(|id| self.connections.get(id)) else { return };
-        let is_plain = !connection.paused && !connection.waits_for_room;
+        let is_plain = !connection.waits_for_room && connection.is_read();
         if let (Carrier::Tcp(socket), true) = (&connection.carrier, is_plain) {
             self.poller.remove(socket);
             self.hot = busiest;
@@ -131,7 +131,10 @@ impl OsTransport {
         let Some(id) = self.hot.take() else { return };
         let Some(connection) = self.connections.get(id) else { return };
         if let Carrier::Tcp(socket) = &connection.carrier {
-            let token = Token::Connection(id).number();
+            let token = match connection.stream {
+                None => Token::Connection(id).number(),
+                Some(_) => Token::Stream(id).number(),
+            };
             if self.poller.add(socket, token, true, false).is_err() {
                 self.failed.push((id, Cause::Reset));
             }
@@ -218,6 +221,16 @@ impl OsTransport {
     fn on_event(&mut self, event: Ready, handler: &mut dyn Handler) -> bool {
         let token = Token::of(event.token, &self.connections);
         let Some(Token::Connection(id)) = token else {
+            if let Some(Token::Stream(id)) = token
+                && event.readable
+                && !event.writable
+            {
+                let connection = self.connections.get(id);
+                let is_usual = connection.is_some_and(|it| it.stage == Stage::Open && it.is_read());
+                if is_usual {
+                    return self.read_stream(id, handler);
+                }
+            }
             return token.is_some_and(|token| self.on_other_event(token, event, handler));
         };
         let Some(connection) = self.connections.get(id) else { return false };
@@ -488,6 +501,25 @@ impl OsTransport {
         self.close_finished(id);
     }
 
+    /// Reads a connection for messages, or a stream, once; returns whether there was anything.
+    #[inline(always)]
+    pub(super) fn read_either(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
+        let Some(connection) = self.connections.get(id) else { return false };
+        match &connection.stream {
+            None => self.read(id, handler),
+            Some(_) => connection.is_read() && self.read_stream(id, handler),
+        }
+    }
+
+    /// Notes the connection from which bytes came, because a busy one becomes hot.
+    #[inline(always)]
+    pub(super) fn note_arrival(&mut self, id: ConnectionId) {
+        self.last = match self.last {
+            Some((last, streak)) if last == id => Some((last, streak.saturating_add(1))),
+            _ => Some((id, 1)),
+        };
+    }
+
     /// Reads a connection once; returns whether there was anything.
     #[inline(always)]
     pub(super) fn read(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
@@ -623,12 +655,7 @@ impl OsTransport {
             if head.kind == Kind::MESSAGE {
                 self.counters.messages_in += 1;
                 if is_tcp {
-                    self.last = match self.last {
-                        Some((last, streak)) if last == id => {
-                            Some((last, streak.saturating_add(1)))
-                        }
-                        _ => Some((id, 1)),
-                    };
+                    self.note_arrival(id);
                 }
                 handler.message(self, id, payload);
             } else if head.kind == Kind::PREFACE {
