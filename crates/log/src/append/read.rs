@@ -12,7 +12,7 @@ use crate::index::Lookup;
 use crate::memory::Reference;
 use crate::memory::object::{Extras, Item, Located, Object};
 use crate::memory::segment;
-use thunderhead_wire::{Attributes, KeyHash, LogPosition, TableId};
+use thunderhead_wire::{Attributes, KeyHash, LogPosition, TableId, Timestamp};
 
 /// A key whose bucket is being prefetched.
 #[derive(Clone, Copy)]
@@ -102,7 +102,9 @@ impl Log {
         if !located.has_key(memory, key) {
             return None;
         }
-        if extras.attributes.has_expired(self.clock.now()) {
+        // The time is asked for only if it matters.
+        let expires = extras.attributes.expires != Timestamp::ZERO;
+        if expires && extras.attributes.has_expired(self.clock.now()) {
             self.clock.note_gone(extras.attributes.expires);
             return None;
         }
