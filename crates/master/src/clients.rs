@@ -393,6 +393,10 @@ impl Clients {
 
     /// Takes leases to ask about at once.
     pub(crate) fn take_wanted(&mut self, most: usize) -> Vec<LeaseId> {
+        // This is so in nearly every turn.
+        if self.wanted.is_empty() {
+            return Vec::new();
+        }
         let leases: Vec<LeaseId> = self.wanted.iter().copied().take(most).collect();
         for lease in &leases {
             self.wanted.remove(lease);
