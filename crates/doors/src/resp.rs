@@ -69,6 +69,7 @@ mod geo_search;
 #[cfg(test)]
 mod geo_tests;
 mod glob;
+mod gone;
 mod hash;
 mod hashes;
 mod hashes_expiring;

@@ -169,10 +169,16 @@ impl<'k> Hash<'k> {
     /// Returns the number of fields whose bytes are there although they have expired.
     pub(super) fn expired(&mut self, objects: &mut Transaction<'_>) -> Result<u64, Stop> {
         let order = self.collection.nth(ORDER);
-        match order.len()? {
-            0 => Ok(0),
-            _ => Ok(order.rank(objects, &key_of(self.now + 1, &[]))?.0),
+        if order.len()? == 0 {
+            return Ok(0);
         }
+        let count = order.rank(objects, &key_of(self.now + 1, &[]))?.0;
+        if count > 0
+            && let Some((key, _)) = order.cursor(objects, count - 1)?.next(objects)?
+        {
+            objects.gone().note(parts_of(key)?.0);
+        }
+        Ok(count)
     }
 
     /// Returns the places of the fields whose bytes are there although they have expired, in their
@@ -222,7 +228,8 @@ impl<'k> Hash<'k> {
         objects: &mut Transaction<'_>,
         field: &[u8],
     ) -> Result<bool, Stop> {
-        Ok(self.raw_time(objects, field)?.is_some_and(|time| time <= self.now))
+        let expired = self.raw_time(objects, field)?.filter(|time| *time <= self.now);
+        Ok(expired.inspect(|time| objects.gone().note(*time)).is_some())
     }
 
     /// Returns the value of a field.
@@ -248,7 +255,8 @@ impl<'k> Hash<'k> {
             return Ok(None);
         }
         let time = self.raw_time(objects, field)?;
-        Ok((time.is_none_or(|time| time > self.now)).then_some(time))
+        let expired = time.filter(|time| *time <= self.now);
+        Ok(expired.inspect(|time| objects.gone().note(*time)).is_none().then_some(time))
     }
 
     /// Visits all fields with their values.

@@ -2,7 +2,7 @@
 
 use super::header::Header;
 use super::store::{PAGES, Store};
-use super::testing::Door;
+use super::testing::{BEGIN_MS, Door};
 
 #[test]
 fn times_of_fields_are_set_and_shown() {
@@ -650,5 +650,71 @@ fn random_fields_of_a_hash_leave_out_all_that_have_expired() {
         let distinct: std::collections::BTreeSet<&str> =
             all.split('|').filter(|name| name.starts_with('f')).collect();
         assert_eq!(distinct.len() as u32, fields - gone);
+    }
+}
+
+#[test]
+fn the_store_learns_of_each_expired_field_whose_absence_a_reply_shows() {
+    let commands = [
+        "hget h a",
+        "hget over a",
+        "hmget h a b",
+        "hexists h a",
+        "hlen h",
+        "hgetall h",
+        "hkeys h",
+        "hvals over",
+        "hscan h 0",
+        "hrandfield h 5",
+        "hstrlen h a",
+        "httl h fields 1 a",
+        "hset h a 2",
+        "hdel h a",
+        "hdel over a",
+        "exists over",
+        "type over",
+        "keys over",
+        "scan 0",
+        "rename over b",
+        "eval \"return redis.call('hget', 'h', 'a')\" 0",
+        "eval \"return redis.pcall('rename', 'over', 'x')\" 0",
+        "sort l by *->a get h->a",
+        "multi\nhget h a\nexec",
+    ];
+    for command in commands {
+        let mut door = Door::new();
+        door.said("hset h a 1 b 2\nhset over a 1\nrpush l h");
+        door.said("hpexpire h 10 fields 1 a\nhpexpire over 10 fields 1 a");
+        door.pass(9);
+        door.said(command);
+        assert_eq!(door.store.gone_ms, 0, "{command}");
+        let mut door = Door::new();
+        door.said("hset h a 1 b 2\nhset over a 1\nrpush l h");
+        door.said("hpexpire h 10 fields 1 a\nhpexpire over 10 fields 1 a");
+        door.pass(20);
+        door.said(command);
+        assert_eq!(door.store.gone_ms, BEGIN_MS + 10, "{command}");
+    }
+}
+
+#[test]
+fn a_command_that_finds_a_field_gone_waits_for_a_store_that_cannot_note_it() {
+    for command in ["hget h a", "hincrby h a 1", "rename over b"] {
+        let mut calls = 0;
+        loop {
+            let mut door = Door::new();
+            door.said("hset h a 1 b 2\nhset over a 1");
+            door.said("hpexpire h 10 fields 1 a\nhpexpire over 10 fields 1 a");
+            door.pass(20);
+            door.store.refuses_after = Some(calls);
+            let said = door.said(command);
+            assert!(["$-1|", ":1|", "-ERR no such key|"].contains(&&*said), "{command}: {said}");
+            assert_eq!(door.store.gone_ms, BEGIN_MS + 10, "{command}");
+            if door.store.refuses_after.is_some() {
+                break;
+            }
+            calls += 1;
+        }
+        assert!(calls >= 2, "{command}");
     }
 }

@@ -126,11 +126,11 @@ impl<'a> Header<'a> {
         if is_expiring { Header::read(value) } else { None }
     }
 
-    /// Whether all fields of a hash have expired. Then its key does not exist.
+    /// Returns the time since which all fields of a hash have expired. Then its key does not exist.
     #[inline]
-    pub(super) fn is_over(kind: Kind, value: &[u8], now: u64) -> bool {
+    pub(super) fn over_since(kind: Kind, value: &[u8], now: u64) -> Option<u64> {
         let end = Header::expiring(kind, value).and_then(|header| header.end);
-        end.is_some_and(|end| end != 0 && end <= now)
+        end.filter(|end| *end != 0 && *end <= now)
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Memory {
     pub refuses_after: Option<u64>,
     /// The bytes of keys and values that fit; `None` if all do.
     pub bytes_max: Option<usize>,
+    /// The latest time of expiry of a part that a command found to be gone.
+    pub gone_ms: u64,
 }
 
 impl Memory {
@@ -164,6 +166,12 @@ impl Store for Memory {
             }
         }
         Ok(0)
+    }
+
+    fn note_gone(&mut self, expired: u64) -> Result<(), Refusal> {
+        self.may_refuse()?;
+        self.gone_ms = self.gone_ms.max(expired);
+        Ok(())
     }
 
     fn places(&self) -> fn(&[u8]) -> u64 {

@@ -659,8 +659,7 @@ impl Run<'_> {
         let Some(client) = self.state.clients.get(&id) else { return (Ok(()), true) };
         let ServerOptions { value_bytes_max, string_bytes_max, .. } = self.state.options;
         let Client { database, version, touches_not, .. } = *client;
-        let is_again = client.waits.is_some();
-        let seed = self.state.seed;
+        let (is_again, seed) = (client.waits.is_some(), self.state.seed);
         self.signals.clear();
         self.state.begin_counts();
         self.events.begin_command(self.state.settings.events.sent());
@@ -700,6 +699,7 @@ impl Run<'_> {
         // Nothing may be removed by a command whose reply cannot be sent.
         let done = done.and_then(|()| context.check_reply()).and_then(|()| context.commit());
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
+        let done = self.overlay.gone.settle_failed(done, self.store);
         let is_again = matches!(done, Err(Stop::Refused(Refusal::NotNow)));
         let garbage = self.overlay.begun.end(done.is_ok(), is_again);
         self.state.sweeper.note(garbage.into_iter());

@@ -242,6 +242,13 @@ pub trait Store {
         visit: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<u64, Refusal>;
 
+    /// Notes that a command found a part of an object gone, which expired at a time before now. The
+    /// store sees to it that its time is never before that one, not even after a restart.
+    ///
+    /// # Errors
+    /// Only [`Refusal::NotNow`]. Then tell no client that the part is gone.
+    fn note_gone(&mut self, expired: u64) -> Result<(), Refusal>;
+
     /// Returns the function from a key to its place in a walk. An object is visited by the call
     /// whose cursor is not behind its place, and whose next cursor is.
     fn places(&self) -> fn(&[u8]) -> u64;

@@ -69,7 +69,7 @@ impl Room<'_> {
         let now = self.store.now();
         let Some(found) = self.store.find(database, key, false)? else { return Ok(false) };
         let Some(header) = Header::expiring(found.kind, found.value) else { return Ok(false) };
-        if Header::is_over(found.kind, found.value, now) {
+        if Header::over_since(found.kind, found.value, now).is_some() {
             let dropped = Dropped::of(database, &header);
             self.store.apply(&[Change::Remove { database, key }])?;
             self.overlay.dropped.extend(dropped);

@@ -8,6 +8,7 @@
 //! if a `MULTI` empties, exchanges or writes the same again and again.
 
 use super::events::{Events, Kinds};
+use super::gone::Gone;
 use super::header::{Dropped, Header};
 use super::long_begun::Begun;
 use super::stop::{self, Stop};
@@ -84,6 +85,8 @@ pub(super) struct Overlay {
     pub(super) begun: Begun,
     /// Hashes whose fields expire, with the time of the first one. They outlive the changes, too.
     pub(super) due: Vec<(u64, Database, Vec<u8>)>,
+    /// The expired fields that the store does not know of yet.
+    pub(super) gone: Gone,
 }
 
 impl Overlay {
@@ -279,7 +282,7 @@ fn find<'a>(
     counts: bool,
 ) -> Result<Option<Found<'a>>, Stop> {
     let now = store.now();
-    let is_there = |found: &Found<'_>| !Header::is_over(found.kind, found.value, now);
+    let is_there = |found: &Found<'_>| overlay.gone.shows(found, now);
     if overlay.is_empty() {
         return Ok(store.find(database, key, counts)?.filter(is_there));
     }
@@ -306,8 +309,7 @@ impl<'a> Transaction<'a> {
         overlay.dropped.clear();
         overlay.due.clear();
         overlay.begun.begin();
-        let string_bytes_max = value_bytes_max;
-        let (hits, misses) = (0, 0);
+        let (string_bytes_max, hits, misses) = (value_bytes_max, 0, 0);
         Transaction {
             store,
             overlay,
@@ -394,9 +396,9 @@ impl<'a> Transaction<'a> {
             return Ok(());
         }
         let (mut hits, mut misses) = (0, 0);
-        let now = self.store.now();
+        let (now, gone) = (self.store.now(), &self.overlay.gone);
         self.store.find_each(self.database, keys, self.touches, &mut |found| {
-            let found = found.filter(|it| !Header::is_over(it.kind, it.value, now));
+            let found = found.filter(|it| gone.shows(it, now));
             match found {
                 Some(_) => hits += 1,
                 None => misses += 1,
@@ -458,6 +460,11 @@ impl<'a> Transaction<'a> {
             self.events.note(Kinds::MISSED, "keymiss", self.database, key);
         }
         Ok(found)
+    }
+
+    /// Returns the notes of expired fields.
+    pub(super) fn gone(&self) -> &Gone {
+        &self.overlay.gone
     }
 
     /// Notes an event of a key of the commands' database.
@@ -682,13 +689,12 @@ impl<'a> Transaction<'a> {
         cursor: u64,
         visit: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<Walked, Stop> {
-        let base = self.overlay.base(self.database);
-        let now = self.now();
-        let is_there = |found: &Found<'_>| !Header::is_over(found.kind, found.value, now);
+        let (base, now) = (self.overlay.base(self.database), self.now());
         let is_cleared = self.overlay.is_cleared(base);
         if self.overlay.count == 0 && !is_cleared {
+            let gone = &self.overlay.gone;
             let next = self.store.walk(base, cursor, &mut |key, found| {
-                if is_there(found) {
+                if gone.shows(found, now) {
                     visit(key, found);
                 }
             })?;
@@ -697,6 +703,7 @@ impl<'a> Transaction<'a> {
         let places = self.store.places();
         let (changed, end) = self.overlay.tally(base, places).slice(cursor);
         let overlay = &*self.overlay;
+        let is_there = |found: &Found<'_>| overlay.gone.shows(found, now);
         let (mut next, mut skipped) = (0, 0);
         if !is_cleared {
             next = self.store.walk(base, cursor, &mut |key, found| {
@@ -743,6 +750,7 @@ impl<'a> Transaction<'a> {
     /// # Errors
     /// If the store does none of them.
     pub(super) fn commit(&mut self) -> Result<(), Stop> {
+        self.overlay.gone.settle(self.store)?;
         if self.overlay.is_empty() {
             return Ok(());
         }

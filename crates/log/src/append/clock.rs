@@ -100,6 +100,12 @@ impl Log {
         self.clock.note_gone(time);
     }
 
+    /// Notes that a caller found a part of a value gone, which expired at a time that has come. The
+    /// log notes whole items by itself. [`Log::settle_clock`] must follow.
+    pub fn note_gone(&mut self, expired: Timestamp) {
+        self.clock.note_gone(expired.min(self.clock.now()));
+    }
+
     /// Whether a caller found an item gone whose time no mark has yet.
     #[inline]
     #[must_use]

@@ -370,6 +370,17 @@ impl DoorTable<'_> {
         self.shard.log.fits_together(updates)
     }
 
+    /// Notes that a part of an object was found to be gone, which expired at a time: the log's
+    /// clock never shows an earlier time again, not even after a recovery.
+    ///
+    /// # Errors
+    /// If the log cannot note it now. Then tell no client that the part is gone.
+    pub fn note_gone(&mut self, expired: Timestamp) -> Result<(), DoorError> {
+        self.shard.log.note_gone(expired);
+        self.until = self.until.max(self.shard.expired_until()?);
+        Ok(())
+    }
+
     /// Visits some objects, in no order. Returns where to go on, or `None` at the end. See
     /// [`Log::scan`](thunderhead_log::Log::scan).
     ///

@@ -492,6 +492,15 @@ impl contract::Store for Store<'_, '_> {
         }
     }
 
+    fn note_gone(&mut self, expired: u64) -> Result<(), Refusal> {
+        let noted = self.objects.note_gone(Timestamp(expired).min(Timestamp::LATEST));
+        noted.map_err(|error| match self.refusal(&error) {
+            Refusal::TooLong | Refusal::TooMuch | Refusal::NotNow | Refusal::Full => {
+                Refusal::NotNow
+            }
+        })
+    }
+
     fn places(&self) -> fn(&[u8]) -> u64 {
         place_of
     }
@@ -530,6 +539,10 @@ impl contract::Store for Absent {
         _: u64,
         _: &mut dyn FnMut(&[u8], &Found<'_>),
     ) -> Result<u64, Refusal> {
+        Err(Refusal::NotNow)
+    }
+
+    fn note_gone(&mut self, _: u64) -> Result<(), Refusal> {
         Err(Refusal::NotNow)
     }
 

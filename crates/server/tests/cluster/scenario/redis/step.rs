@@ -66,7 +66,8 @@ pub(super) enum Step {
     /// Takes an item, and waits for one if there is a time in milliseconds.
     Pop(Option<u64>),
     ReadQueue,
-    /// Writes an object that expires after some milliseconds.
+    /// Writes an object that expires after some milliseconds: a key, or a field if its number is
+    /// odd.
     WriteExpiring(Number, u64),
     /// Reads it, and perhaps the time.
     ReadExpiring(Number, bool),
@@ -188,6 +189,14 @@ impl Step {
                 vec![command(["BLPOP", QUEUE, &format!("{}.{:03}", wait / 1000, wait % 1000)])]
             }
             Step::ReadQueue => vec![command(["LRANGE", QUEUE, "0", "-1"])],
+            Step::WriteExpiring((user, number), lasts) if number % 2 == 1 => {
+                let (hash, field) = (format!("x:{user}"), number.to_string());
+                let lasts = lasts.to_string();
+                transaction([
+                    command(["HSETEX", &hash, "PX", &lasts, "FIELDS", "1", &field, "value"]),
+                    command(["HPEXPIRETIME", &hash, "FIELDS", "1", &field]),
+                ])
+            }
             Step::WriteExpiring((user, number), lasts) => {
                 let key = format!("e:{user}:{number}");
                 transaction([
@@ -195,11 +204,15 @@ impl Step {
                     command(["PEXPIRETIME", &key]),
                 ])
             }
-            Step::ReadExpiring((user, number), false) => {
-                vec![command(["GET", &format!("e:{user}:{number}")])]
-            }
-            Step::ReadExpiring((user, number), true) => {
-                transaction([command(["TIME"]), command(["GET", &format!("e:{user}:{number}")])])
+            Step::ReadExpiring((user, number), asks_time) => {
+                let read = match number % 2 {
+                    0 => command(["GET", &format!("e:{user}:{number}")]),
+                    _ => command(["HGET", &format!("x:{user}"), &number.to_string()]),
+                };
+                match asks_time {
+                    false => vec![read],
+                    true => transaction([command(["TIME"]), read]),
+                }
             }
             Step::Found(command) => vec![command.clone()],
             Step::ReadFilling => vec![command(["HGETALL", HASH])],
@@ -391,6 +404,7 @@ impl Step {
             }
             Step::WriteExpiring(number, _) => {
                 let [_, expires] = last.array()? else { return None };
+                let expires = expires.array().and_then(<[Reply]>::first).unwrap_or(expires);
                 records.wrote_expiring(*number, span, expires.number()?);
             }
             Step::ReadExpiring(number, asks_time) => {
