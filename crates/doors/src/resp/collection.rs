@@ -383,6 +383,15 @@ impl<'k> Items<'_, 'k> {
         self.tree.remove_range(self.pages, objects, position, count)
     }
 
+    /// Removes the items at some positions, which rise.
+    pub(super) fn remove_each(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        positions: &[u64],
+    ) -> Result<(), Stop> {
+        self.tree.remove_each(self.pages, objects, positions)
+    }
+
     /// Fills the tree, which is empty, with items that are in its order and have different keys.
     pub(super) fn fill<'i>(
         &mut self,

@@ -293,6 +293,34 @@ impl<'k> List<'k> {
         Ok(())
     }
 
+    /// Removes the elements at some places, which rise. A list that loses all of them must be saved
+    /// next.
+    pub(super) fn remove_each(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        places: &[u64],
+    ) -> Result<(), Stop> {
+        let (first, last) = (self.ends.left.len(), self.ends.left.len() + self.ends.tree);
+        if places.len() as u64 == self.len() {
+            self.ends = Ends::default();
+        } else {
+            let (of_left, behind) = places.split_at(places.partition_point(|it| *it < first));
+            let (of_tree, of_right) = behind.split_at(behind.partition_point(|it| *it < last));
+            // From the right to the left, so that the other places stay as they are.
+            for place in of_right.iter().map(|it| it - last).rev() {
+                self.ends.right.remove(place..place + 1)?;
+            }
+            let of_tree: Vec<u64> = of_tree.iter().map(|it| it - first).collect();
+            self.collection.tree().remove_each(objects, &of_tree)?;
+            self.ends.tree -= of_tree.len() as u64;
+            for place in of_left.iter().rev() {
+                self.ends.left.remove(*place..place + 1)?;
+            }
+        }
+        self.note_removal();
+        Ok(())
+    }
+
     /// Chooses the encoding after elements were removed.
     fn note_removal(&mut self) {
         if self.pages() <= LISTPACK_PAGES_AGAIN {

@@ -280,13 +280,10 @@ fn lrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         seen += 1;
         (found.len() as u64) < most
     })?;
-    if !is_reverse {
+    if is_reverse {
         found.reverse();
     }
-    // From the right to the left, so that the other places stay as they are.
-    for place in &found {
-        list.remove(objects, *place..place + 1)?;
-    }
+    list.remove_each(objects, &found)?;
     context.reply.integer(found.len() as i64);
     if found.is_empty() {
         return Ok(());

@@ -233,6 +233,35 @@ fn large_lists_go_to_pages_and_leave_none() {
 }
 
 #[test]
+fn many_elements_are_removed_by_their_bytes_wherever_they_are() {
+    let count = |door: &mut Door, command: &str| -> usize {
+        door.said(command).trim_matches([':', '|']).parse().unwrap()
+    };
+    for among in [1, 2, 7, 90] {
+        let elements = |from: usize| {
+            let each = (from..from + 500).map(|it| if it % among == 0 { " x" } else { " other" });
+            each.collect::<String>()
+        };
+        let mut door = Door::new();
+        for part in 0..20 {
+            door.said(&format!("rpush l{}", elements(500 * part)));
+        }
+        let all = 10_000_usize.div_ceil(among);
+        assert_eq!(count(&mut door, "lrem l 3 x"), all.min(3), "{among}");
+        assert_eq!(count(&mut door, "lrem l -3 x"), (all - 3).min(3), "{among}");
+        assert_eq!(count(&mut door, "lrem l 0 x"), all - 6, "{among}");
+        assert_eq!(count(&mut door, "llen l"), 10_000 - all, "{among}");
+        assert_eq!(count(&mut door, "lrem l 0 other"), 10_000 - all, "{among}");
+        assert_eq!(door.said("exists l"), ":0|");
+        door.said("rpush l a");
+        for _ in 0..100 {
+            door.server.sweep(&mut door.store, 1000, &mut crate::resp::Output::default());
+        }
+        assert_eq!(pages(&door), 0, "{among}");
+    }
+}
+
+#[test]
 fn a_queue_changes_its_header_alone_nearly_always() {
     let mut door = Door::new();
     let line = format!("rpush l{}", " 0123456789".repeat(500));

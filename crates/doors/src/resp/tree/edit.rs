@@ -329,6 +329,31 @@ impl Tree {
         Ok(())
     }
 
+    /// Removes the items at some positions, which rise. Each leaf is changed once.
+    pub(in super::super) fn remove_each(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        mut positions: &[u64],
+    ) -> Result<(), Stop> {
+        // From the right to the left, so that the other positions stay as they are.
+        while let Some(last) = positions.last() {
+            let mut path = self.path(pages, objects, Target::Position(*last), 0)?;
+            if path.position >= path.leaf.len() {
+                return Err(stop::DAMAGED);
+            }
+            let begin = last.saturating_sub(path.position as u64);
+            let (before, here) = positions.split_at(positions.partition_point(|it| *it < begin));
+            for position in here.iter().rev() {
+                let index = (position - begin) as usize;
+                path.leaf.remove(index..index + 1);
+            }
+            positions = before;
+            self.finish(pages, objects, path, Edge::None, true)?;
+        }
+        Ok(())
+    }
+
     /// Writes a changed leaf, and the nodes above it that change with it.
     fn finish(
         &mut self,
