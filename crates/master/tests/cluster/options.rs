@@ -13,8 +13,8 @@ use thunderhead_wire::control::{
     self, MigratedTablets, OptionsOfTable, OwnedSince, Policy, TableOptions, Tablets, Taken,
 };
 use thunderhead_wire::migration::Kind;
-use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, RecoveryId, TableId, TimeToLive};
+use thunderhead_wire::operations::{Identity, ObjectHead, PartHead, UpdateKind, UpdatePart};
+use thunderhead_wire::{Condition, LeaseId, RecoveryId, Sequence, Status, TableId, TimeToLive};
 use zerocopy::IntoBytes;
 
 const TTL_MS: u64 = 5_000;
@@ -102,4 +102,56 @@ fn a_cache_makes_room_for_newer_objects() {
         assert_eq!(newest.1, value);
         assert!(user.read(OTHER, &0u32.to_le_bytes()).await.is_err(), "the oldest made room");
     });
+}
+
+/// Some thousand messages fill the memory many times over.
+#[test]
+fn no_write_of_many_objects_to_a_full_cache_waits_for_long() {
+    // Several messages are in flight, as those of a client with many writers.
+    const MESSAGES: u64 = 300;
+    const OBJECTS: u64 = 60;
+    for bytes in [200, 2000] {
+        let mut cluster = ShardCluster::new(55, Link::default(), shard_options(), 4 << 20);
+        cluster.drive(std::time::Duration::from_secs(300), move |user| async move {
+            let (tablets, options) = (vec![TabletRange::whole(OTHER)], options(OTHER));
+            let take = Tablets { master: MASTER, tablets, map_version: 0, options };
+            user.insist(Opcode::TakeTablets, control::to_body(&take)).await.unwrap();
+            let value = vec![7; bytes];
+            let (mut sequence, mut longest) = (0, 0);
+            for message in 0..MESSAGES * 2000 / bytes as u64 / 4 {
+                let mut left: Vec<u64> = (0..OBJECTS).map(|it| message * OBJECTS + it).collect();
+                let mut rounds = 0;
+                while !left.is_empty() {
+                    let first = sequence + 1;
+                    let mut body = identity(LeaseId(9), 0, first).as_bytes().to_vec();
+                    for number in &left {
+                        sequence += 1;
+                        let key = &number.to_le_bytes();
+                        let head = &ObjectHead::new(OTHER, key.len(), Condition::Always, 0);
+                        let part =
+                            UpdatePart { head, kind: UpdateKind::Write, key, argument: &value };
+                        part.put(Sequence(sequence), &mut body);
+                    }
+                    let answer = user.insist(Opcode::UpdateMany, body).await.unwrap();
+                    let (mut rest, mut refused) = (answer.as_slice(), Vec::new());
+                    for number in &left {
+                        let (part, _, behind) = PartHead::take(rest).unwrap();
+                        rest = behind;
+                        match part.status() {
+                            0 => {}
+                            code if code == Status::AwaitingMemory.code() => refused.push(*number),
+                            code => panic!("object {number}: {code}"),
+                        }
+                    }
+                    left = refused;
+                    rounds += 1;
+                    if !left.is_empty() {
+                        user.tasks.sleep(std::time::Duration::from_millis(1)).await;
+                    }
+                }
+                longest = longest.max(rounds);
+            }
+            assert!(longest < 100, "a message was sent {longest} times, values of {bytes} bytes");
+        });
+    }
 }
