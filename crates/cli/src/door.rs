@@ -16,7 +16,7 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
     BackupOptions, DoorOptions, DoorProtocol, GenerationState, LocalCluster, LocalOptions, Probing,
 };
-use thunderhead_wire::control::{DropTable, Settings};
+use thunderhead_wire::control::{DropTable, RecoveryInfo, Settings};
 use thunderhead_wire::{Status, TableId};
 
 pub(crate) const MEGABYTE: u64 = 1 << 20;
@@ -33,6 +33,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The pause before a failed change of a table is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The failed attempts after which the start fails for any reason.
+const FAILURES_MAX: u32 = 6;
+
 /// A server with a door.
 pub(crate) struct DoorServer<'a> {
     /// The clients that it serves, for its first message.
@@ -40,6 +43,8 @@ pub(crate) struct DoorServer<'a> {
     pub(crate) listen: Vec<StreamAddress>,
     pub(crate) protocol: DoorProtocol,
     pub(crate) memory_bytes: u64,
+    /// The flag that sets the memory.
+    pub(crate) memory_flag: &'static str,
     pub(crate) segment_bytes: u32,
     /// The directory in which objects are kept, if they are.
     pub(crate) data: Option<&'a Path>,
@@ -108,8 +113,14 @@ impl DoorServer<'_> {
         let all: Vec<GenerationState> =
             local.servers().iter().map(|it| it.generation().clone()).collect();
         requests.set(all.clone());
-        if serve::wait_until_ready(&local, &all)?.is_none() {
-            return serve::serve(|| local.join());
+        match serve::wait_until_ready(&local, &all, |recovery| self.check(recovery)) {
+            Ok(Some(_)) => {}
+            Ok(None) => return serve::serve(|| local.join()),
+            Err(failure) => {
+                local.leave();
+                let _ = local.join();
+                return Err(failure);
+            }
         }
         let state = begin(connect::beside(local.coordinator(), DEADLINE)?)?;
         if let Some(path) = self.pidfile
@@ -131,6 +142,28 @@ impl DoorServer<'_> {
             let _ = std::fs::remove_file(path);
         }
         ended
+    }
+
+    /// Refuses to wait for a recovery that cannot succeed: all replicas are on the disk of this
+    /// server, and its memory does not grow.
+    fn check(&self, recovery: &RecoveryInfo) -> Result<(), Failure> {
+        let data = self.data.map_or_else(String::new, |data| data.display().to_string());
+        let megabytes = |bytes: u64| bytes.div_ceil(MEGABYTE);
+        let RecoveryInfo { needed_bytes, failures, trouble, .. } = recovery;
+        match (*needed_bytes, *failures) {
+            (1.., 2..) => Err(Failure::usage(format!(
+                "the objects in {data} need about {} MB of memory, and {} gives {} MB: start it \
+                 with more. No object is lost",
+                megabytes(*needed_bytes),
+                self.memory_flag,
+                megabytes(self.memory_bytes),
+            ))),
+            (_, FAILURES_MAX..) => Err(Failure::usage(format!(
+                "the objects in {data} cannot be read: {}",
+                trouble.as_deref().unwrap_or("the reason is not known"),
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Says where it listens.

@@ -25,7 +25,7 @@ use thunderhead_server::{
     Options, Probing, RunningCoordinator, RunningServer,
 };
 use thunderhead_wire::Format;
-use thunderhead_wire::control::Settings;
+use thunderhead_wire::control::{RecoveryInfo, Settings};
 use tracing::Level;
 
 /// The servers and coordinators that end when the process is asked to end.
@@ -234,7 +234,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     let all: Vec<GenerationState> =
         local.servers().iter().map(|it| it.generation().clone()).collect();
     requests.set(all.clone());
-    if let Some(remarks) = wait_until_ready(&local, &all)? {
+    if let Some(remarks) = wait_until_ready(&local, &all, |_| Ok(()))? {
         if let Some(door) = &door {
             let coordinator = local.coordinator();
             door.start(move || connect::beside(coordinator, DOOR_DEADLINE))?;
@@ -273,16 +273,44 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     serve(|| local.join())
 }
 
+/// The pause between two looks at a cluster that starts, and the looks after which the log says how
+/// far it is: some ten seconds.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const TOLD_LOOKS: u32 = 200;
+
+/// The progress of a start: a line on a terminal. If there is no terminal, the log says it from
+/// time to time.
+struct StartProgress {
+    bar: ProgressBar,
+    looks: u32,
+}
+
+impl StartProgress {
+    fn new() -> StartProgress {
+        let bar = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        StartProgress { bar, looks: 0 }
+    }
+
+    fn say(&mut self, message: String) {
+        self.looks += 1;
+        if self.bar.is_hidden() && self.looks % TOLD_LOOKS == 0 {
+            tracing::warn!("the start is not complete yet: {message}");
+        }
+        self.bar.set_message(message);
+        self.bar.tick();
+    }
+}
+
 /// Waits until all servers serve and their former data is back. Returns remarks for the user, or
-/// `None` if the cluster ends before that.
+/// `None` if the cluster ends before that. `check` decides whether a recovery is hopeless.
 pub(crate) fn wait_until_ready(
     local: &LocalCluster,
     generations: &[GenerationState],
+    check: impl Fn(&RecoveryInfo) -> Result<(), Failure>,
 ) -> Result<Option<Vec<String>>, Failure> {
-    let bar = ProgressBar::new_spinner();
-    let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    let pause = Duration::from_millis(50);
+    let mut progress = StartProgress::new();
     let mut client = None;
     let mut known_trouble = None;
     let ready = loop {
@@ -290,7 +318,7 @@ pub(crate) fn wait_until_ready(
             break None;
         }
         if generations.iter().any(|generation| generation.identity().is_none()) {
-            bar.set_message("opening the storage");
+            progress.say("opening the storage".to_owned());
         } else {
             if client.is_none() {
                 client = connect::beside(local.coordinator(), Duration::from_secs(2)).ok();
@@ -304,29 +332,35 @@ pub(crate) fn wait_until_ready(
                         .flat_map(|table| &table.tablets)
                         .filter(|tablet| tablet.address.is_none())
                         .count();
+                    status.recoveries.iter().try_for_each(&check)?;
                     match status.recoveries.iter().find_map(|it| it.trouble.clone()) {
                         Some(trouble) => {
-                            bar.set_message(format!("recovering: {trouble}"));
+                            progress.say(format!("recovering: {trouble}"));
                             // The bar is visible only on a terminal.
                             if known_trouble.is_none() {
                                 tracing::warn!("{trouble}; the recovery is tried again");
                                 known_trouble = Some(trouble);
                             }
                         }
-                        None => bar.set_message(format!("recovering {waiting} tablets")),
+                        None => {
+                            let bytes: u64 = status.recoveries.iter().map(|it| it.bytes).sum();
+                            let megabytes = bytes.div_ceil(1 << 20);
+                            progress.say(format!(
+                                "recovering {waiting} tablets from a log of {megabytes} MB"
+                            ));
+                        }
                     }
                     if waiting == 0 {
                         break Some(status.remarks);
                     }
                 }
-                _ => bar.set_message("waiting for the coordinator"),
+                _ => progress.say("waiting for the coordinator".to_owned()),
             }
         }
-        bar.tick();
         #[allow(clippy::disallowed_methods, reason = "only a person waits here")]
-        std::thread::sleep(pause);
+        std::thread::sleep(LOOK_PAUSE);
     };
-    bar.finish_and_clear();
+    progress.bar.finish_and_clear();
     Ok(ready)
 }
 

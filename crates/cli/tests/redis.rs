@@ -215,6 +215,24 @@ fn a_full_server_starts_again_and_a_cleared_one_takes_writes_at_once() {
 }
 
 #[test]
+fn a_start_with_too_little_memory_fails_and_says_how_much_is_needed() {
+    let data = directory("short");
+    let server = Redis::kept(&data);
+    let number = fill(&mut server.connect());
+    server.end();
+    let place = data.to_str().unwrap();
+    let arguments = ["redis", "-p", "0", "--maxmemory", "48mb", "--data", place];
+    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("MB of memory, and --maxmemory gives 48 MB"), "{said}");
+    let server = Redis::kept(&data);
+    assert_eq!(server.connect().ask("DBSIZE"), format!(":{number}"));
+    server.end();
+    std::fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
 fn a_transaction_may_begin_all_databases_at_once() {
     let server = Redis::start(&[]);
     let mut client = server.connect();

@@ -87,6 +87,8 @@ pub(crate) fn status(leadership: &Leadership) -> Vec<RecoveryInfo> {
                 crashed: it.master,
                 by: masters.first().copied(),
                 trouble: attempt.and_then(|attempt| attempt.trouble.clone()),
+                failures: attempt.map_or(0, |attempt| attempt.failures),
+                needed_bytes: attempt.map_or(0, |attempt| attempt.needed_bytes),
                 stage: stage.into(),
                 partitions: u32::try_from(it.parts.len()).unwrap_or(u32::MAX),
                 partitions_left: u32::try_from(left.count()).unwrap_or(u32::MAX),

@@ -26,6 +26,8 @@ pub(crate) struct Attempt {
     pub(crate) refused: BTreeMap<MasterId, u32>,
     /// The reason of the last failure, or the present obstacle.
     pub(crate) trouble: Option<String>,
+    /// About the bytes of memory that a shard would need, if none seems to have room; otherwise 0.
+    pub(crate) needed_bytes: u64,
     /// How long parts may take after another part has failed.
     pub(crate) patience: Duration,
     /// When all backups were fenced whose replicas the assigned parts use.
@@ -67,6 +69,7 @@ impl Default for Attempt {
             failures: 0,
             refused: BTreeMap::new(),
             trouble: None,
+            needed_bytes: 0,
             patience: STUCK,
             fenced: None,
             bytes: 0,

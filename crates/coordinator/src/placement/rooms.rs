@@ -29,6 +29,15 @@ pub(crate) struct Room {
     pub(crate) memory_bytes: u64,
 }
 
+/// Returns about the bytes of memory that a shard needs for so many live bytes, if its memory has
+/// the same share of room as that of the shard with the most room.
+pub(crate) fn memory_for(live_bytes: u64, rooms: impl Iterator<Item = Room>) -> u64 {
+    let most = rooms.max_by_key(|room| room.bytes).filter(|room| room.bytes > 0);
+    let Some(Room { bytes, memory_bytes }) = most else { return live_bytes };
+    let needed = u128::from(live_bytes) * u128::from(memory_bytes.max(bytes)) / u128::from(bytes);
+    u64::try_from(needed).unwrap_or(u64::MAX)
+}
+
 /// The body of `shard status` for a brief answer, as
 /// [`ShardStatusOf`](thunderhead_wire::control::ShardStatusOf), with the master that is meant.
 /// Shards ignore the master, and name their own in the answer.
@@ -89,4 +98,18 @@ pub(crate) async fn for_tablets(
         return rooms;
     }
     ask(leadership, &masters, &[]).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_needed_memory_has_the_same_share_of_room() {
+        let room = |bytes, memory_bytes| Room { bytes, memory_bytes };
+        assert_eq!(memory_for(90, [room(10, 20), room(30, 40)].into_iter()), 120);
+        assert_eq!(memory_for(90, [room(0, 40)].into_iter()), 90);
+        assert_eq!(memory_for(90, [].into_iter()), 90);
+        assert_eq!(memory_for(u64::MAX, [room(1, 2)].into_iter()), u64::MAX);
+    }
 }

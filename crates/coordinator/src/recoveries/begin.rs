@@ -162,6 +162,8 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     };
     let busy = leadership.cluster().rebuilding();
     let has_successor = !successors.is_empty();
+    let load = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.load));
+    let needed_bytes = rooms::memory_for(load, rooms.values().copied());
     let mut room: BTreeMap<_, _> = rooms.into_iter().map(|(it, room)| (it, room.bytes)).collect();
     for (master, bytes) in promised(leadership) {
         room.entry(master).and_modify(|room| *room = room.saturating_sub(bytes));
@@ -222,6 +224,7 @@ pub(super) async fn divide(leadership: &Rc<Leadership>, crashed: MasterId, log: 
     let told = Rc::clone(&round.told);
     if let Some(attempt) = leadership.attempts.borrow_mut().get_mut(&crashed) {
         (attempt.fenced, attempt.bytes) = (Some(log.fenced), log.bytes());
+        attempt.needed_bytes = if have_room { 0 } else { needed_bytes };
         if !have_room {
             let text = "no shard seems to have room for it: start a server, or delete objects";
             attempt.trouble = Some(text.into());

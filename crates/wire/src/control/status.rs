@@ -44,6 +44,11 @@ pub struct RecoveryInfo {
     pub by: Option<MasterId>,
     /// The reason why the last attempt failed, or the condition for which it waits.
     pub trouble: Option<String>,
+    /// The attempts that have failed one after the other.
+    pub failures: u32,
+    /// If no shard seems to have room for it: about the bytes of memory that a single shard would
+    /// need. Otherwise 0.
+    pub needed_bytes: u64,
     /// The stage of the recovery: `waiting`, `surveying` or `rebuilding`.
     pub stage: String,
     /// The partitions into which its tablets were last divided.
