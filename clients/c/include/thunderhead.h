@@ -105,6 +105,16 @@
 #define TH_NEVER UINT64_MAX
 
 /**
+ * Objects of the table stay, and writes are refused when memory is full.
+ */
+#define TH_DURABLE 0
+
+/**
+ * Objects of the table that were not used lately make room for new ones when memory is full.
+ */
+#define TH_CACHE 1
+
+/**
  * The value is bytes.
  */
 #define TH_BYTES 0
@@ -439,6 +449,29 @@ typedef struct th_condition {
 } th_condition;
 
 /**
+ * The options of a new table. Zeros mean the defaults. They never change afterwards.
+ */
+typedef struct th_table_options {
+    /**
+     * `sizeof(th_table_options)`.
+     */
+    size_t size;
+    /**
+     * How long an object lives if its write names no time, in milliseconds. 0 or `TH_NEVER`: for
+     * ever.
+     */
+    uint64_t ttl_ms;
+    /**
+     * `TH_DURABLE` or `TH_CACHE`.
+     */
+    uint32_t policy;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
+} th_table_options;
+
+/**
  * An operation. All members that `kind` does not mention are 0.
  *
  * An array of operations has elements of the same `size`. The library copies keys and values
@@ -494,6 +527,10 @@ typedef struct th_op {
      * `TH_NEVER`. For writes 0 is the table's default.
      */
     uint64_t ttl_ms;
+    /**
+     * For `TH_OP_TABLE_CREATE`: the options of the table, or `NULL` for the defaults.
+     */
+    const struct th_table_options *table_options;
 } th_op;
 
 /**
@@ -590,6 +627,18 @@ typedef struct th_table {
      * Its tablets, by their first hashes, without gaps.
      */
     const struct th_tablet *const *tablets;
+    /**
+     * How long an object lives if its write names no time, in milliseconds, or `TH_NEVER`.
+     */
+    uint64_t ttl_ms;
+    /**
+     * `TH_DURABLE` or `TH_CACHE`.
+     */
+    uint32_t policy;
+    /**
+     * 0.
+     */
+    uint32_t reserved;
 } th_table;
 
 /**
@@ -783,9 +832,14 @@ typedef struct th_tables {
 #define TH_NOT_MIGRATED 1030
 
 /**
+ * The cluster must be switched to a newer format first: `thunderhead cluster set format`.
+ */
+#define TH_OLD_FORMAT 1047
+
+/**
  * A time to live has at least one millisecond.
  */
-#define TH_BAD_TIME_TO_LIVE 1046
+#define TH_BAD_TIME_TO_LIVE 1048
 
 /**
  * A scan has returned all objects. Not an error.
@@ -1195,6 +1249,20 @@ th_status th_table_create(struct th_client *client,
                           struct th_error *error);
 
 /**
+ * Creates a table with options, spread over `span` shards, and hands over its id: see
+ * `th_table_create`. `options` may be `NULL`.
+ *
+ * Returns `TH_OLD_FORMAT` if an earlier release made the cluster, and its format is still 1.
+ */
+th_status th_table_create_with(struct th_client *client,
+                               const char *name,
+                               uint32_t span,
+                               const struct th_table_options *options,
+                               const struct th_call *call,
+                               uint64_t *table,
+                               struct th_error *error);
+
+/**
  * Finds a table and hands over its id. The id does not change as long as the table exists, and is
  * never reused. `call` may be `NULL`.
  *
@@ -1300,6 +1368,13 @@ static inline th_error th_error_init(void) {
 /* Returns options with the defaults. */
 static inline th_options th_options_init(void) {
     th_options options = TH_ZERO_;
+    options.size = sizeof(options);
+    return options;
+}
+
+/* Returns options of a new table with the defaults. */
+static inline th_table_options th_table_options_init(void) {
+    th_table_options options = TH_ZERO_;
     options.size = sizeof(options);
     return options;
 }

@@ -290,6 +290,28 @@ private:
     th_condition condition_;
 };
 
+/// As a time to live: the object never expires.
+inline constexpr std::chrono::milliseconds forever = std::chrono::milliseconds::max();
+
+/// The behaviour of a table when memory is full.
+enum class Policy : std::uint32_t {
+    /// Its objects stay, and writes are refused.
+    durable = TH_DURABLE,
+    /// Objects that were not used lately make room for new ones.
+    cache = TH_CACHE,
+};
+
+/// The options of a new table. They never change afterwards. A cluster that an earlier release made
+/// must be switched to format 2 first: TH_OLD_FORMAT.
+struct TableOptions {
+    /// How long an object lives if its write names no time.
+    std::chrono::milliseconds ttl = forever;
+    Policy policy = Policy::durable;
+
+    /// The same options for C.
+    [[nodiscard]] th_table_options c_options() const noexcept;
+};
+
 /// The object does not exist.
 [[nodiscard]] inline Condition absent() noexcept { return Condition(th_absent()); }
 /// The object exists.
@@ -304,6 +326,18 @@ private:
 }
 
 namespace detail {
+
+/// A time to live for the library: at least 1, because 0 means the table's default.
+inline std::uint64_t milliseconds(std::chrono::milliseconds ttl) noexcept {
+    if (ttl == forever) return TH_NEVER;
+    return ttl.count() > 0 ? static_cast<std::uint64_t>(ttl.count()) : 1;
+}
+
+/// A time to live of the library.
+inline std::chrono::milliseconds time_of(std::uint64_t ttl_ms) noexcept {
+    const auto most = static_cast<std::uint64_t>(forever.count());
+    return ttl_ms >= most ? forever : std::chrono::milliseconds(ttl_ms);
+}
 
 inline std::string_view text(th_slice slice) noexcept {
     return {static_cast<const char*>(slice.data), slice.size};
@@ -333,6 +367,13 @@ private:
 };
 
 } // namespace detail
+
+inline th_table_options TableOptions::c_options() const noexcept {
+    th_table_options options = th_table_options_init();
+    options.ttl_ms = detail::milliseconds(ttl);
+    options.policy = static_cast<std::uint32_t>(policy);
+    return options;
+}
 
 /// The value of an object.
 using Value = detail::BasicValue<std::string>;
@@ -389,6 +430,7 @@ struct TableInfo {
     std::uint64_t id;
     std::string name;
     std::vector<Tablet> tablets;
+    TableOptions options{};
 };
 
 /// The hash that places a key: it decides the tablet of its table.
@@ -505,6 +547,25 @@ public:
         op.op_.integer = span;
         return op;
     }
+    /// Only for queues. The operation refers to the options, of `TableOptions::c_options`.
+    static Operation create_table(View name, const th_table_options& options,
+                                  std::uint32_t span = 1) {
+        Operation op = create_table(name, span);
+        op.op_.table_options = &options;
+        return op;
+    }
+    /// Changes when an object expires: it lives for `ttl` from now on, or `forever`.
+    static Operation expire(std::uint64_t table, View key, std::chrono::milliseconds ttl) {
+        return Operation(TH_OP_SET_EXPIRY, table, key).ttl(ttl);
+    }
+    static Operation expire_if(std::uint64_t table, View key, std::chrono::milliseconds ttl,
+                               Condition condition) {
+        Operation op = expire(table, key, ttl);
+        op.op_.condition = condition.get();
+        return op;
+    }
+    /// Reads how long an object still lives: `Effect::ttl`.
+    static Operation get_ttl(std::uint64_t table, View key) { return {TH_OP_GET_TTL, table, key}; }
     /// Only for queues.
     static Operation drop_table(View name) { return {TH_OP_TABLE_DROP, 0, name}; }
     /// Only for queues.
@@ -513,6 +574,13 @@ public:
     /// Limits the time of the operation; only for queues.
     Operation& deadline(std::chrono::microseconds time) {
         op_.deadline_us = detail::microseconds(time);
+        return *this;
+    }
+
+    /// Only for writes: sets how long the object lives, `forever` or at least one millisecond. The
+    /// time begins when the server does the write.
+    Operation& ttl(std::chrono::milliseconds time) {
+        op_.ttl_ms = detail::milliseconds(time);
         return *this;
     }
 
@@ -539,6 +607,10 @@ public:
     [[nodiscard]] std::int64_t integer() const noexcept { return result_->integer; }
     /// The sum of floating-point numbers.
     [[nodiscard]] double real() const noexcept { return result_->real; }
+    /// How long the object still lives; only for `Operation::get_ttl`.
+    [[nodiscard]] std::chrono::milliseconds ttl() const noexcept {
+        return detail::time_of(result_->ttl_ms);
+    }
     /// The id of the table that was created or opened.
     [[nodiscard]] std::uint64_t table() const noexcept { return result_->table; }
 
@@ -693,6 +765,52 @@ public:
         });
     }
 
+    /// Writes an object that lives for `ttl`, `forever` or at least one millisecond. The time begins
+    /// when the server does the write. Returns its new version.
+    Result<std::uint64_t> put(View key, View value, std::chrono::milliseconds ttl) const {
+        return versioned([&](std::uint64_t* version, th_error* e) {
+            const th_call call = call_with(ttl);
+            return th_put(client(), id_, key.slice(), value.slice(), &call, version, e);
+        });
+    }
+
+    /// Writes an object that lives for `ttl` if a condition holds. Returns its new version.
+    Result<std::uint64_t> put_if(View key, View value, Condition condition,
+                                 std::chrono::milliseconds ttl) const {
+        return versioned([&](std::uint64_t* version, th_error* e) {
+            const th_call call = call_with(ttl);
+            return th_put_if(client(), id_, key.slice(), value.slice(), condition.get(), &call,
+                             version, e);
+        });
+    }
+
+    /// Changes when an object expires: it lives for `ttl` from now on, or `forever`. Returns its new
+    /// version, or 0 if it does not exist.
+    Result<std::uint64_t> expire(View key, std::chrono::milliseconds ttl) const {
+        return expire_if(key, ttl, Condition(th_always()));
+    }
+
+    /// Changes when an object expires if a condition holds. Returns its new version, or 0.
+    Result<std::uint64_t> expire_if(View key, std::chrono::milliseconds ttl,
+                                    Condition condition) const {
+        return versioned([&](std::uint64_t* version, th_error* e) {
+            return th_set_expiry(client(), id_, key.slice(), detail::milliseconds(ttl),
+                                 condition.get(), call(), version, e);
+        });
+    }
+
+    /// Reads how long an object still lives: `forever` if it does not expire. The result has no
+    /// value if there is no such object.
+    [[nodiscard]] Result<std::optional<std::chrono::milliseconds>> ttl(View key) const {
+        std::uint64_t left = 0;
+        auto error = detail::failure([&](th_error* e) {
+            return th_get_ttl(client(), id_, key.slice(), call(), &left, nullptr, e);
+        });
+        if (error) return failed(std::move(*error));
+        if (left == 0) return std::optional<std::chrono::milliseconds>();
+        return std::optional<std::chrono::milliseconds>(detail::time_of(left));
+    }
+
     /// Deletes an object. Returns the version that it had, or 0 if it did not exist.
     Result<std::uint64_t> erase(View key) const {
         return versioned([&](std::uint64_t* version, th_error* e) {
@@ -723,19 +841,22 @@ public:
         });
     }
 
+    /// Writes a whole or floating-point number that lives for `ttl`. Returns its new version.
+    Result<std::uint64_t> put_number(View key, detail::Number auto number,
+                                     std::chrono::milliseconds ttl) const {
+        return written(Operation::put_number(id_, key, number).ttl(ttl));
+    }
+
     /// Writes a whole or floating-point number if a condition holds. Returns its new version.
     Result<std::uint64_t> put_number_if(View key, detail::Number auto number,
                                         Condition condition) const {
-        // C has a function for this only for many operations.
-        const Operation put = Operation::put_number_if(id_, key, number, condition);
-        th_batch* raw = nullptr;
-        auto error = detail::failure(
-            [&](th_error* e) { return th_execute(client(), &put.get(), 1, call(), &raw, e); });
-        const detail::Batch batch(raw);
-        if (error) return failed(std::move(*error));
-        const th_result& result = *batch->results[0];
-        if (result.status != TH_OK) return detail::failed(detail::error_of(result));
-        return result.version;
+        return written(Operation::put_number_if(id_, key, number, condition));
+    }
+
+    /// Writes a whole or floating-point number that lives for `ttl` if a condition holds.
+    Result<std::uint64_t> put_number_if(View key, detail::Number auto number, Condition condition,
+                                        std::chrono::milliseconds ttl) const {
+        return written(Operation::put_number_if(id_, key, number, condition).ttl(ttl));
     }
 
     /// Adds to a whole number. An object that does not exist counts as 0.
@@ -792,6 +913,21 @@ public:
             [](const th_result& it) { return it.version; });
     }
 
+    /// Writes many objects at once, each of which lives for `ttl`.
+    [[nodiscard]] Result<std::vector<Result<std::uint64_t>>>
+    put_many(std::span<const std::pair<View, View>> pairs, std::chrono::milliseconds ttl) const {
+        std::vector<th_op> ops;
+        ops.reserve(pairs.size());
+        for (const auto& [key, value] : pairs) {
+            ops.push_back(Operation::put(id_, key, value).ttl(ttl).get());
+        }
+        return many<std::uint64_t>(
+            [&](th_batch** batch, th_error* e) {
+                return th_execute(client(), ops.data(), ops.size(), call(), batch, e);
+            },
+            [](const th_result& it) { return it.version; });
+    }
+
     /// Deletes many objects at once, each by itself. Returns the versions that they had.
     [[nodiscard]] Result<std::vector<Result<std::uint64_t>>>
     erase_many(std::span<const View> keys) const {
@@ -826,6 +962,25 @@ private:
         auto error = detail::failure([&](th_error* e) { return call(&version, e); });
         if (error) [[unlikely]] return failed(std::move(*error));
         return version;
+    }
+
+    /// Does a write for which C has a function only for many operations.
+    [[nodiscard]] Result<std::uint64_t> written(const Operation& put) const {
+        th_batch* raw = nullptr;
+        auto error = detail::failure(
+            [&](th_error* e) { return th_execute(client(), &put.get(), 1, call(), &raw, e); });
+        const detail::Batch batch(raw);
+        if (error) return failed(std::move(*error));
+        const th_result& result = *batch->results[0];
+        if (result.status != TH_OK) return detail::failed(detail::error_of(result));
+        return result.version;
+    }
+
+    /// The settings of a write whose object lives for some time.
+    [[nodiscard]] th_call call_with(std::chrono::milliseconds ttl) const noexcept {
+        th_call call = call_ ? *call_ : th_deadline(0);
+        call.ttl_ms = detail::milliseconds(ttl);
+        return call;
     }
 
     static std::vector<th_slice> slices_of(std::span<const View> views) {
@@ -918,11 +1073,28 @@ public:
         });
     }
 
+    /// Creates a table with options, spread over `span` shards.
+    [[nodiscard]] Result<Table> create_table(std::string_view name, const TableOptions& options,
+                                             std::uint32_t span = 1) {
+        return opened(name, [&](th_client* client, const char* text, std::uint64_t* id,
+                                th_error* e) {
+            const th_table_options given = options.c_options();
+            return th_table_create_with(client, text, span, &given, nullptr, id, e);
+        });
+    }
+
     /// Finds a table, and creates it if there is none.
     [[nodiscard]] Result<Table> ensure_table(std::string_view name, std::uint32_t span = 1) {
+        return ensure_table(name, TableOptions{}, span);
+    }
+
+    /// Finds a table, and creates it with options if there is none. A table that exists keeps its
+    /// own options.
+    [[nodiscard]] Result<Table> ensure_table(std::string_view name, const TableOptions& options,
+                                             std::uint32_t span = 1) {
         auto found = table(name);
         if (found || found.error().code() != TH_NO_SUCH_TABLE) return found;
-        auto created = create_table(name, span);
+        auto created = create_table(name, options, span);
         // Another client was faster.
         if (!created && created.error().code() == TH_TABLE_EXISTS) return table(name);
         return created;
@@ -1017,7 +1189,9 @@ private:
         std::vector<TableInfo> infos;
         for (std::size_t at = 0; at < tables->count; at++) {
             const th_table& table = *tables->tables[at];
-            TableInfo info{table.id, table.name, {}};
+            const TableOptions options{detail::time_of(table.ttl_ms),
+                                       static_cast<Policy>(table.policy)};
+            TableInfo info{table.id, table.name, {}, options};
             for (std::size_t tablet = 0; tablet < table.tablet_count; tablet++) {
                 const th_tablet& it = *table.tablets[tablet];
                 info.tablets.push_back({it.first, it.last, it.master, it.address ? it.address : ""});

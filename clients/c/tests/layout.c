@@ -17,6 +17,8 @@ int main(void) {
         AT(th_error, version), AT(th_error, text);
     SIZE(th_options), AT(th_options, size), AT(th_options, deadline_us), AT(th_options, interrupt),
         AT(th_options, interrupt_context), AT(th_options, interrupt_every_us);
+    SIZE(th_table_options), AT(th_table_options, size), AT(th_table_options, ttl_ms),
+        AT(th_table_options, policy), AT(th_table_options, reserved);
     SIZE(th_call), AT(th_call, size), AT(th_call, deadline_us), AT(th_call, ttl_ms);
     SIZE(th_value), AT(th_value, size), AT(th_value, version), AT(th_value, value),
         AT(th_value, exists), AT(th_value, reserved);
@@ -24,7 +26,8 @@ int main(void) {
         AT(th_object, value), AT(th_object, kind), AT(th_object, reserved);
     SIZE(th_op), AT(th_op, size), AT(th_op, tag), AT(th_op, table), AT(th_op, key),
         AT(th_op, value), AT(th_op, condition), AT(th_op, integer), AT(th_op, real),
-        AT(th_op, deadline_us), AT(th_op, kind), AT(th_op, reserved), AT(th_op, ttl_ms);
+        AT(th_op, deadline_us), AT(th_op, kind), AT(th_op, reserved), AT(th_op, ttl_ms),
+        AT(th_op, table_options);
     SIZE(th_result), AT(th_result, size), AT(th_result, tag), AT(th_result, status),
         AT(th_result, outcome), AT(th_result, version), AT(th_result, value),
         AT(th_result, integer), AT(th_result, real), AT(th_result, table), AT(th_result, text),
@@ -34,7 +37,8 @@ int main(void) {
     SIZE(th_tablet), AT(th_tablet, size), AT(th_tablet, first), AT(th_tablet, last),
         AT(th_tablet, master), AT(th_tablet, address);
     SIZE(th_table), AT(th_table, size), AT(th_table, id), AT(th_table, name),
-        AT(th_table, tablet_count), AT(th_table, tablets);
+        AT(th_table, tablet_count), AT(th_table, tablets), AT(th_table, ttl_ms),
+        AT(th_table, policy), AT(th_table, reserved);
     SIZE(th_tables), AT(th_tables, size), AT(th_tables, count), AT(th_tables, tables);
     return 0;
 }

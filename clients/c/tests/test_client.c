@@ -326,6 +326,39 @@ static void tables_are_made_found_split_and_dropped(th_client *client) {
                 th_put(client, made, th_text("abc"), th_text("v"), NULL, NULL, &error));
 }
 
+static void a_table_keeps_its_options(th_client *client) {
+    th_error error = th_error_init();
+    th_tables *tables = NULL;
+    th_table_options options = th_table_options_init();
+    uint64_t table = 0, ttl = 0;
+
+    options.ttl_ms = 60000;
+    options.policy = TH_CACHE;
+    CHECK_OK(th_table_create_with(client, "options", 1, &options, NULL, &table, &error));
+    CHECK_OK(th_put(client, table, th_text("k"), th_text("v"), NULL, NULL, &error));
+    CHECK_OK(th_get_ttl(client, table, th_text("k"), NULL, &ttl, NULL, &error));
+    CHECK(ttl > 0 && ttl <= 60000);
+    CHECK_OK(th_table_describe(client, "options", NULL, &tables, &error));
+    CHECK(tables->tables[0]->ttl_ms == 60000 && tables->tables[0]->policy == TH_CACHE);
+    th_tables_free(tables);
+
+    CHECK_OK(th_table_create_with(client, "defaults", 1, NULL, NULL, &table, &error));
+    CHECK_OK(th_table_describe(client, "defaults", NULL, &tables, &error));
+    CHECK(tables->tables[0]->ttl_ms == TH_NEVER && tables->tables[0]->policy == TH_DURABLE);
+    th_tables_free(tables);
+
+    options.policy = 2;
+    CHECK_ERROR(TH_BAD_ARGUMENT, TH_NOT_DONE,
+                th_table_create_with(client, "none", 1, &options, NULL, &table, &error));
+    options.policy = TH_DURABLE;
+    options.reserved = 1;
+    CHECK_ERROR(TH_BAD_ARGUMENT, TH_NOT_DONE,
+                th_table_create_with(client, "none", 1, &options, NULL, &table, &error));
+    options.size = 1;
+    CHECK_ERROR(TH_BAD_SIZE, TH_NOT_DONE,
+                th_table_create_with(client, "none", 1, &options, NULL, &table, &error));
+}
+
 static void a_closed_client_refuses_every_call(const char *url) {
     th_error error = th_error_init();
     th_client *client = NULL;
@@ -395,6 +428,7 @@ int main(void) {
     large_values_come_back_whole(client, table);
     a_scan_returns_every_object_once(client);
     tables_are_made_found_split_and_dropped(client);
+    a_table_keeps_its_options(client);
     a_closed_client_refuses_every_call(server.url);
     CHECK_OK(th_client_free(client));
     server_stop(&server);

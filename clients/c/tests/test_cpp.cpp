@@ -120,6 +120,72 @@ TEST(Client, ANumberIsWrittenUnderACondition) {
     EXPECT_EQ(f.table.put_number_if("n", 1, th::absent()).error().code(), TH_CLOSED);
 }
 
+TEST(Client, AnObjectLivesForItsTime) {
+    Fixture f;
+    EXPECT_FALSE(f.table.ttl("k").value());
+    EXPECT_EQ(f.table.expire("k", 1s).value(), 0u);
+    const auto version = f.table.put("k", "v", 60s).value();
+    const auto left = f.table.ttl("k").value();
+    ASSERT_TRUE(left);
+    EXPECT_GT(*left, 0ms);
+    EXPECT_LE(*left, 60s);
+    EXPECT_TRUE(f.table.expire_if("k", 1ms, th::version_is(version + 1)).error().condition_failed());
+    EXPECT_GT(f.table.expire("k", th::forever).value(), version);
+    EXPECT_EQ(f.table.ttl("k").value(), th::forever);
+    const auto next = f.table.put_if("k", "w", th::present(), 1h).value();
+    EXPECT_LE(*f.table.ttl("k").value(), 1h);
+    EXPECT_GT(f.table.put_number("k", 7, 1ms).value(), next);
+    while (f.table.get("k").value()) {}
+    f.table.put_number_if("k", 1.5, th::absent(), 1h).value();
+    EXPECT_LE(*f.table.ttl("k").value(), 1h);
+    // A time that is not positive is over at once.
+    f.table.put("k", "v", -5ms).value();
+    while (f.table.get("k").value()) {}
+    const th::Table table = std::move(f.table);
+    EXPECT_EQ(f.table.ttl("k").error().code(), TH_CLOSED);
+    EXPECT_EQ(f.table.put("k", "v", 1s).error().code(), TH_CLOSED);
+}
+
+TEST(Client, ManyObjectsGetTheirTimesAtOnce) {
+    Fixture f;
+    const std::vector<std::pair<th::View, th::View>> pairs = {{"a", "1"}, {"b", "2"}};
+    const auto versions = f.table.put_many(pairs, 1h).value();
+    for (const auto& version : versions) EXPECT_GT(version.value(), 0u);
+    const std::vector operations = {
+        th::Operation::put_if(f.table.id(), "c", "3", th::absent()).ttl(1h),
+        th::Operation::expire(f.table.id(), "a", th::forever),
+        th::Operation::expire_if(f.table.id(), "b", 2h, th::version_is(1)),
+        th::Operation::get_ttl(f.table.id(), "b"),
+    };
+    const auto results = f.db.execute(operations).value();
+    EXPECT_EQ(results.failed(), 1u);
+    EXPECT_TRUE(results[2].error().condition_failed());
+    EXPECT_LE(results[3].value().ttl(), 1h);
+    EXPECT_EQ(f.table.ttl("a").value(), th::forever);
+    EXPECT_LE(*f.table.ttl("c").value(), 1h);
+}
+
+TEST(Client, ATableKeepsItsOptions) {
+    Fixture f;
+    const auto name = Fixture::next_name();
+    auto table = f.db.create_table(name, {.ttl = 1h, .policy = th::Policy::cache}).value();
+    table.put("k", "v").value();
+    EXPECT_LE(*table.ttl("k").value(), 1h);
+    auto options = f.db.describe(name).value().options;
+    EXPECT_EQ(options.ttl, 1h);
+    EXPECT_EQ(options.policy, th::Policy::cache);
+    EXPECT_EQ(f.db.ensure_table(name, {.ttl = 2h}).value().id(), table.id());
+    EXPECT_EQ(f.db.describe(name).value().options.ttl, 1h);
+    const auto other = Fixture::next_name();
+    EXPECT_GT(f.db.ensure_table(other, {.ttl = 2h}, 1).value().id(), table.id());
+    EXPECT_EQ(f.db.describe(other).value().options.ttl, 2h);
+    const auto plain = Fixture::next_name();
+    EXPECT_GT(f.db.ensure_table(plain).value().id(), table.id());
+    options = f.db.describe(plain).value().options;
+    EXPECT_EQ(options.ttl, th::forever);
+    EXPECT_EQ(options.policy, th::Policy::durable);
+}
+
 TEST(Client, ManyObjectsGoTogether) {
     Fixture f;
     std::vector<std::string> names;

@@ -26,6 +26,13 @@ export const enum Kind {
   Delete = 2,
   Increment = 3,
   WriteNumber = 4,
+  SetExpiry = 5,
+  ReadExpiry = 6,
+}
+
+/** Whether the value of such an operation is a number to store or to add. */
+export function hasNumber(kind: Kind): boolean {
+  return kind === Kind.Increment || kind === Kind.WriteNumber;
 }
 
 export const enum Class {
@@ -50,6 +57,13 @@ export interface Action {
   isFloat: boolean;
   /** The version of the condition. */
   version: bigint;
+}
+
+/** The options of a new table, as they cross the border. */
+export interface NewTable {
+  /** In milliseconds; 0 for ever. */
+  ttl: number;
+  isCache: boolean;
 }
 
 /** Describes a value for a message. */
@@ -128,23 +142,28 @@ export class Outgoing {
     this.used = used + HEAD_BYTES;
   }
 
-  /** Writes an operation. A `bigint` or `number` as the value is a number to store or to add. */
+  /**
+   * Writes an operation. A `bigint` or `number` as the value is a number to store or to add. The
+   * time to live is in milliseconds, or `Infinity`.
+   */
   operation(
     action: Action,
     tableLow: number,
     tableHigh: number,
     key: Bytes,
     value: Bytes | bigint | number | undefined,
+    ttl: number | undefined,
   ): void {
-    this.reserve(OPERATION_BYTES);
+    this.reserve(OPERATION_BYTES + 8);
     const start = this.used;
     this.used = start + OPERATION_BYTES;
+    if (ttl !== undefined) this.milliseconds(ttl);
     const keyBytes = this.bytes("key", key, KEY_BYTES_MAX);
     if (keyBytes === 0) {
       throw new InvalidArgumentError("the key is empty; a key has at least one byte");
     }
     let valueBytes = 0;
-    if (action.kind >= Kind.Increment) {
+    if (hasNumber(action.kind)) {
       valueBytes = 8;
       this.reserve(8);
       if (action.isFloat) this.view.setFloat64(this.used, value as number, true);
@@ -157,7 +176,10 @@ export class Outgoing {
     const view = this.view;
     view.setUint32(
       start,
-      action.kind | (action.condition << 8) | ((action.isFloat ? 1 : 0) << 16),
+      action.kind |
+        (action.condition << 8) |
+        ((action.isFloat ? 1 : 0) << 16) |
+        ((ttl === undefined ? 0 : 1) << 24),
       true,
     );
     view.setUint32(start + 4, keyBytes, true);
@@ -170,6 +192,19 @@ export class Outgoing {
     } else {
       view.setBigUint64(start + 20, action.version, true);
     }
+  }
+
+  /** Writes a number of milliseconds, or the highest number for `Infinity`. */
+  private milliseconds(time: number): void {
+    const { view, used } = this;
+    if (time === Infinity) {
+      view.setUint32(used, 0xffff_ffff, true);
+      view.setUint32(used + 4, 0xffff_ffff, true);
+    } else {
+      view.setUint32(used, time % 0x1_0000_0000, true);
+      view.setUint32(used + 4, Math.floor(time / 0x1_0000_0000), true);
+    }
+    this.used = used + 8;
   }
 
   /** Writes a key or a value and returns how many bytes it has. */
@@ -220,9 +255,9 @@ export class Outgoing {
     return count;
   }
 
-  /** Writes a question to the coordinator. */
-  question(kind: Question, name: string, first: bigint, second: bigint): void {
-    this.reserve(19 + 3 * name.length);
+  /** Writes a question to the coordinator. `made` has the options of a table to create. */
+  question(kind: Question, name: string, first: bigint, second: bigint, made?: NewTable): void {
+    this.reserve(28 + 3 * name.length);
     const start = this.used;
     const count = this.buffer.write(name, start + 3, "utf8");
     this.view.setUint8(start, kind);
@@ -230,6 +265,10 @@ export class Outgoing {
     this.view.setBigUint64(start + 3 + count, first, true);
     this.view.setBigUint64(start + 11 + count, second, true);
     this.used = start + 19 + count;
+    if (kind !== Question.CreateTable) return;
+    this.milliseconds(made?.ttl ?? 0);
+    this.view.setUint8(this.used, made?.isCache ? 1 : 0);
+    this.used += 1;
   }
 
   /** Writes the number of a scan. */

@@ -1,6 +1,6 @@
 /** A client of a cluster, as the user sees it. */
 
-import { describe, Question } from "./bytes.js";
+import { describe, type NewTable, Question } from "./bytes.js";
 import { Engine } from "./engine.js";
 import {
   cancelledFailure,
@@ -20,10 +20,12 @@ import {
   checked,
   checkName,
   checkNames,
+  checkNewTable,
   checkSignal,
   checkU64,
   CONNECT,
-  CREATE,
+  NEW_TABLE,
+  type NewTableOptions,
   TABLE,
 } from "./options.js";
 import type { TableInfo } from "./results.js";
@@ -42,15 +44,12 @@ export interface ConnectOptions {
 }
 
 /** The options of {@link Client.createTable}. */
-export interface CreateOptions extends CallOptions {
-  /** Over how many shards the table is spread; 1 by default. */
-  span?: number;
-}
+export interface CreateOptions extends CallOptions, NewTableOptions {}
 
 /** The options of {@link Client.table}. */
 export interface TableOptions extends CallOptions {
   /** Create the table if there is none of this name; an object says how. */
-  create?: boolean | { span?: number };
+  create?: boolean | NewTableOptions;
 }
 
 /** `Symbol.asyncDispose`, which the first releases of Node 18 lack. */
@@ -162,16 +161,14 @@ export class Client implements AsyncDisposable {
     }
     const given = checked(call, CALL);
     if (!create) return this.#find(name, given);
-    const how = create === true ? {} : create;
-    checkNames(how, ["span"]);
-    const span = how.span === undefined ? 1 : checkCount(how.span, "span");
+    const how = checkNewTable(create === true ? {} : create);
     try {
       return await this.#find(name, given);
     } catch (error) {
       if (!(error instanceof NoSuchTableError)) throw error;
     }
     try {
-      return await this.#create(name, span, given);
+      return await this.#create(name, how, given);
     } catch (error) {
       // Another client was faster.
       if (!(error instanceof TableExistsError)) throw error;
@@ -181,10 +178,12 @@ export class Client implements AsyncDisposable {
 
   /** Creates a table. Rejects with a {@link TableExistsError} if there is one of this name. */
   async createTable(name: string, options: CreateOptions = {}): Promise<Table> {
-    checkNames(options, CREATE);
-    const { span, ...call } = options;
-    const count = span === undefined ? 1 : checkCount(span, "span");
-    return this.#create(name, count, checked(call, CALL));
+    checkNames(options, [...CALL, ...NEW_TABLE]);
+    const { deadline, signal, ...how } = options;
+    const call: CallOptions = {};
+    if (deadline !== undefined) call.deadline = deadline;
+    if (signal !== undefined) call.signal = signal;
+    return this.#create(name, checkNewTable(how), checked(call, CALL));
   }
 
   /** Deletes a table with all its objects. */
@@ -258,9 +257,13 @@ export class Client implements AsyncDisposable {
     return Table.of(this.#engine, info.name, info.id);
   }
 
-  async #create(name: string, span: number, given: Readonly<Checked>): Promise<Table> {
+  async #create(
+    name: string,
+    how: NewTable & { span: number },
+    given: Readonly<Checked>,
+  ): Promise<Table> {
     const kind = Question.CreateTable;
-    const info = await this.#one(kind, checkName(name), BigInt(span), 0n, given);
+    const info = await this.#one(kind, checkName(name), BigInt(how.span), 0n, given, how);
     return Table.of(this.#engine, info.name, info.id);
   }
 
@@ -271,8 +274,9 @@ export class Client implements AsyncDisposable {
     first: bigint,
     second: bigint,
     given: Readonly<Checked>,
+    made?: NewTable,
   ): Promise<TableInfo> {
-    const results = await this.#ask(kind, name, first, second, given);
+    const results = await this.#ask(kind, name, first, second, given, made);
     const info = results.find((result) => result?.name === name);
     if (info === undefined) throw errorOf(noSuchTable, given.signal, name);
     return info;
@@ -284,9 +288,10 @@ export class Client implements AsyncDisposable {
     first: bigint,
     second: bigint,
     given: Readonly<Checked>,
+    made?: NewTable,
   ): Promise<(TableInfo | undefined)[]> {
     const { deadline, signal } = given;
-    const results = await this.#engine.ask(kind, name, first, second, deadline, signal);
+    const results = await this.#engine.ask(kind, name, first, second, deadline, signal, made);
     for (const result of results) {
       if (result instanceof Failure) throw errorOf(result, signal, name === "" ? undefined : name);
     }

@@ -11,6 +11,7 @@ import {
   type Action,
   type Bytes,
   Class,
+  type NewTable,
   Outgoing,
   type Question,
   viewOf,
@@ -118,13 +119,13 @@ export class Engine {
     { low, high, name }: Target,
     key: Bytes,
     value: Bytes | bigint | number | undefined,
-    { deadline, signal }: Readonly<Checked>,
+    { deadline, signal, ttl }: Readonly<Checked>,
     resolve: (result: never) => void,
   ): void {
     const pending = this.begin(Form.One, 1, deadline, Class.Operations, signal, resolve, name);
     if (pending === undefined) return;
     try {
-      this.outgoing.operation(action, low, high, key, value);
+      this.outgoing.operation(action, low, high, key, value, ttl);
     } catch (error) {
       this.undo(pending);
       throw error;
@@ -138,7 +139,7 @@ export class Engine {
     { low, high }: Target,
     keys: Bytes[],
     values: Bytes[] | undefined,
-    { deadline, signal }: Readonly<Checked>,
+    { deadline, signal, ttl }: Readonly<Checked>,
   ): Promise<Result[]> {
     const parts: Promise<Result[]>[] = [];
     const begun: Pending[] = [];
@@ -160,7 +161,7 @@ export class Engine {
             try {
               for (let at = from; at < to; at++) {
                 const value = values?.[at];
-                this.outgoing.operation(action, low, high, keys[at] as Bytes, value);
+                this.outgoing.operation(action, low, high, keys[at] as Bytes, value, ttl);
               }
             } catch (cause) {
               this.undo(pending);
@@ -190,11 +191,12 @@ export class Engine {
     second: bigint,
     deadline: number | undefined,
     signal: AbortSignal | undefined,
+    made?: NewTable,
   ): Promise<Result[]> {
     return new Promise((resolve) => {
       const pending = this.begin(Form.List, 1, deadline, Class.Question, signal, resolve);
       if (pending === undefined) return;
-      this.outgoing.question(kind, name, first, second);
+      this.outgoing.question(kind, name, first, second, made);
       this.added(pending);
     });
   }

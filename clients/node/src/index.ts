@@ -42,7 +42,15 @@ export {
   ThunderheadError,
   TimedOutError,
 } from "./errors.js";
-export type { CallOptions, DeleteOptions, PutManyOptions, PutOptions } from "./options.js";
+export type {
+  CallOptions,
+  DeleteOptions,
+  ExpireOptions,
+  NewTableOptions,
+  Policy,
+  PutManyOptions,
+  PutOptions,
+} from "./options.js";
 export type { Changed, Entry, Found, Sum, TableInfo, TabletInfo } from "./results.js";
 export { Scan } from "./scan.js";
 export { Table } from "./table.js";

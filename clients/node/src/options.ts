@@ -1,6 +1,6 @@
 /** Checks options and numbers that the user gives. */
 
-import { describe } from "./bytes.js";
+import { describe, type NewTable } from "./bytes.js";
 import { InvalidArgumentError } from "./errors.js";
 
 /** The options of every operation. */
@@ -26,6 +26,11 @@ export interface PutOptions extends CallOptions {
   ifAbsent?: boolean;
   /** Write only if there is such an object. */
   ifPresent?: boolean;
+  /**
+   * How long the object lives in milliseconds, or `Infinity`; by default as long as the table says.
+   * The time begins when the server does the write.
+   */
+  ttl?: number;
 }
 
 /** The options of many writes: a condition holds for each of them. */
@@ -34,6 +39,8 @@ export interface PutManyOptions extends CallOptions {
   ifAbsent?: boolean;
   /** Write each object only if it is present. */
   ifPresent?: boolean;
+  /** How long each object lives in milliseconds, or `Infinity`. */
+  ttl?: number;
 }
 
 /** The options of a delete: at most one condition. */
@@ -42,6 +49,30 @@ export interface DeleteOptions extends CallOptions {
   ifVersion?: bigint;
   /** Fail if there is no such object. */
   ifPresent?: boolean;
+}
+
+/** The options of a change of an object's expiry: at most one condition. */
+export interface ExpireOptions extends CallOptions {
+  /** Change it only if the object has this version. */
+  ifVersion?: bigint;
+  /** Fail if there is no such object. */
+  ifPresent?: boolean;
+}
+
+/** The behaviour of a table when memory is full. */
+export type Policy = "durable" | "cache";
+
+/** The options of a new table. They never change afterwards. */
+export interface NewTableOptions {
+  /** Over how many shards the table is spread; 1 by default. */
+  span?: number;
+  /** How long an object lives if its write does not say it, in milliseconds; `Infinity` by default. */
+  ttl?: number;
+  /**
+   * With `cache`, objects that were not used lately make room for new ones when memory is full. With
+   * `durable`, the default, writes are refused.
+   */
+  policy?: Policy;
 }
 
 /** The longest deadline: a year. A longer one is more likely a mistake of units. */
@@ -64,6 +95,7 @@ export interface Checked {
   version: bigint;
   deadline: number | undefined;
   signal: AbortSignal | undefined;
+  ttl: number | undefined;
 }
 
 const NONE: Readonly<Checked> = {
@@ -71,14 +103,15 @@ const NONE: Readonly<Checked> = {
   version: 0n,
   deadline: undefined,
   signal: undefined,
+  ttl: undefined,
 };
 
 /** The names that calls without a condition accept, and those with one. */
 export const CALL: readonly string[] = ["deadline", "signal"];
-export const PUT: readonly string[] = [...CALL, "ifVersion", "ifAbsent", "ifPresent"];
-export const PUT_MANY: readonly string[] = [...CALL, "ifAbsent", "ifPresent"];
+export const PUT: readonly string[] = [...CALL, "ifVersion", "ifAbsent", "ifPresent", "ttl"];
+export const PUT_MANY: readonly string[] = [...CALL, "ifAbsent", "ifPresent", "ttl"];
 export const DELETE: readonly string[] = [...CALL, "ifVersion", "ifPresent"];
-export const CREATE: readonly string[] = [...CALL, "span"];
+export const NEW_TABLE: readonly string[] = ["span", "ttl", "policy"];
 export const TABLE: readonly string[] = [...CALL, "create"];
 export const CONNECT: readonly string[] = [...CALL, "polling", "inFlight"];
 
@@ -106,6 +139,7 @@ export function checked(
   const { deadline, signal } = options;
   const result: Checked = { ...NONE, deadline: checkDeadline(deadline), signal };
   checkSignal(signal);
+  if (options.ttl !== undefined) result.ttl = checkTtl(options.ttl);
   let conditions = 0;
   if ("ifVersion" in options) {
     const { ifVersion } = options;
@@ -161,6 +195,38 @@ export function checkDeadline(deadline: unknown): number | undefined {
     );
   }
   return deadline;
+}
+
+/** Checks a time to live, and rounds it up to milliseconds. */
+export function checkTtl(ttl: unknown): number {
+  if (typeof ttl !== "number") {
+    throw new TypeError(`the ttl must be a number of milliseconds, and is ${describe(ttl)}`);
+  }
+  const milliseconds = Math.ceil(ttl);
+  const fits = milliseconds > 0 && milliseconds <= Number.MAX_SAFE_INTEGER;
+  if (!fits && milliseconds !== Infinity) {
+    throw new InvalidArgumentError(
+      `the ttl must be more than 0 and less than 2^53 milliseconds, or Infinity, and is ${ttl}`,
+    );
+  }
+  return milliseconds;
+}
+
+/** Checks the options of a new table. */
+export function checkNewTable(options: NewTableOptions): NewTable & { span: number } {
+  checkNames(options, NEW_TABLE);
+  const { span, ttl, policy } = options;
+  if (policy !== undefined && policy !== "durable" && policy !== "cache") {
+    throw new InvalidArgumentError(
+      `the policy is "durable" or "cache", and not ${describe(policy)}`,
+    );
+  }
+  const time = ttl === undefined ? Infinity : checkTtl(ttl);
+  return {
+    span: span === undefined ? 1 : checkCount(span, "span"),
+    ttl: time === Infinity ? 0 : time,
+    isCache: policy === "cache",
+  };
 }
 
 export function checkSignal(signal: unknown): void {

@@ -2,6 +2,7 @@
 
 import { Failure } from "./failure.js";
 import type { Page } from "./engine.js";
+import type { Policy } from "./options.js";
 
 /** An object that was found. */
 export interface Found {
@@ -52,11 +53,15 @@ export interface TableInfo {
   name: string;
   id: bigint;
   tablets: TabletInfo[];
+  /** How long an object lives if its write does not say it, in milliseconds, or `Infinity`. */
+  ttl: number;
+  /** Its behaviour when memory is full. */
+  policy: Policy;
 }
 
-
-/** A result of an operation or a question. */
-export type Result = Failure | Found | Changed | Sum<bigint | number> | TableInfo | undefined;
+/** A result of an operation or a question. A number is a time to live. */
+export type Result =
+  Failure | Found | Changed | Sum<bigint | number> | TableInfo | number | undefined;
 
 const enum Kind {
   Error = 0,
@@ -67,10 +72,14 @@ const enum Kind {
   Table = 5,
   Done = 6,
   PageEnd = 7,
+  Lives = 8,
 }
 
 /** The bytes of the head of a result. */
 const HEAD_BYTES = 20;
+
+/** The bytes of the options of a table. */
+const OPTIONS_BYTES = 9;
 
 /** Up to this size, a loop copies bytes faster than a call of the runtime does. */
 const LOOP_MAX = 32;
@@ -126,6 +135,8 @@ export class Reader {
         return this.table(at, start, valueBytes);
       case Kind.Error:
         return this.failure(at, start, valueBytes);
+      case Kind.Lives:
+        return milliseconds(view, start);
       case Kind.PageEnd:
         break;
     }
@@ -167,7 +178,9 @@ export class Reader {
   private table(at: number, start: number, bytes: number): TableInfo {
     const { view } = this;
     const tablets: TabletInfo[] = [];
-    for (let each = start; each < start + bytes; each += 24) {
+    const ttl = milliseconds(view, start);
+    const policy = view.getUint8(start + 8) === 1 ? "cache" : "durable";
+    for (let each = start + OPTIONS_BYTES; each < start + bytes; each += 24) {
       tablets.push({
         firstHash: view.getBigUint64(each, true),
         lastHash: view.getBigUint64(each + 8, true),
@@ -175,7 +188,8 @@ export class Reader {
       });
     }
     const name = this.buffer.toString("utf8", at + HEAD_BYTES, start);
-    return { name, id: view.getBigUint64(at + 12, true), tablets };
+    const id = view.getBigUint64(at + 12, true);
+    return { name, id, tablets, ttl: ttl === 0 ? Infinity : ttl, policy };
   }
 
   /** Copies bytes, because the buffer is used again. */
@@ -189,6 +203,12 @@ export class Reader {
     }
     return copy;
   }
+}
+
+/** Reads a time to live. The highest number stands for ever. */
+function milliseconds(view: DataView, at: number): number {
+  const high = view.getUint32(at + 4, true);
+  return high > 0x1f_ffff ? Infinity : high * 0x1_0000_0000 + view.getUint32(at, true);
 }
 
 /** Reads a number whose mark says whether it is whole. */

@@ -1,6 +1,6 @@
 /** A table, as the user sees it. */
 
-import { type Action, type Bytes, describe, Kind } from "./bytes.js";
+import { type Action, type Bytes, describe, hasNumber, Kind } from "./bytes.js";
 import type { Engine, Target } from "./engine.js";
 import { BatchError, errorOf, NotANumberError } from "./errors.js";
 import { Failure } from "./failure.js";
@@ -11,8 +11,10 @@ import {
   checkFloat,
   checkInteger,
   checked,
+  checkTtl,
   DELETE,
   type DeleteOptions,
+  type ExpireOptions,
   PUT,
   PUT_MANY,
   type PutManyOptions,
@@ -28,6 +30,8 @@ const WRITE_INTEGER = actionOf(Kind.WriteNumber);
 const WRITE_FLOAT = actionOf(Kind.WriteNumber, true);
 const ADD_INTEGER = actionOf(Kind.Increment);
 const ADD_FLOAT = actionOf(Kind.Increment, true);
+const SET_EXPIRY = actionOf(Kind.SetExpiry);
+const READ_EXPIRY = actionOf(Kind.ReadExpiry);
 
 /** An operation without a condition. */
 function actionOf(kind: Kind, isFloat = false): Action {
@@ -120,6 +124,28 @@ export class Table {
   }
 
   /**
+   * Changes when an object expires: it lives for `ttl` milliseconds from now on, or for `Infinity`.
+   * Resolves to its new version, or to `undefined` if there is no such object.
+   */
+  async expire(key: Bytes, ttl: number, options?: ExpireOptions): Promise<Changed | undefined> {
+    const time = checkTtl(ttl);
+    const given = { ...checked(options, DELETE), ttl: time };
+    const { condition, version } = given;
+    const action = { ...SET_EXPIRY, condition, version };
+    return new Promise((resolve) => {
+      this.#engine.operate(action, this.#target, key, undefined, given, resolve);
+    });
+  }
+
+  /**
+   * Returns how many milliseconds an object still lives: `Infinity` if it does not expire. Resolves
+   * to `undefined` if there is no such object.
+   */
+  ttl(key: Bytes, options?: CallOptions): Promise<number | undefined> {
+    return Table.#operate(this, READ_EXPIRY, key, undefined, options, CALL);
+  }
+
+  /**
    * Reads many objects at once. The results are in the order of the keys.
    *
    * Rejects with a {@link BatchError} if any read failed; its `results` has all results.
@@ -189,7 +215,7 @@ export class Table {
     return new Promise((resolve) => {
       const given = checked(options, known);
       const { condition, version } = given;
-      const content = action.kind >= Kind.Increment ? checkNumber(action, value) : value;
+      const content = hasNumber(action.kind) ? checkNumber(action, value) : value;
       const conditional = condition === 0 ? action : { ...action, condition, version };
       table.#engine.operate(conditional, table.#target, key, content, given, resolve);
     });

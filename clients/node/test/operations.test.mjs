@@ -54,6 +54,77 @@ describe("operations", () => {
     });
   }
 
+  test("an object lives for its time", async () => {
+    assert.equal(await table.ttl("lives"), undefined);
+    assert.equal(await table.expire("lives", 1000), undefined);
+    const { version } = await table.put("lives", "v", { ttl: 60_000 });
+    const left = await table.ttl("lives");
+    assert.ok(left > 0 && left <= 60_000, `${left}`);
+    await assert.rejects(
+      table.expire("lives", 1, { ifVersion: version + 1n }),
+      ConditionFailedError,
+    );
+    const kept = await table.expire("lives", Infinity, { ifVersion: version });
+    assert.ok(kept.version > version);
+    assert.equal(await table.ttl("lives"), Infinity);
+    await table.put("lives", "w", { ttl: 3_600_000, ifPresent: true });
+    await table.increment("counted", 2);
+    await table.expire("counted", 3_600_000);
+    await table.increment("counted", 2);
+    for (const key of ["lives", "counted"]) assert.ok((await table.ttl(key)) <= 3_600_000);
+    await table.putFloat("lives", 1.5, { ttl: 0.5 });
+    while ((await table.get("lives")) !== undefined);
+    await table.putNumber("lives", 1, { ttl: 3_600_000, ifAbsent: true });
+    assert.equal((await table.getNumber("lives")).value, 1n);
+    assert.ok((await table.ttl("lives")) <= 3_600_000);
+    await table.putMany(
+      [
+        ["lives 0", "v"],
+        ["lives 1", "v"],
+      ],
+      { ttl: 60_000 },
+    );
+    for (const key of ["lives 0", "lives 1"]) assert.ok((await table.ttl(key)) <= 60_000);
+  });
+
+  test("a time to live beyond 32 bits is kept", async () => {
+    await table.put("long", "v", { ttl: 2 ** 40 });
+    const left = await table.ttl("long");
+    assert.ok(left > 2 ** 40 - 60_000 && left <= 2 ** 40, `${left}`);
+  });
+
+  test("a time to live that is none is refused", async () => {
+    for (const ttl of [0, -1, NaN, -Infinity, 2 ** 53]) {
+      const refused = { name: "InvalidArgumentError" };
+      await assert.rejects(table.put("k", "v", { ttl }), refused);
+      await assert.rejects(table.expire("k", ttl), refused);
+      await assert.rejects(db.createTable(uniqueName(), { ttl }), refused);
+    }
+    await assert.rejects(table.put("k", "v", { ttl: "1" }), TypeError);
+    await assert.rejects(table.get("k", { ttl: 1 }), TypeError);
+    await assert.rejects(table.increment("k", 1, { ttl: 1 }), TypeError);
+    await assert.rejects(table.expire("k"), TypeError);
+  });
+
+  test("a table keeps its options", async () => {
+    const info = async (name) => (await db.tables()).find((it) => it.name === name);
+    const [cache, plain, made] = [uniqueName(), uniqueName(), uniqueName()];
+    const living = await db.createTable(cache, { ttl: 60_000, policy: "cache", span: 1 });
+    await living.put("k", "v");
+    assert.ok((await living.ttl("k")) <= 60_000);
+    await living.put("k", "v", { ttl: Infinity });
+    assert.equal(await living.ttl("k"), Infinity);
+    let { ttl, policy } = await info(cache);
+    assert.deepEqual({ ttl, policy }, { ttl: 60_000, policy: "cache" });
+    await db.createTable(plain, { ttl: Infinity, policy: "durable" });
+    ({ ttl, policy } = await info(plain));
+    assert.deepEqual({ ttl, policy }, { ttl: Infinity, policy: "durable" });
+    await db.table(made, { create: { ttl: 5 } });
+    assert.equal((await info(made)).ttl, 5);
+    await assert.rejects(db.createTable(uniqueName(), { policy: "archive" }), /"durable" or "cache"/);
+    await assert.rejects(db.createTable(uniqueName(), { colour: "red" }), TypeError);
+  });
+
   test("every byte is kept, in keys and in values", async () => {
     const all = Uint8Array.from({ length: 256 }, (_, at) => at);
     await table.put(all, all);

@@ -13,14 +13,15 @@
 //!
 //! | bytes | content of an operation |
 //! | --- | --- |
-//! | 1 | kind: 0 read, 1 write, 2 delete, 3 increment, 4 write a number |
+//! | 1 | kind: 0 read, 1 write, 2 delete, 3 increment, 4 write a number, 5 set the expiry, 6 read it |
 //! | 1 | condition: 0 always, 1 absent, 2 present, 3 the version is, 4 the version is below |
 //! | 1 | kinds 3 and 4: 0 whole number, 1 floating-point number; else 0 |
-//! | 1 | zero |
+//! | 1 | 1 if a time to live follows; else 0. Kinds 1 and 4 may have one, kind 5 has one |
 //! | 4 | bytes of the key |
-//! | 4 | bytes of the value; kinds 0 and 2: 0, kinds 3 and 4: 8 |
+//! | 4 | bytes of the value; kinds 3 and 4: 8, kinds 0, 2, 5 and 6: 0 |
 //! | 8 | table |
 //! | 8 | version of the condition, or 0 |
+//! | 8 | the time to live in milliseconds, or the highest number for ever; only with the mark |
 //! | … | key, value |
 //!
 //! | bytes | content of a question |
@@ -29,6 +30,12 @@
 //! | 2, … | name of the table; kind 3: empty |
 //! | 8 | kind 0: over how many shards; kinds 4 and 5: hash; else 0 |
 //! | 8 | kind 5: master; else 0 |
+//! | 9 | kind 0: the options of the table, see below |
+//!
+//! | bytes | content of the options of a table |
+//! | --- | --- |
+//! | 8 | time to live of objects whose writes name none, in milliseconds; 0: for ever |
+//! | 1 | policy: 0 durable, 1 cache |
 //!
 //! | bytes | content of a scan |
 //! | --- | --- |
@@ -36,9 +43,11 @@
 
 use crate::reader::{Malformed, Reader};
 use std::time::Duration;
-use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet};
+use thunderhead_client::control::{
+    CreateTable, DropTable, MigrateTablet, Policy, SplitTablet, TableOptions,
+};
 use thunderhead_client::{
-    Action, Condition, KeyHash, MasterId, Number, Operation, Question, TableId, Version,
+    Action, Condition, KeyHash, MasterId, Number, Operation, Question, TableId, TimeToLive, Version,
 };
 
 /// The bytes of the smallest operation, which bounds how many a buffer can hold.
@@ -120,7 +129,10 @@ pub(crate) fn lone_read(buffer: &[u8]) -> Option<LoneRead<'_>> {
     if reader.bytes(10).ok()? != [0, 0, 0, 0, 1, 0, 0, 0, 0, 0] {
         return None;
     }
-    reader.u16().ok()?;
+    reader.u8().ok()?;
+    if reader.u8().ok()? != 0 {
+        return None;
+    }
     let (key, value) = (reader.u32().ok()? as usize, reader.u32().ok()?);
     let table = TableId(reader.u64().ok()?);
     reader.u64().ok()?;
@@ -130,10 +142,15 @@ pub(crate) fn lone_read(buffer: &[u8]) -> Option<LoneRead<'_>> {
 
 fn operation(reader: &mut Reader<'_>) -> Result<Operation, Malformed> {
     let (kind, condition, is_float) = (reader.u8()?, reader.u8()?, reader.u8()?);
-    reader.u8()?;
+    let mark = reader.u8()?;
     let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);
     let table = TableId(reader.u64()?);
     let version = Version(reader.u64()?);
+    let time_to_live = match mark {
+        0 => None,
+        1 => Some(TimeToLive::of_code(reader.u64()?)),
+        _ => return Err(reader.malformed()),
+    };
     let key = reader.bytes(key)?.to_vec();
     let value = reader.bytes(value)?;
     let malformed = reader.malformed();
@@ -144,12 +161,16 @@ fn operation(reader: &mut Reader<'_>) -> Result<Operation, Malformed> {
             _ => Number::Float(f64::from_le_bytes(bytes)),
         })
     };
-    let action = match kind {
-        0 => Action::Read,
-        1 => Action::Write(value.to_vec()),
-        2 => Action::Delete,
-        3 => Action::Increment(number()?),
-        4 => Action::WriteNumber(number()?),
+    let action = match (kind, time_to_live) {
+        (0, None) => Action::Read,
+        (1, None) => Action::Write(value.to_vec()),
+        (1, Some(time)) => Action::WriteExpiring(value.to_vec(), time),
+        (2, None) => Action::Delete,
+        (3, None) => Action::Increment(number()?),
+        (4, None) => Action::WriteNumber(number()?),
+        (4, Some(time)) => Action::WriteNumberExpiring(number()?, time),
+        (5, Some(time)) => Action::SetExpiry(time),
+        (6, None) => Action::ReadExpiry,
         _ => return Err(malformed),
     };
     let condition = match condition {
@@ -170,7 +191,8 @@ fn question(reader: &mut Reader<'_>) -> Result<Question, Malformed> {
     Ok(match kind {
         0 => {
             let server_span = u32::try_from(first).map_err(|_| reader.malformed())?;
-            Question::CreateTable(CreateTable::spread(name, server_span))
+            let options = table_options(reader)?;
+            Question::CreateTable(CreateTable { options, ..CreateTable::spread(name, server_span) })
         }
         1 => Question::DropTable(DropTable::named(&name)),
         2 => Question::Map(Some(name)),
@@ -182,6 +204,16 @@ fn question(reader: &mut Reader<'_>) -> Result<Question, Malformed> {
         }
         _ => return Err(reader.malformed()),
     })
+}
+
+fn table_options(reader: &mut Reader<'_>) -> Result<TableOptions, Malformed> {
+    let ttl_ms = reader.u64()?;
+    let policy = match reader.u8()? {
+        0 => Policy::Durable,
+        1 => Policy::Cache,
+        _ => return Err(reader.malformed()),
+    };
+    Ok(TableOptions { ttl_ms, policy })
 }
 
 #[cfg(test)]
@@ -204,16 +236,29 @@ mod tests {
         [bytes.as_slice(), key, value].concat()
     }
 
+    /// An operation with a time to live.
+    fn living(kind: u8, ttl: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
+        let mut bytes = operation(kind, 0, 0, key, value);
+        bytes[3] = 1;
+        bytes.splice(OPERATION_BYTES_MIN..OPERATION_BYTES_MIN, ttl.to_le_bytes());
+        bytes
+    }
+
     fn some_of_everything() -> Vec<u8> {
-        let mut bytes = head(1, 0, 0, 3);
+        let mut bytes = head(1, 0, 0, 7);
         bytes.extend(operation(0, 0, 0, b"ada", b""));
         bytes.extend(operation(1, 3, 0, b"", b"countess"));
         bytes.extend(operation(3, 0, 1, b"n", &1.5f64.to_le_bytes()));
+        bytes.extend(living(1, 60, b"t", b"v"));
+        bytes.extend(living(4, u64::MAX, b"n", &7i64.to_le_bytes()));
+        bytes.extend(living(5, 5, b"t", b""));
+        bytes.extend(operation(6, 0, 0, b"t", b""));
         bytes.extend(head(2, 1_000, 1, 1));
         bytes.push(0);
         bytes.extend(5u16.to_le_bytes());
         bytes.extend(b"users");
-        bytes.extend([2u64.to_le_bytes(), 0u64.to_le_bytes()].concat());
+        bytes.extend([2u64.to_le_bytes(), 0u64.to_le_bytes(), 9u64.to_le_bytes()].concat());
+        bytes.push(1);
         bytes.extend(head(3, 0, 2, 1));
         bytes.extend(77u64.to_le_bytes());
         bytes
@@ -232,8 +277,21 @@ mod tests {
             operation(b"ada", Condition::Always, Action::Read),
             operation(b"", Condition::VersionIs(Version(9)), Action::Write(b"countess".to_vec())),
             operation(b"n", Condition::Always, Action::Increment(Number::Float(1.5))),
+            operation(
+                b"t",
+                Condition::Always,
+                Action::WriteExpiring(b"v".to_vec(), TimeToLive::Milliseconds(60)),
+            ),
+            operation(
+                b"n",
+                Condition::Always,
+                Action::WriteNumberExpiring(Number::Integer(7), TimeToLive::Never),
+            ),
+            operation(b"t", Condition::Always, Action::SetExpiry(TimeToLive::Milliseconds(5))),
+            operation(b"t", Condition::Always, Action::ReadExpiry),
         ];
-        let question = CreateTable::spread("users", 2);
+        let options = TableOptions { ttl_ms: 9, policy: Policy::Cache };
+        let question = CreateTable { options, ..CreateTable::spread("users", 2) };
         let expected = [
             Submitted { tag: 1, deadline: None, work: Work::Operations(operations) },
             Submitted {
@@ -244,6 +302,16 @@ mod tests {
             Submitted { tag: 3, deadline: None, work: Work::Page { scan: 77 } },
         ];
         assert_eq!(decoded, expected);
+    }
+
+    #[test]
+    fn only_writes_have_a_time_to_live() {
+        for kind in [0, 2, 3, 6] {
+            let bytes = [head(1, 0, 0, 1), living(kind, 5, b"k", &[0; 8])].concat();
+            assert!(decode(&bytes).is_err(), "kind {kind}");
+        }
+        let bytes = [head(1, 0, 0, 1), operation(5, 0, 0, b"k", b"")].concat();
+        assert!(decode(&bytes).is_err(), "an expiry without a time");
     }
 
     #[test]
@@ -260,6 +328,7 @@ mod tests {
             [head(7, 0, 0, 1), operation(0, 3, 0, b"ada", b"")].concat(),
             [head(7, 0, 0, 2), operation(0, 0, 0, b"ada", b"")].concat(),
             [head(7, 0, 0, 1), operation(0, 0, 0, b"ada", b"x")].concat(),
+            [head(7, 0, 0, 1), living(0, 5, b"ada", b"")].concat(),
             [single.clone(), single].concat(),
             [head(3, 0, 2, 1), 77u64.to_le_bytes().to_vec()].concat(),
         ];

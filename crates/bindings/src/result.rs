@@ -25,12 +25,16 @@
 //! | 2 | there is no object |
 //! | 3 | a change was done: the version is that of the object, or of the deleted object |
 //! | 4 | a sum: 8 bytes of a number, and the version |
-//! | 5 | a table: key is its name, version its id, value its tablets: first, last hash, master |
+//! | 5 | a table: key is its name, version its id; value: see below |
 //! | 6 | a question has been answered, without more to say |
 //! | 7 | the end of a page; the second byte is 1 if the scan has ended |
+//! | 8 | 8 bytes of milliseconds that an object still lives, or the highest number; its version |
+//!
+//! The value of a table has its options, as [`request`](crate::request) describes them, and then
+//! three numbers for each tablet: the first hash, the last hash and the master.
 
-use thunderhead_client::control::TableInfo;
-use thunderhead_client::{Answer, Error, Number, Object, Reply, ValueKind, Version};
+use thunderhead_client::control::{Policy, TableInfo, TableOptions};
+use thunderhead_client::{Answer, Error, Number, Object, Reply, TimeToLive, ValueKind, Version};
 
 /// Appends the head of a completion.
 pub fn put_head(tag: u64, results: usize, into: &mut Vec<u8>) {
@@ -49,6 +53,7 @@ enum Kind {
     Table = 5,
     Done = 6,
     PageEnd = 7,
+    Lives = 8,
 }
 
 fn put(
@@ -96,7 +101,8 @@ pub fn put_answer(result: &Result<Answer, Error>, into: &mut Vec<u8>) {
             put(plain(Kind::Changed), version.0, (&[], &[]), into);
         }
         Ok(Answer::Sum { version, number }) => put_sum(*version, *number, into),
-        Ok(Answer::Lives { .. } | Answer::Page { .. }) => put_error(&Error::Incomprehensible, into),
+        Ok(Answer::Lives { version, time_to_live }) => put_lives(*version, *time_to_live, into),
+        Ok(Answer::Page { .. }) => put_error(&Error::Incomprehensible, into),
     }
 }
 
@@ -111,6 +117,11 @@ fn put_sum(version: Version, number: Number, into: &mut Vec<u8>) {
         Number::Float(number) => (2, number.to_le_bytes()),
     };
     put((Kind::Sum, mark, 0), version.0, (&[], &bytes), into);
+}
+
+fn put_lives(version: Version, time_to_live: TimeToLive, into: &mut Vec<u8>) {
+    let bytes = time_to_live.code().to_le_bytes();
+    put((Kind::Lives, 0, 0), version.0, (&[], &bytes), into);
 }
 
 /// Appends the objects of a page.
@@ -157,11 +168,30 @@ pub fn put_reply(reply: &Result<Reply, Error>, into: &mut Vec<u8>) -> usize {
 }
 
 fn put_table(table: &TableInfo, into: &mut Vec<u8>) {
-    let mut tablets = Vec::with_capacity(table.tablets.len() * 24);
+    let TableOptions { ttl_ms, policy } = table.options;
+    let mut about = ttl_ms.to_le_bytes().to_vec();
+    about.push(match policy {
+        Policy::Durable => 0,
+        Policy::Cache => 1,
+    });
     for tablet in &table.tablets {
         for number in [tablet.first.0, tablet.last.0, tablet.master.0] {
-            tablets.extend_from_slice(&number.to_le_bytes());
+            about.extend_from_slice(&number.to_le_bytes());
         }
     }
-    put((Kind::Table, 0, 0), table.id.0, (table.name.as_bytes(), &tablets), into);
+    put((Kind::Table, 0, 0), table.id.0, (table.name.as_bytes(), &about), into);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_an_object_lives_has_eight_bytes() {
+        let mut bytes = Vec::new();
+        let time_to_live = TimeToLive::Milliseconds(300);
+        put_answer(&Ok(Answer::Lives { version: Version(7), time_to_live }), &mut bytes);
+        let head = [8, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(bytes, [head.as_slice(), &300u64.to_le_bytes()].concat());
+    }
 }

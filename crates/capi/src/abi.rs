@@ -110,6 +110,26 @@ pub struct th_options {
 /// As a time to live: the object never expires.
 pub const TH_NEVER: u64 = u64::MAX;
 
+/// Objects of the table stay, and writes are refused when memory is full.
+pub const TH_DURABLE: u32 = 0;
+/// Objects of the table that were not used lately make room for new ones when memory is full.
+pub const TH_CACHE: u32 = 1;
+
+/// The options of a new table. Zeros mean the defaults. They never change afterwards.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct th_table_options {
+    /// `sizeof(th_table_options)`.
+    pub size: usize,
+    /// How long an object lives if its write names no time, in milliseconds. 0 or `TH_NEVER`: for
+    /// ever.
+    pub ttl_ms: u64,
+    /// `TH_DURABLE` or `TH_CACHE`.
+    pub policy: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
 /// The settings of one call. A call takes `NULL` for the defaults.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -223,6 +243,8 @@ pub struct th_op {
     /// For writes and `TH_OP_SET_EXPIRY`: how long the object lives, in milliseconds, or
     /// `TH_NEVER`. For writes 0 is the table's default.
     pub ttl_ms: u64,
+    /// For `TH_OP_TABLE_CREATE`: the options of the table, or `NULL` for the defaults.
+    pub table_options: *const th_table_options,
 }
 
 /// The result of an operation. The batch owns it, with all its bytes.
@@ -302,6 +324,12 @@ pub struct th_table {
     pub tablet_count: usize,
     /// Its tablets, by their first hashes, without gaps.
     pub tablets: *const *const th_tablet,
+    /// How long an object lives if its write names no time, in milliseconds, or `TH_NEVER`.
+    pub ttl_ms: u64,
+    /// `TH_DURABLE` or `TH_CACHE`.
+    pub policy: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Tables. `th_tables_free` releases it with everything in it.

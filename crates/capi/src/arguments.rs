@@ -5,10 +5,11 @@
 //! message.
 
 use crate::abi::{
-    TH_ABSENT, TH_ALWAYS, TH_KEY_BYTES_MAX, TH_OP_DELETE, TH_OP_GET, TH_OP_GET_TTL,
-    TH_OP_INCREMENT, TH_OP_INCREMENT_DOUBLE, TH_OP_PUT, TH_OP_PUT_DOUBLE, TH_OP_PUT_INT64,
-    TH_OP_SET_EXPIRY, TH_OP_TABLE_CREATE, TH_OP_TABLE_DROP, TH_OP_TABLE_OPEN, TH_OPS_MAX,
-    TH_PRESENT, TH_VALUE_BYTES_MAX, TH_VERSION_BELOW, TH_VERSION_IS, th_call, th_condition, th_op,
+    TH_ABSENT, TH_ALWAYS, TH_CACHE, TH_DURABLE, TH_KEY_BYTES_MAX, TH_OP_DELETE, TH_OP_GET,
+    TH_OP_GET_TTL, TH_OP_INCREMENT, TH_OP_INCREMENT_DOUBLE, TH_OP_PUT, TH_OP_PUT_DOUBLE,
+    TH_OP_PUT_INT64, TH_OP_SET_EXPIRY, TH_OP_TABLE_CREATE, TH_OP_TABLE_DROP, TH_OP_TABLE_OPEN,
+    TH_OPS_MAX, TH_PRESENT, TH_VALUE_BYTES_MAX, TH_VERSION_BELOW, TH_VERSION_IS, th_call,
+    th_condition, th_op, th_table_options,
 };
 use crate::failure::Failure;
 use crate::sized;
@@ -17,7 +18,7 @@ use crate::status::{
     TH_VALUE_TOO_LONG,
 };
 use std::time::Duration;
-use thunderhead_client::control::{CreateTable, DropTable};
+use thunderhead_client::control::{CreateTable, DropTable, Policy, TableOptions};
 use thunderhead_client::{
     Action, Condition, Number, Operation, Question, Request, Status, TableId, TimeToLive, Version,
 };
@@ -168,7 +169,8 @@ fn bad_condition() -> Failure {
 /// Translates an operation on an object.
 ///
 /// # Safety
-/// Its slices are valid: see [`sized::bytes`].
+/// Its slices are valid: see [`sized::bytes`]. So are its options of a table: see
+/// [`sized::input`].
 pub(crate) unsafe fn operation(op: &th_op) -> Result<Operation, Failure> {
     check_reserved(op)?;
     // SAFETY: as the caller vouches.
@@ -220,7 +222,9 @@ pub(crate) unsafe fn request(op: &th_op) -> Result<Request, Failure> {
     Ok(Request::Question(match op.kind {
         TH_OP_TABLE_CREATE => {
             let server_span = span(u32::try_from(op.integer).unwrap_or(0))?;
-            Question::CreateTable(CreateTable::spread(name, server_span))
+            // SAFETY: as the caller vouches.
+            let options = unsafe { table_options(op.table_options) }?;
+            Question::CreateTable(CreateTable { options, ..CreateTable::spread(name, server_span) })
         }
         TH_OP_TABLE_DROP => Question::DropTable(DropTable::named(name)),
         _ => Question::Map(Some(name.to_owned())),
@@ -228,10 +232,47 @@ pub(crate) unsafe fn request(op: &th_op) -> Result<Request, Failure> {
 }
 
 fn check_reserved(op: &th_op) -> Result<(), Failure> {
-    if op.reserved == 0 {
-        return Ok(());
+    if op.reserved != 0 {
+        let why = "th_op.reserved is not 0; begin with zeros";
+        return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
     }
-    Err(Failure::refusal(TH_BAD_ARGUMENT, "th_op.reserved is not 0; begin with zeros"))
+    if op.kind != TH_OP_TABLE_CREATE && !op.table_options.is_null() {
+        let why = "only TH_OP_TABLE_CREATE has options of a table";
+        return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
+    }
+    Ok(())
+}
+
+/// Translates the options of a new table.
+///
+/// # Safety
+/// As for [`sized::input`].
+pub(crate) unsafe fn table_options(
+    options: *const th_table_options,
+) -> Result<TableOptions, Failure> {
+    // SAFETY: as the caller vouches.
+    let Some(given) = unsafe { sized::optional(options) }? else {
+        return Ok(TableOptions::DEFAULT);
+    };
+    if given.reserved != 0 {
+        let why = "th_table_options.reserved is not 0; begin with zeros";
+        return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
+    }
+    let policy = match given.policy {
+        TH_DURABLE => Policy::Durable,
+        TH_CACHE => Policy::Cache,
+        policy => {
+            let why = format!("no policy of a table has the number {policy}");
+            return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
+        }
+    };
+    let options = TableOptions { policy, ..TableOptions::DEFAULT };
+    match time_to_live(given.ttl_ms) {
+        None => Ok(options),
+        Some(time) => options
+            .with_time_to_live(time)
+            .map_err(|status| Failure::refusal(TH_BAD_TIME_TO_LIVE, status.text())),
+    }
 }
 
 /// Checks the number of shards of a new table.

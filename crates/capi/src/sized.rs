@@ -14,7 +14,9 @@
 //! checked. The rest are the rules of the header: a pointer that is not `NULL` is valid for the
 //! size in front of it.
 
-use crate::abi::{th_call, th_error, th_object, th_op, th_options, th_slice, th_value};
+use crate::abi::{
+    th_call, th_error, th_object, th_op, th_options, th_slice, th_table_options, th_value,
+};
 use crate::failure::Failure;
 use crate::status::{TH_BAD_ARGUMENT, TH_BAD_SIZE};
 use std::ffi::{CStr, c_char};
@@ -54,6 +56,7 @@ sized! {
     th_error: offset_of!(th_error, text) + 1;
     th_options: 8;
     th_call: 8;
+    th_table_options: 8;
     th_value: 40;
     th_object: 56;
     th_op: 104;

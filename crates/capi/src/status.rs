@@ -80,8 +80,10 @@ pub const TH_BAD_RANGE: th_status = 1026;
 pub const TH_NO_SUCH_SERVER: th_status = 1027;
 /// The tablet did not move.
 pub const TH_NOT_MIGRATED: th_status = 1030;
+/// The cluster must be switched to a newer format first: `thunderhead cluster set format`.
+pub const TH_OLD_FORMAT: th_status = 1047;
 /// A time to live has at least one millisecond.
-pub const TH_BAD_TIME_TO_LIVE: th_status = 1046;
+pub const TH_BAD_TIME_TO_LIVE: th_status = 1048;
 
 /// A scan has returned all objects. Not an error.
 pub const TH_END: th_status = 2000;
@@ -139,8 +141,8 @@ names! {
     TH_AWAITING_REPLICAS TH_AWAITING_LEASE TH_AWAITING_MEMORY TH_NO_OWNER TH_NO_LEADER
     TH_OTHER_CLUSTER TH_IN_PROGRESS TH_CANCELLED TH_FORKED TH_KEY_EMPTY TH_KEY_TOO_LONG
     TH_VALUE_TOO_LONG TH_NOT_A_NUMBER TH_OVERFLOW TH_LEASE_ENDED TH_TABLE_EXISTS TH_NO_SUCH_TABLE
-    TH_BAD_NAME TH_BAD_RANGE TH_NO_SUCH_SERVER TH_NOT_MIGRATED TH_BAD_TIME_TO_LIVE TH_END TH_BAD_ARGUMENT TH_BAD_SIZE
-    TH_IN_USE TH_INTERNAL TH_BAD_URL TH_NOT_UTF8
+    TH_BAD_NAME TH_BAD_RANGE TH_NO_SUCH_SERVER TH_NOT_MIGRATED TH_BAD_TIME_TO_LIVE TH_OLD_FORMAT TH_END
+    TH_BAD_ARGUMENT TH_BAD_SIZE TH_IN_USE TH_INTERNAL TH_BAD_URL TH_NOT_UTF8
 }
 
 #[cfg(test)]
@@ -186,6 +188,8 @@ mod tests {
             (TH_BAD_RANGE, Error::Refused(Status::BadRange)),
             (TH_NO_SUCH_SERVER, Error::Refused(Status::NoSuchServer)),
             (TH_NOT_MIGRATED, Error::Refused(Status::NotMigrated)),
+            (TH_BAD_TIME_TO_LIVE, Error::Refused(Status::BadTimeToLive)),
+            (TH_OLD_FORMAT, Error::Refused(Status::OldFormat)),
         ] {
             assert_eq!(status, th_status::from(error.code()), "{error}");
         }

@@ -1,6 +1,9 @@
 //! Tables: they are found by name, and operations on objects take their ids.
 
-use crate::abi::{th_call, th_error, th_slice, th_table, th_tables, th_tablet};
+use crate::abi::{
+    TH_CACHE, TH_DURABLE, TH_NEVER, th_call, th_error, th_slice, th_table, th_table_options,
+    th_tables, th_tablet,
+};
 use crate::arguments;
 use crate::client::{Shared, th_client};
 use crate::entry::entry;
@@ -10,7 +13,7 @@ use crate::status::{TH_OK, th_status};
 use std::ffi::{CString, c_char};
 use std::mem::size_of;
 use std::time::Duration;
-use thunderhead_client::control::TableInfo;
+use thunderhead_client::control::{Policy, TableInfo};
 use thunderhead_client::{KeyHash, MasterId};
 
 /// Returns the client, the name of a table and the time limit of a call.
@@ -49,6 +52,35 @@ pub unsafe extern "C" fn th_table_create(
             unsafe { (sized::place(table, "table")?, named(client, name, call)?) };
         let span = arguments::span(span)?;
         let id = client.lock()?.begin(deadline)?.create_table(name, span)?;
+        place.write(id.0);
+        Ok(TH_OK)
+    };
+    // SAFETY: the caller keeps the header's rules for pointers.
+    unsafe { entry(error, work) }
+}
+
+/// Creates a table with options, spread over `span` shards, and hands over its id: see
+/// `th_table_create`. `options` may be `NULL`.
+///
+/// Returns `TH_OLD_FORMAT` if an earlier release made the cluster, and its format is still 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn th_table_create_with(
+    client: *mut th_client,
+    name: *const c_char,
+    span: u32,
+    options: *const th_table_options,
+    call: *const th_call,
+    table: *mut u64,
+    error: *mut th_error,
+) -> th_status {
+    let work = || {
+        // SAFETY: the caller keeps the header's rules for pointers.
+        let (place, (client, name, deadline), options) = unsafe {
+            let place = sized::place(table, "table")?;
+            (place, named(client, name, call)?, arguments::table_options(options)?)
+        };
+        let span = arguments::span(span)?;
+        let id = client.lock()?.begin(deadline)?.create_table_with(name, span, options)?;
         place.write(id.0);
         Ok(TH_OK)
     };
@@ -256,6 +288,12 @@ impl OwnedTables {
                 name: owned.text(info.name.clone()),
                 tablet_count: pointers.len(),
                 tablets: pointers.as_ptr(),
+                ttl_ms: if info.options.ttl_ms == 0 { TH_NEVER } else { info.options.ttl_ms },
+                policy: match info.options.policy {
+                    Policy::Durable => TH_DURABLE,
+                    Policy::Cache => TH_CACHE,
+                },
+                reserved: 0,
             };
             owned.tables.push(table);
             owned.tablets.push(tablets);

@@ -66,6 +66,16 @@ new Table();
 // @ts-expect-error The internals are not public.
 Table.of;
 
+await table.put("ada", "x", { ttl: 60_000, ifAbsent: true });
+is<Equal<Awaited<ReturnType<Table["expire"]>>, Changed | undefined>>();
+is<Equal<Awaited<ReturnType<Table["ttl"]>>, number | undefined>>();
+await db.createTable("cache", { ttl: 60_000, policy: "cache", span: 2, deadline: 100 });
+await db.table("cache", { create: { ttl: Infinity, policy: "durable" } });
+// @ts-expect-error There is no such policy.
+await db.createTable("cache", { policy: "archive" });
+// @ts-expect-error A read has no time to live.
+await table.get("ada", { ttl: 5 });
+
 await table.increment("n");
 await table.increment("n", 2n ** 60n);
 await table.putMany(new Map([["a", "b"]]), { ifAbsent: true });

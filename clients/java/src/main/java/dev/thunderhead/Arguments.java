@@ -13,6 +13,9 @@ final class Arguments {
   private static final int NAME_BYTES_MAX = 255;
   private static final Duration DEADLINE_MAX = Duration.ofDays(366);
 
+  /** The number that stands for a life without an end. */
+  static final long TTL_FOREVER = -1;
+
   private Arguments() {}
 
   static byte[] key(byte[] key) {
@@ -80,6 +83,28 @@ final class Arguments {
 
   private static boolean isControl(int character) {
     return Character.getType(character) == Character.CONTROL;
+  }
+
+  /** Returns a time to live in milliseconds, rounded up, or {@link #TTL_FOREVER}. */
+  static long ttl(Duration ttl) {
+    Objects.requireNonNull(ttl, "the time to live is null");
+    if (ttl.isNegative() || ttl.isZero()) {
+      throw new IllegalArgumentException(
+          "the time to live is " + ttl + "; it must be more than nothing");
+    }
+    if (ttl.equals(TableOptions.FOREVER)) {
+      return TTL_FOREVER;
+    }
+    try {
+      return ttl.plusNanos(999_999).toMillis();
+    } catch (ArithmeticException tooLong) {
+      return Long.MAX_VALUE;
+    }
+  }
+
+  /** Returns the time to live of a number of milliseconds, or of {@link #TTL_FOREVER}. */
+  static Duration ttlOf(long milliseconds) {
+    return milliseconds < 0 ? TableOptions.FOREVER : Duration.ofMillis(milliseconds);
   }
 
   static long deadline(Duration deadline) {

@@ -24,11 +24,13 @@ public final class AsyncTable {
   private final Table table;
   private final Thunderhead db;
   private final long id;
+  private final long ttl;
 
   AsyncTable(Table table) {
     this.table = table;
     this.db = table.db();
     this.id = table.id();
+    this.ttl = table.ttl;
   }
 
   /**
@@ -57,6 +59,17 @@ public final class AsyncTable {
    */
   public AsyncTable withDeadline(Duration deadline) {
     return new AsyncTable(table.withDeadline(deadline));
+  }
+
+  /**
+   * Returns a handle to the same table whose writes give their objects a time to live: see {@link
+   * Table#withTtl}.
+   *
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @return the handle
+   */
+  public AsyncTable withTtl(Duration ttl) {
+    return new AsyncTable(table.withTtl(ttl));
   }
 
   /**
@@ -137,7 +150,11 @@ public final class AsyncTable {
   public CompletableFuture<Long> putIf(byte[] key, byte[] value, Condition condition) {
     return begin(
         new Call.Put(
-            id, Arguments.key(key), Arguments.value(value), Arguments.condition(condition)));
+            id,
+            ttl,
+            Arguments.key(key),
+            Arguments.value(value),
+            Arguments.condition(condition)));
   }
 
   /**
@@ -151,6 +168,76 @@ public final class AsyncTable {
    */
   public CompletableFuture<Long> putIf(String key, String value, Condition condition) {
     return putIf(Arguments.utf8(key, "the key"), Arguments.utf8(value, "the value"), condition);
+  }
+
+  /**
+   * Changes when an object expires: it lives for this time from now on.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @return its new version, or nothing if it does not exist
+   */
+  public CompletableFuture<OptionalLong> expire(byte[] key, Duration ttl) {
+    return expireIf(key, ttl, Condition.always());
+  }
+
+  /**
+   * Changes when an object expires: see {@link #expire(byte[], Duration)}.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @return its new version, or nothing if it does not exist
+   */
+  public CompletableFuture<OptionalLong> expire(String key, Duration ttl) {
+    return expire(Arguments.utf8(key, "the key"), ttl);
+  }
+
+  /**
+   * Changes when an object expires if a condition holds: see {@link #expire(byte[], Duration)}.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @param condition the condition
+   * @return its new version, or nothing if it does not exist.
+   *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
+   */
+  public CompletableFuture<OptionalLong> expireIf(byte[] key, Duration ttl, Condition condition) {
+    return begin(
+        new Call.Expire(
+            id, Arguments.ttl(ttl), Arguments.key(key), Arguments.condition(condition)));
+  }
+
+  /**
+   * Changes when an object expires if a condition holds: see {@link #expire(byte[], Duration)}.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @param condition the condition
+   * @return its new version, or nothing if it does not exist.
+   *     The future ends with a {@link ConditionFailedException} if the condition does not hold.
+   */
+  public CompletableFuture<OptionalLong> expireIf(String key, Duration ttl, Condition condition) {
+    return expireIf(Arguments.utf8(key, "the key"), ttl, condition);
+  }
+
+  /**
+   * Reads how long an object still lives.
+   *
+   * @param key the key
+   * @return the time, or {@link TableOptions#FOREVER}; nothing if there is no such object
+   */
+  public CompletableFuture<Optional<Duration>> ttl(byte[] key) {
+    return begin(new Call.Ttl(id, Arguments.key(key)));
+  }
+
+  /**
+   * Reads how long an object still lives.
+   *
+   * @param key the key
+   * @return the time, or {@link TableOptions#FOREVER}; nothing if there is no such object
+   */
+  public CompletableFuture<Optional<Duration>> ttl(String key) {
+    return ttl(Arguments.utf8(key, "the key"));
   }
 
   /**
@@ -233,6 +320,7 @@ public final class AsyncTable {
     return begin(
         new Call.Put(
             id,
+            ttl,
             Arguments.key(key),
             Call.number(number),
             false,
@@ -288,6 +376,7 @@ public final class AsyncTable {
     return begin(
         new Call.Put(
             id,
+            ttl,
             Arguments.key(key),
             Call.bits(number),
             true,
@@ -384,7 +473,7 @@ public final class AsyncTable {
    *     not.
    */
   public CompletableFuture<List<Long>> putMany(Collection<Entry> entries) {
-    return many(Batches.puts(id, entries), false);
+    return many(Batches.puts(id, ttl, entries), false);
   }
 
   /**

@@ -46,7 +46,19 @@ public final class AsyncThunderhead {
    * @return the table
    */
   public CompletableFuture<AsyncTable> createTable(String name, int span) {
-    return map(ask(Thunderhead.creation(name, span)), tables -> table(tables, name));
+    return createTable(name, span, TableOptions.DEFAULT);
+  }
+
+  /**
+   * Creates a table with options: see {@link Thunderhead#createTable(String, int, TableOptions)}.
+   *
+   * @param name the name
+   * @param span over how many shards to spread it
+   * @param options the options
+   * @return the table
+   */
+  public CompletableFuture<AsyncTable> createTable(String name, int span, TableOptions options) {
+    return map(ask(Thunderhead.creation(name, span, options)), tables -> table(tables, name));
   }
 
   private AsyncTable table(List<TableInfo> tables, String name) {

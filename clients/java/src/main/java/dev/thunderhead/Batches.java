@@ -42,7 +42,7 @@ final class Batches {
     return calls;
   }
 
-  static List<Call.PutMany> puts(long table, Collection<Entry> entries) {
+  static List<Call.PutMany> puts(long table, long ttl, Collection<Entry> entries) {
     Objects.requireNonNull(entries, "the entries are null");
     Entry[] all = entries.toArray(Entry[]::new);
     byte[][] keys = new byte[all.length][];
@@ -57,7 +57,10 @@ final class Batches {
       to = end(keys, values, from);
       calls.add(
           new Call.PutMany(
-              table, Arrays.copyOfRange(keys, from, to), Arrays.copyOfRange(values, from, to)));
+              table,
+              ttl,
+              Arrays.copyOfRange(keys, from, to),
+              Arrays.copyOfRange(values, from, to)));
     }
     return calls;
   }

@@ -2,6 +2,7 @@ package dev.thunderhead;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
@@ -18,6 +19,11 @@ abstract class Call<T> {
   static final int DELETE = 2;
   static final int INCREMENT = 3;
   static final int WRITE_NUMBER = 4;
+  static final int SET_EXPIRY = 5;
+  static final int READ_EXPIRY = 6;
+
+  /** The mark of an operation with a time to live. */
+  private static final int HAS_TTL = 1 << 24;
 
   static final int CREATE_TABLE = 0;
   static final int DROP_TABLE = 1;
@@ -28,6 +34,10 @@ abstract class Call<T> {
 
   static final int HEAD_BYTES = 24;
   static final int OPERATION_BYTES = 28;
+
+  /** The bytes of the options of a table. */
+  private static final int OPTIONS_BYTES = 9;
+
   private static final byte[] NOTHING = {};
 
   private static final int CLASS_OPERATIONS = 0;
@@ -44,6 +54,7 @@ abstract class Call<T> {
   static final int TABLE = 5;
   static final int DONE = 6;
   static final int PAGE_END = 7;
+  static final int LIVES = 8;
 
   /** Returns how many bytes the request has. */
   abstract int bytes();
@@ -62,11 +73,19 @@ abstract class Call<T> {
     to.putLong(tag).putLong(deadline).putInt(kind).putInt(count);
   }
 
-  /** Puts an operation. */
+  /** Puts an operation. A time to live of 0 is none. */
   static void putOperation(
-      ByteBuffer to, int kinds, long table, long version, byte[] key, byte[] value) {
-    to.putInt(kinds).putInt(key.length).putInt(value.length).putLong(table).putLong(version);
+      ByteBuffer to, int kinds, long table, long version, long ttl, byte[] key, byte[] value) {
+    to.putInt(ttl == 0 ? kinds : kinds | HAS_TTL);
+    to.putInt(key.length).putInt(value.length).putLong(table).putLong(version);
+    if (ttl != 0) {
+      to.putLong(ttl);
+    }
     to.put(key).put(value);
+  }
+
+  private static int operationBytes(long ttl, byte[] key, byte[] value) {
+    return OPERATION_BYTES + (ttl == 0 ? 0 : 8) + key.length + value.length;
   }
 
   /** Reads the next result as an exception; its kind has been read. */
@@ -118,10 +137,23 @@ abstract class Call<T> {
     private final int kinds;
     private final long table;
     private final long version;
+    private final long ttl;
     private final byte[] key;
     private final byte[] value;
 
     Single(int kind, Condition condition, boolean isFloat, long table, byte[] key, byte[] value) {
+      this(kind, condition, isFloat, table, 0, key, value);
+    }
+
+    Single(
+        int kind,
+        Condition condition,
+        boolean isFloat,
+        long table,
+        long ttl,
+        byte[] key,
+        byte[] value) {
+      this.ttl = ttl;
       this.kinds = kind | condition.kind << 8 | (isFloat ? 1 << 16 : 0);
       this.table = table;
       this.version = condition.version;
@@ -131,13 +163,13 @@ abstract class Call<T> {
 
     @Override
     final int bytes() {
-      return HEAD_BYTES + OPERATION_BYTES + key.length + value.length;
+      return HEAD_BYTES + operationBytes(ttl, key, value);
     }
 
     @Override
     final void put(ByteBuffer to, long tag, long deadline) {
       putHead(to, tag, deadline, CLASS_OPERATIONS, 1);
-      putOperation(to, kinds, table, version, key, value);
+      putOperation(to, kinds, table, version, ttl, key, value);
     }
 
     @Override
@@ -177,13 +209,13 @@ abstract class Call<T> {
 
   /** Writes an object, and returns its new version. */
   static final class Put extends Single<Long> {
-    Put(long table, byte[] key, byte[] value, Condition condition) {
-      super(WRITE, condition, false, table, key, value);
+    Put(long table, long ttl, byte[] key, byte[] value, Condition condition) {
+      super(WRITE, condition, false, table, ttl, key, value);
     }
 
     /** Writes a number. */
-    Put(long table, byte[] key, byte[] number, boolean isFloat, Condition condition) {
-      super(WRITE_NUMBER, condition, isFloat, table, key, number);
+    Put(long table, long ttl, byte[] key, byte[] number, boolean isFloat, Condition condition) {
+      super(WRITE_NUMBER, condition, isFloat, table, ttl, key, number);
     }
 
     @Override
@@ -197,6 +229,37 @@ abstract class Call<T> {
       throw misunderstood(kind);
     }
     return takeVersion(from);
+  }
+
+  /** Changes when an object expires, and returns its new version. */
+  static final class Expire extends Single<OptionalLong> {
+    Expire(long table, long ttl, byte[] key, Condition condition) {
+      super(SET_EXPIRY, condition, false, table, ttl, key, NOTHING);
+    }
+
+    @Override
+    OptionalLong take(int kind, ByteBuffer from) {
+      return takeDeleted(kind, from);
+    }
+  }
+
+  /** Reads how long an object still lives. */
+  static final class Ttl extends Single<Optional<Duration>> {
+    Ttl(long table, byte[] key) {
+      super(READ_EXPIRY, Condition.always(), false, table, key, NOTHING);
+    }
+
+    @Override
+    Optional<Duration> take(int kind, ByteBuffer from) {
+      if (kind == LIVES) {
+        return Optional.of(Arguments.ttlOf(takeValue(from).asLong()));
+      }
+      if (kind != ABSENT) {
+        throw misunderstood(kind);
+      }
+      takeVersion(from);
+      return Optional.empty();
+    }
   }
 
   /** Deletes an object, and returns the version that it had. */
@@ -279,12 +342,14 @@ abstract class Call<T> {
 
     private final int kind;
     private final long table;
+    private final long ttl;
     private final byte[][] keys;
     private final byte[][] values;
 
-    Many(int kind, long table, byte[][] keys, byte[][] values) {
+    Many(int kind, long table, long ttl, byte[][] keys, byte[][] values) {
       this.kind = kind;
       this.table = table;
+      this.ttl = ttl;
       this.keys = keys;
       this.values = values;
     }
@@ -301,7 +366,7 @@ abstract class Call<T> {
     final int bytes() {
       int bytes = HEAD_BYTES;
       for (int at = 0; at < keys.length; at++) {
-        bytes += OPERATION_BYTES + keys[at].length + value(at).length;
+        bytes += operationBytes(ttl, keys[at], value(at));
       }
       return bytes;
     }
@@ -310,7 +375,7 @@ abstract class Call<T> {
     final void put(ByteBuffer to, long tag, long deadline) {
       putHead(to, tag, deadline, CLASS_OPERATIONS, keys.length);
       for (int at = 0; at < keys.length; at++) {
-        putOperation(to, kind, table, 0, keys[at], value(at));
+        putOperation(to, kind, table, 0, ttl, keys[at], value(at));
       }
     }
 
@@ -332,7 +397,7 @@ abstract class Call<T> {
   /** Reads objects. */
   static final class GetMany extends Many<Optional<Value>> {
     GetMany(long table, byte[][] keys) {
-      super(READ, table, keys, null);
+      super(READ, table, 0, keys, null);
     }
 
     @Override
@@ -343,8 +408,8 @@ abstract class Call<T> {
 
   /** Writes objects. */
   static final class PutMany extends Many<Long> {
-    PutMany(long table, byte[][] keys, byte[][] values) {
-      super(WRITE, table, keys, values);
+    PutMany(long table, long ttl, byte[][] keys, byte[][] values) {
+      super(WRITE, table, ttl, keys, values);
     }
 
     @Override
@@ -356,7 +421,7 @@ abstract class Call<T> {
   /** Deletes objects. */
   static final class DeleteMany extends Many<OptionalLong> {
     DeleteMany(long table, byte[][] keys) {
-      super(DELETE, table, keys, null);
+      super(DELETE, table, 0, keys, null);
     }
 
     @Override
@@ -372,24 +437,32 @@ abstract class Call<T> {
     private final long first;
     private final long second;
 
-    Question(int kind, byte[] name, long first, long second) {
+    /** The options of a table to create, else null. */
+    private final TableOptions options;
+
+    Question(int kind, byte[] name, long first, long second, TableOptions options) {
       this.kind = kind;
       this.name = name;
       this.first = first;
       this.second = second;
+      this.options = options;
     }
 
     static Question of(int kind, String name, long first, long second) {
-      return new Question(kind, Arguments.name(name), first, second);
+      return new Question(kind, Arguments.name(name), first, second, null);
+    }
+
+    static Question creation(String name, int span, TableOptions options) {
+      return new Question(CREATE_TABLE, Arguments.name(name), span, 0, options);
     }
 
     static Question list() {
-      return new Question(LIST, NOTHING, 0, 0);
+      return new Question(LIST, NOTHING, 0, 0, null);
     }
 
     @Override
     int bytes() {
-      return HEAD_BYTES + 19 + name.length;
+      return HEAD_BYTES + 19 + name.length + (options == null ? 0 : OPTIONS_BYTES);
     }
 
     @Override
@@ -397,6 +470,9 @@ abstract class Call<T> {
       putHead(to, tag, deadline, CLASS_QUESTION, 1);
       to.put((byte) kind).putShort((short) name.length).put(name);
       to.putLong(first).putLong(second);
+      if (options != null) {
+        to.putLong(options.ttlCode()).put((byte) options.policy().ordinal());
+      }
     }
 
     @Override
@@ -417,15 +493,16 @@ abstract class Call<T> {
     private static TableInfo takeTable(ByteBuffer from) {
       int at = from.position();
       byte[] name = new byte[from.getInt(at + 3)];
-      int count = from.getInt(at + 7) / 24;
+      int count = (from.getInt(at + 7) - OPTIONS_BYTES) / 24;
       long id = from.getLong(at + 11);
       from.position(at + 19);
       from.get(name);
+      TableOptions options = TableOptions.of(from.getLong(), from.get());
       List<TableInfo.Tablet> tablets = new ArrayList<>(count);
       for (int each = 0; each < count; each++) {
         tablets.add(new TableInfo.Tablet(from.getLong(), from.getLong(), from.getLong()));
       }
-      return new TableInfo(new String(name, StandardCharsets.UTF_8), id, tablets);
+      return new TableInfo(new String(name, StandardCharsets.UTF_8), id, tablets, options);
     }
   }
 

@@ -22,14 +22,18 @@ public final class Table {
   private final String name;
   private final long id;
 
+  /** How long written objects live in milliseconds; 0: as long as the table says. */
+  final long ttl;
+
   Table(Thunderhead db, TableInfo table) {
-    this(db, table.name(), table.id());
+    this(db, table.name(), table.id(), 0);
   }
 
-  private Table(Thunderhead db, String name, long id) {
+  private Table(Thunderhead db, String name, long id, long ttl) {
     this.db = db;
     this.name = name;
     this.id = id;
+    this.ttl = ttl;
   }
 
   /**
@@ -61,7 +65,18 @@ public final class Table {
    * @return the handle
    */
   public Table withDeadline(Duration deadline) {
-    return new Table(db.withDeadline(deadline), name, id);
+    return new Table(db.withDeadline(deadline), name, id, ttl);
+  }
+
+  /**
+   * Returns a handle to the same table whose writes give their objects a time to live. The time
+   * begins when the server does the write. An increment of an object that exists keeps its time.
+   *
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @return the handle
+   */
+  public Table withTtl(Duration ttl) {
+    return new Table(db, name, id, Arguments.ttl(ttl));
   }
 
   /**
@@ -144,7 +159,11 @@ public final class Table {
   public long putIf(byte[] key, byte[] value, Condition condition) {
     return call(
         new Call.Put(
-            id, Arguments.key(key), Arguments.value(value), Arguments.condition(condition)));
+            id,
+            ttl,
+            Arguments.key(key),
+            Arguments.value(value),
+            Arguments.condition(condition)));
   }
 
   /**
@@ -158,6 +177,76 @@ public final class Table {
    */
   public long putIf(String key, String value, Condition condition) {
     return putIf(Arguments.utf8(key, "the key"), Arguments.utf8(value, "the value"), condition);
+  }
+
+  /**
+   * Changes when an object expires: it lives for this time from now on.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @return its new version, or nothing if it does not exist
+   */
+  public OptionalLong expire(byte[] key, Duration ttl) {
+    return expireIf(key, ttl, Condition.always());
+  }
+
+  /**
+   * Changes when an object expires: see {@link #expire(byte[], Duration)}.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @return its new version, or nothing if it does not exist
+   */
+  public OptionalLong expire(String key, Duration ttl) {
+    return expire(Arguments.utf8(key, "the key"), ttl);
+  }
+
+  /**
+   * Changes when an object expires if a condition holds: see {@link #expire(byte[], Duration)}.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @param condition the condition
+   * @return its new version, or nothing if it does not exist
+   * @throws ConditionFailedException if the condition does not hold
+   */
+  public OptionalLong expireIf(byte[] key, Duration ttl, Condition condition) {
+    return call(
+        new Call.Expire(
+            id, Arguments.ttl(ttl), Arguments.key(key), Arguments.condition(condition)));
+  }
+
+  /**
+   * Changes when an object expires if a condition holds: see {@link #expire(byte[], Duration)}.
+   *
+   * @param key the key
+   * @param ttl more than nothing, or {@link TableOptions#FOREVER}
+   * @param condition the condition
+   * @return its new version, or nothing if it does not exist
+   * @throws ConditionFailedException if the condition does not hold
+   */
+  public OptionalLong expireIf(String key, Duration ttl, Condition condition) {
+    return expireIf(Arguments.utf8(key, "the key"), ttl, condition);
+  }
+
+  /**
+   * Reads how long an object still lives.
+   *
+   * @param key the key
+   * @return the time, or {@link TableOptions#FOREVER}; nothing if there is no such object
+   */
+  public Optional<Duration> ttl(byte[] key) {
+    return call(new Call.Ttl(id, Arguments.key(key)));
+  }
+
+  /**
+   * Reads how long an object still lives.
+   *
+   * @param key the key
+   * @return the time, or {@link TableOptions#FOREVER}; nothing if there is no such object
+   */
+  public Optional<Duration> ttl(String key) {
+    return ttl(Arguments.utf8(key, "the key"));
   }
 
   /**
@@ -240,6 +329,7 @@ public final class Table {
     return call(
         new Call.Put(
             id,
+            ttl,
             Arguments.key(key),
             Call.number(number),
             false,
@@ -295,6 +385,7 @@ public final class Table {
     return call(
         new Call.Put(
             id,
+            ttl,
             Arguments.key(key),
             Call.bits(number),
             true,
@@ -389,7 +480,7 @@ public final class Table {
    * @throws PartlyDoneException if some were written and others were not
    */
   public List<Long> putMany(Collection<Entry> entries) {
-    return many(Batches.puts(id, entries), false);
+    return many(Batches.puts(id, ttl, entries), false);
   }
 
   /**

@@ -8,8 +8,9 @@ import java.util.List;
  * @param name the name
  * @param id the id, which never changes and is never reused
  * @param tablets the tablets: together they have all hashes of keys
+ * @param options the options
  */
-public record TableInfo(String name, long id, List<Tablet> tablets) {
+public record TableInfo(String name, long id, List<Tablet> tablets, TableOptions options) {
   /**
    * A range of hashes of keys, which one master serves. Hashes are unsigned numbers of 64 bits.
    *
@@ -30,6 +31,7 @@ public record TableInfo(String name, long id, List<Tablet> tablets) {
    * @param name the name
    * @param id the id
    * @param tablets the tablets
+   * @param options the options
    */
   public TableInfo {
     tablets = List.copyOf(tablets);

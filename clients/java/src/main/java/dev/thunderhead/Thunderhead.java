@@ -156,14 +156,40 @@ public final class Thunderhead implements AutoCloseable {
    * @throws TableExistsException if there is a table of this name
    */
   public Table createTable(String name, int span) {
-    return new Table(this, named(ask(creation(name, span)), name));
+    return createTable(name, span, TableOptions.DEFAULT);
   }
 
-  static Call.Question creation(String name, int span) {
+  /**
+   * Creates a table with options on one shard.
+   *
+   * @param name the name: 1 to 255 bytes
+   * @param options the options
+   * @return the table
+   * @throws TableExistsException if there is a table of this name
+   */
+  public Table createTable(String name, TableOptions options) {
+    return createTable(name, 1, options);
+  }
+
+  /**
+   * Creates a table with options.
+   *
+   * @param name the name: 1 to 255 bytes
+   * @param span over how many shards to spread it
+   * @param options the options
+   * @return the table
+   * @throws TableExistsException if there is a table of this name
+   */
+  public Table createTable(String name, int span, TableOptions options) {
+    return new Table(this, named(ask(creation(name, span, options)), name));
+  }
+
+  static Call.Question creation(String name, int span, TableOptions options) {
     if (span < 1) {
       throw new IllegalArgumentException("the span is " + span + "; it must be at least 1");
     }
-    return Call.Question.of(Call.CREATE_TABLE, name, span, 0);
+    Objects.requireNonNull(options, "the options are null");
+    return Call.Question.creation(name, span, options);
   }
 
   /**

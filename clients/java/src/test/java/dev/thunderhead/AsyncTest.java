@@ -75,6 +75,17 @@ class AsyncTest {
     assertEquals(9.5, table.get("visits").join().orElseThrow().asDouble());
     assertEquals(OptionalLong.of(next), table.delete("visits").join());
     assertEquals(OptionalLong.empty(), table.deleteIf("visits", Condition.always()).join());
+    Duration minute = Duration.ofMinutes(1);
+    table.withTtl(minute).putIf("lives", "v", Condition.absent()).join();
+    assertTrue(table.ttl("lives").join().orElseThrow().compareTo(minute) <= 0);
+    assertTrue(table.expire("lives", TableOptions.FOREVER).join().isPresent());
+    assertEquals(Optional.of(TableOptions.FOREVER), table.ttl("lives").join());
+    failure(
+        ConditionFailedException.class,
+        table.expireIf("lives", minute, Condition.versionIs(1L << 60)));
+    TableOptions cache = TableOptions.DEFAULT.withPolicy(TableOptions.Policy.CACHE);
+    AsyncTable made = db.async().createTable(Server.newName(), 1, cache).join();
+    assertEquals(cache, db.tableInfo(made.name()).options());
     assertEquals(2, table.putMany(Entry.of("a", "1"), Entry.of("b", "2")).join().size());
     assertEquals(3, table.getMany("a", "b", "c").join().size());
     List<OptionalLong> deleted = table.deleteMany("a", "c").join();

@@ -71,6 +71,69 @@ class TableTest {
   }
 
   @Test
+  void anObjectLivesForItsTime() {
+    Duration minute = Duration.ofMinutes(1);
+    assertEquals(Optional.empty(), table.ttl("ada"));
+    assertEquals(OptionalLong.empty(), table.expire("ada", minute));
+    Table living = table.withTtl(minute);
+    long version = living.put("ada", "analyst");
+    assertAtMost(minute, "ada");
+    Condition other = Condition.versionIs(version + 1);
+    assertThrows(ConditionFailedException.class, () -> table.expireIf("ada", minute, other));
+    Condition its = Condition.versionIs(version);
+    assertTrue(table.expireIf("ada", TableOptions.FOREVER, its).orElseThrow() > version);
+    assertEquals(Optional.of(TableOptions.FOREVER), table.ttl(bytes("ada")));
+    living.putIf("ada", "countess", Condition.present());
+    assertAtMost(minute, "ada");
+    table.put("ada", "analyst");
+    assertEquals(Optional.of(TableOptions.FOREVER), table.ttl("ada"));
+    living.putNumber("n", 7);
+    living.putNumberIf("r", 1.5, Condition.absent());
+    table.increment("n", 1);
+    living.putMany(Entry.of("a", "1"), Entry.of("b", "2"));
+    for (String key : List.of("n", "r", "a", "b")) {
+      assertAtMost(minute, key);
+    }
+    table.withTtl(Duration.ofNanos(1)).withDeadline(minute).put("ada", "analyst");
+    while (table.get("ada").isPresent()) {
+      Thread.onSpinWait();
+    }
+  }
+
+  private void assertAtMost(Duration most, String key) {
+    Duration left = table.ttl(key).orElseThrow();
+    assertFalse(left.isZero() || left.isNegative() || left.compareTo(most) > 0, left.toString());
+  }
+
+  @Test
+  void aTimeToLiveIsMoreThanNothing() {
+    for (Duration none : new Duration[] {Duration.ZERO, Duration.ofMillis(-1)}) {
+      assertThrows(IllegalArgumentException.class, () -> table.withTtl(none));
+      assertThrows(IllegalArgumentException.class, () -> table.expire("ada", none));
+      assertThrows(IllegalArgumentException.class, () -> TableOptions.DEFAULT.withTtl(none));
+    }
+    Duration longest = TableOptions.FOREVER.minusNanos(1);
+    table.withTtl(longest).put("ada", "analyst");
+    assertTrue(table.ttl("ada").orElseThrow().compareTo(Duration.ofDays(366)) > 0);
+  }
+
+  @Test
+  void aTableKeepsItsOptions() {
+    Duration minute = Duration.ofMinutes(1);
+    TableOptions options =
+        TableOptions.DEFAULT.withTtl(minute).withPolicy(TableOptions.Policy.CACHE);
+    Table cache = db.createTable(Server.newName(), options);
+    cache.put("k", "v");
+    assertTrue(cache.ttl("k").orElseThrow().compareTo(minute) <= 0);
+    assertEquals(options, db.tableInfo(cache.name()).options());
+    assertEquals(TableOptions.DEFAULT, db.tableInfo(table.name()).options());
+    Table spread = db.createTable(Server.newName(), 1, TableOptions.DEFAULT.withTtl(minute));
+    assertEquals(minute, db.tableInfo(spread.name()).options().ttl());
+    assertThrows(
+        NullPointerException.class, () -> db.createTable(Server.newName(), (TableOptions) null));
+  }
+
+  @Test
   void keysAndValuesOfEveryLengthComeBack() {
     Random random = new Random(1);
     for (int length : new int[] {0, 1, 7, 8, 32_000, 32 << 10, 40_000, 1 << 20}) {
