@@ -38,6 +38,9 @@ type createOptions struct {
 	// TTLms is the default time to live; 0 for none.
 	TTLms  uint64 `json:"ttl_ms,omitempty"`
 	Policy string `json:"policy,omitempty"`
+	// Max is the most bytes of the table; 0 for no limit.
+	Max      uint64 `json:"max_bytes,omitempty"`
+	Reserved uint64 `json:"reserved_bytes,omitempty"`
 }
 
 type tabletInfo struct {

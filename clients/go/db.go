@@ -251,6 +251,24 @@ func DefaultTTL(ttl time.Duration) TableOption {
 // where other tables refuse writes. The format of the cluster matters as for [DefaultTTL].
 func Cache() TableOption { return func(s *tableSettings) { s.options.Policy = policyCache } }
 
+// MaxBytes limits the bytes of the objects of a new table, with their keys and headers. A cache evicts
+// its own objects; other tables refuse writes that would exceed the limit. The format of the cluster
+// matters as for [DefaultTTL].
+func MaxBytes(bytes uint64) TableOption {
+	return func(s *tableSettings) {
+		if bytes == 0 {
+			s.failure = badArgument("the limit of a table must be at least 1 byte")
+		}
+		s.options.Max = bytes
+	}
+}
+
+// ReservedBytes keeps so many bytes of a new cache: none of them are evicted for other tables. The
+// format of the cluster matters as for [DefaultTTL].
+func ReservedBytes(bytes uint64) TableOption {
+	return func(s *tableSettings) { s.options.Reserved = bytes }
+}
+
 // policyCache is the policy of a cache, as it goes over the wire.
 const policyCache = "cache"
 

@@ -121,7 +121,8 @@ func TestObjectsLiveForTheirTime(t *testing.T) {
 func TestATableHasADefaultTimeToLive(t *testing.T) {
 	ctx := context.Background()
 	db := open(t, startServer(t).url)
-	table, err := db.CreateTable(ctx, "cache", thunderhead.DefaultTTL(time.Hour), thunderhead.Cache())
+	table, err := db.CreateTable(ctx, "cache", thunderhead.DefaultTTL(time.Hour), thunderhead.Cache(),
+		thunderhead.MaxBytes(1<<20), thunderhead.ReservedBytes(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +141,19 @@ func TestATableHasADefaultTimeToLive(t *testing.T) {
 	tables, err := db.Tables(ctx)
 	if err != nil || len(tables) != 1 || tables[0].TTL != time.Hour || !tables[0].IsCache {
 		t.Fatalf("tables %v, %v", tables, err)
+	}
+	if tables[0].MaxBytes != 1<<20 || tables[0].ReservedBytes != 1000 {
+		t.Fatalf("tables %v", tables)
+	}
+	small, err := db.CreateTable(ctx, "small", thunderhead.MaxBytes(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := small.Put(ctx, "k", make([]byte, 1000)); !errors.Is(err, thunderhead.ErrNotDone) {
+		t.Fatalf("a full table: %v", err)
+	}
+	if _, err := db.CreateTable(ctx, "wrong", thunderhead.ReservedBytes(5)); !errors.Is(err, thunderhead.ErrNotDone) {
+		t.Fatalf("a reservation of a durable table: %v", err)
 	}
 	if _, err := db.CreateTable(ctx, "wrong", thunderhead.DefaultTTL(0)); !errors.Is(err, thunderhead.ErrNotDone) {
 		t.Fatalf("a time of 0: %v", err)

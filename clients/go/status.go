@@ -51,6 +51,8 @@ const (
 	statusGrouped              Status = 46
 	statusOldFormat            Status = 47
 	statusBadTimeToLive        Status = 48
+	statusTableFull            Status = 49
+	statusBadOptions           Status = 50
 )
 
 // nextStep is the caller's next step after a status.
@@ -119,6 +121,8 @@ var statuses = map[Status]statusInfo{
 	statusGrouped:              {stepReport, "this table and others always lie together on one shard: it cannot be split, moved alone or lie beside a table that is spread"},
 	statusOldFormat:            {stepReport, "this needs a newer format of the cluster; `thunderhead status` says when `thunderhead cluster set format` can switch it on"},
 	statusBadTimeToLive:        {stepReport, "a time to live has at least one millisecond"},
+	statusTableFull:            {stepReport, "the table has as many bytes as its option `max` allows; delete objects"},
+	statusBadOptions:           {stepReport, "a table cannot have these options: only a cache can reserve memory, not more than its maximum, and all reservations must fit into the memory of the servers"},
 }
 
 // String returns a sentence for people.

@@ -20,6 +20,10 @@ type TableInfo struct {
 	TTL time.Duration
 	// IsCache tells whether it evicts objects when memory is full.
 	IsCache bool
+	// MaxBytes is the most bytes of its objects; 0 if there is no limit.
+	MaxBytes uint64
+	// ReservedBytes is the bytes of which none are evicted for other tables.
+	ReservedBytes uint64
 }
 
 // A TabletInfo describes a tablet: the part of a table whose keys hash into one range.
@@ -36,6 +40,7 @@ func (t *tableInfo) public() TableInfo {
 	it := TableInfo{ID: t.ID, Name: t.Name, TTL: Forever}
 	if options := t.Options; options != nil {
 		it.IsCache = options.Policy == policyCache
+		it.MaxBytes, it.ReservedBytes = options.Max, options.Reserved
 		if options.TTLms != 0 {
 			it.TTL = ttlOf(options.TTLms)
 		}

@@ -469,6 +469,16 @@ typedef struct th_table_options {
      * 0.
      */
     uint32_t reserved;
+    /**
+     * The most bytes of its objects, with their keys and headers. 0: there is no limit. A durable
+     * table refuses writes that would exceed it, with `TH_TABLE_FULL`; a cache evicts its own
+     * objects.
+     */
+    uint64_t max_bytes;
+    /**
+     * The bytes of a cache of which none are evicted for other tables.
+     */
+    uint64_t reserved_bytes;
 } th_table_options;
 
 /**
@@ -639,6 +649,14 @@ typedef struct th_table {
      * 0.
      */
     uint32_t reserved;
+    /**
+     * The most bytes of its objects; 0 if there is no limit.
+     */
+    uint64_t max_bytes;
+    /**
+     * The bytes of which none are evicted for other tables.
+     */
+    uint64_t reserved_bytes;
 } th_table;
 
 /**
@@ -840,6 +858,18 @@ typedef struct th_tables {
  * A time to live has at least one millisecond.
  */
 #define TH_BAD_TIME_TO_LIVE 1048
+
+/**
+ * The table has as many bytes as its `max_bytes` allows. Deletes and writes that make no object
+ * larger go on.
+ */
+#define TH_TABLE_FULL 1049
+
+/**
+ * Only a cache reserves bytes, not more than its `max_bytes`, and all reservations must fit into
+ * the memory of the servers.
+ */
+#define TH_BAD_OPTIONS 1050
 
 /**
  * A scan has returned all objects. Not an error.
@@ -1252,7 +1282,8 @@ th_status th_table_create(struct th_client *client,
  * Creates a table with options, spread over `span` shards, and hands over its id: see
  * `th_table_create`. `options` may be `NULL`.
  *
- * Returns `TH_OLD_FORMAT` if an earlier release made the cluster, and its format is still 1.
+ * Returns `TH_OLD_FORMAT` if an earlier release made the cluster, and its format is still 1, and
+ * `TH_BAD_OPTIONS` if the table cannot have these options.
  */
 th_status th_table_create_with(struct th_client *client,
                                const char *name,

@@ -307,6 +307,11 @@ struct TableOptions {
     /// How long an object lives if its write names no time.
     std::chrono::milliseconds ttl = forever;
     Policy policy = Policy::durable;
+    /// The most bytes of its objects, with their keys and headers. 0: there is no limit. A durable
+    /// table refuses writes that would exceed it, with TH_TABLE_FULL; a cache evicts its own objects.
+    std::uint64_t max_bytes = 0;
+    /// The bytes of a cache of which none are evicted for other tables.
+    std::uint64_t reserved_bytes = 0;
 
     /// The same options for C.
     [[nodiscard]] th_table_options c_options() const noexcept;
@@ -372,6 +377,8 @@ inline th_table_options TableOptions::c_options() const noexcept {
     th_table_options options = th_table_options_init();
     options.ttl_ms = detail::milliseconds(ttl);
     options.policy = static_cast<std::uint32_t>(policy);
+    options.max_bytes = max_bytes;
+    options.reserved_bytes = reserved_bytes;
     return options;
 }
 
@@ -1190,7 +1197,8 @@ private:
         for (std::size_t at = 0; at < tables->count; at++) {
             const th_table& table = *tables->tables[at];
             const TableOptions options{detail::time_of(table.ttl_ms),
-                                       static_cast<Policy>(table.policy)};
+                                       static_cast<Policy>(table.policy), table.max_bytes,
+                                       table.reserved_bytes};
             TableInfo info{table.id, table.name, {}, options};
             for (std::size_t tablet = 0; tablet < table.tablet_count; tablet++) {
                 const th_tablet& it = *table.tablets[tablet];

@@ -18,7 +18,8 @@ int main(void) {
     SIZE(th_options), AT(th_options, size), AT(th_options, deadline_us), AT(th_options, interrupt),
         AT(th_options, interrupt_context), AT(th_options, interrupt_every_us);
     SIZE(th_table_options), AT(th_table_options, size), AT(th_table_options, ttl_ms),
-        AT(th_table_options, policy), AT(th_table_options, reserved);
+        AT(th_table_options, policy), AT(th_table_options, reserved),
+        AT(th_table_options, max_bytes), AT(th_table_options, reserved_bytes);
     SIZE(th_call), AT(th_call, size), AT(th_call, deadline_us), AT(th_call, ttl_ms);
     SIZE(th_value), AT(th_value, size), AT(th_value, version), AT(th_value, value),
         AT(th_value, exists), AT(th_value, reserved);
@@ -38,7 +39,8 @@ int main(void) {
         AT(th_tablet, master), AT(th_tablet, address);
     SIZE(th_table), AT(th_table, size), AT(th_table, id), AT(th_table, name),
         AT(th_table, tablet_count), AT(th_table, tablets), AT(th_table, ttl_ms),
-        AT(th_table, policy), AT(th_table, reserved);
+        AT(th_table, policy), AT(th_table, reserved), AT(th_table, max_bytes),
+        AT(th_table, reserved_bytes);
     SIZE(th_tables), AT(th_tables, size), AT(th_tables, count), AT(th_tables, tables);
     return 0;
 }

@@ -330,16 +330,20 @@ static void a_table_keeps_its_options(th_client *client) {
     th_error error = th_error_init();
     th_tables *tables = NULL;
     th_table_options options = th_table_options_init();
+    const char bytes[1000] = {0};
     uint64_t table = 0, ttl = 0;
 
     options.ttl_ms = 60000;
     options.policy = TH_CACHE;
+    options.max_bytes = 1 << 20;
+    options.reserved_bytes = 1 << 10;
     CHECK_OK(th_table_create_with(client, "options", 1, &options, NULL, &table, &error));
     CHECK_OK(th_put(client, table, th_text("k"), th_text("v"), NULL, NULL, &error));
     CHECK_OK(th_get_ttl(client, table, th_text("k"), NULL, &ttl, NULL, &error));
     CHECK(ttl > 0 && ttl <= 60000);
     CHECK_OK(th_table_describe(client, "options", NULL, &tables, &error));
     CHECK(tables->tables[0]->ttl_ms == 60000 && tables->tables[0]->policy == TH_CACHE);
+    CHECK(tables->tables[0]->max_bytes == 1 << 20 && tables->tables[0]->reserved_bytes == 1 << 10);
     th_tables_free(tables);
 
     CHECK_OK(th_table_create_with(client, "defaults", 1, NULL, NULL, &table, &error));
@@ -347,6 +351,16 @@ static void a_table_keeps_its_options(th_client *client) {
     CHECK(tables->tables[0]->ttl_ms == TH_NEVER && tables->tables[0]->policy == TH_DURABLE);
     th_tables_free(tables);
 
+    options.policy = TH_DURABLE;
+    CHECK_ERROR(TH_BAD_OPTIONS, TH_NOT_DONE,
+                th_table_create_with(client, "none", 1, &options, NULL, &table, &error));
+    options.reserved_bytes = 0;
+    options.max_bytes = 1000;
+    CHECK_OK(th_table_create_with(client, "small", 1, &options, NULL, &table, &error));
+    CHECK_OK(th_put(client, table, th_text("k"), th_text("v"), NULL, NULL, &error));
+    CHECK_ERROR(TH_TABLE_FULL, TH_NOT_DONE,
+                th_put(client, table, th_text("l"), th_bytes(bytes, sizeof(bytes)), NULL, NULL,
+                       &error));
     options.policy = 2;
     CHECK_ERROR(TH_BAD_ARGUMENT, TH_NOT_DONE,
                 th_table_create_with(client, "none", 1, &options, NULL, &table, &error));

@@ -168,12 +168,19 @@ TEST(Client, ManyObjectsGetTheirTimesAtOnce) {
 TEST(Client, ATableKeepsItsOptions) {
     Fixture f;
     const auto name = Fixture::next_name();
-    auto table = f.db.create_table(name, {.ttl = 1h, .policy = th::Policy::cache}).value();
+    auto table = f.db.create_table(name, {.ttl = 1h, .policy = th::Policy::cache, .max_bytes = 1 << 20,
+                                         .reserved_bytes = 1 << 10}).value();
     table.put("k", "v").value();
     EXPECT_LE(*table.ttl("k").value(), 1h);
     auto options = f.db.describe(name).value().options;
     EXPECT_EQ(options.ttl, 1h);
     EXPECT_EQ(options.policy, th::Policy::cache);
+    EXPECT_EQ(options.max_bytes, 1u << 20);
+    EXPECT_EQ(options.reserved_bytes, 1u << 10);
+    const auto wrong = f.db.create_table(Fixture::next_name(), {.reserved_bytes = 5});
+    EXPECT_EQ(wrong.error().code(), TH_BAD_OPTIONS);
+    auto small = f.db.create_table(Fixture::next_name(), {.max_bytes = 1000}).value();
+    EXPECT_EQ(small.put("k", std::string(1000, 'v')).error().code(), TH_TABLE_FULL);
     EXPECT_EQ(f.db.ensure_table(name, {.ttl = 2h}).value().id(), table.id());
     EXPECT_EQ(f.db.describe(name).value().options.ttl, 1h);
     const auto other = Fixture::next_name();

@@ -64,6 +64,9 @@ export interface NewTable {
   /** In milliseconds; 0 for ever. */
   ttl: number;
   isCache: boolean;
+  /** 0 for no limit. */
+  maxBytes: number;
+  reservedBytes: number;
 }
 
 /** Describes a value for a message. */
@@ -157,7 +160,7 @@ export class Outgoing {
     this.reserve(OPERATION_BYTES + 8);
     const start = this.used;
     this.used = start + OPERATION_BYTES;
-    if (ttl !== undefined) this.milliseconds(ttl);
+    if (ttl !== undefined) this.number(ttl);
     const keyBytes = this.bytes("key", key, KEY_BYTES_MAX);
     if (keyBytes === 0) {
       throw new InvalidArgumentError("the key is empty; a key has at least one byte");
@@ -194,15 +197,15 @@ export class Outgoing {
     }
   }
 
-  /** Writes a number of milliseconds, or the highest number for `Infinity`. */
-  private milliseconds(time: number): void {
+  /** Writes a number of 64 bits: the highest one for `Infinity`. */
+  private number(value: number): void {
     const { view, used } = this;
-    if (time === Infinity) {
+    if (value === Infinity) {
       view.setUint32(used, 0xffff_ffff, true);
       view.setUint32(used + 4, 0xffff_ffff, true);
     } else {
-      view.setUint32(used, time % 0x1_0000_0000, true);
-      view.setUint32(used + 4, Math.floor(time / 0x1_0000_0000), true);
+      view.setUint32(used, value % 0x1_0000_0000, true);
+      view.setUint32(used + 4, Math.floor(value / 0x1_0000_0000), true);
     }
     this.used = used + 8;
   }
@@ -257,7 +260,7 @@ export class Outgoing {
 
   /** Writes a question to the coordinator. `made` has the options of a table to create. */
   question(kind: Question, name: string, first: bigint, second: bigint, made?: NewTable): void {
-    this.reserve(28 + 3 * name.length);
+    this.reserve(44 + 3 * name.length);
     const start = this.used;
     const count = this.buffer.write(name, start + 3, "utf8");
     this.view.setUint8(start, kind);
@@ -266,9 +269,11 @@ export class Outgoing {
     this.view.setBigUint64(start + 11 + count, second, true);
     this.used = start + 19 + count;
     if (kind !== Question.CreateTable) return;
-    this.milliseconds(made?.ttl ?? 0);
+    this.number(made?.ttl ?? 0);
     this.view.setUint8(this.used, made?.isCache ? 1 : 0);
     this.used += 1;
+    this.number(made?.maxBytes ?? 0);
+    this.number(made?.reservedBytes ?? 0);
   }
 
   /** Writes the number of a scan. */

@@ -73,6 +73,13 @@ export interface NewTableOptions {
    * `durable`, the default, writes are refused.
    */
   policy?: Policy;
+  /**
+   * The most bytes of its objects, with their keys and headers; no limit by default. A durable table
+   * refuses writes that would exceed it, and a cache evicts its own objects.
+   */
+  maxBytes?: number;
+  /** The bytes of a cache of which none are evicted for other tables. */
+  reservedBytes?: number;
 }
 
 /** The longest deadline: a year. A longer one is more likely a mistake of units. */
@@ -111,7 +118,7 @@ export const CALL: readonly string[] = ["deadline", "signal"];
 export const PUT: readonly string[] = [...CALL, "ifVersion", "ifAbsent", "ifPresent", "ttl"];
 export const PUT_MANY: readonly string[] = [...CALL, "ifAbsent", "ifPresent", "ttl"];
 export const DELETE: readonly string[] = [...CALL, "ifVersion", "ifPresent"];
-export const NEW_TABLE: readonly string[] = ["span", "ttl", "policy"];
+export const NEW_TABLE: readonly string[] = ["span", "ttl", "policy", "maxBytes", "reservedBytes"];
 export const TABLE: readonly string[] = [...CALL, "create"];
 export const CONNECT: readonly string[] = [...CALL, "polling", "inFlight"];
 
@@ -212,10 +219,22 @@ export function checkTtl(ttl: unknown): number {
   return milliseconds;
 }
 
+function checkBytes(value: unknown, name: string, least: number): number {
+  if (typeof value !== "number") {
+    throw new TypeError(`${name} must be a number, and is ${describe(value)}`);
+  }
+  if (!Number.isSafeInteger(value) || value < least) {
+    throw new InvalidArgumentError(
+      `${name} must be a whole number of at least ${least} and below 2^53, and is ${value}`,
+    );
+  }
+  return value;
+}
+
 /** Checks the options of a new table. */
 export function checkNewTable(options: NewTableOptions): NewTable & { span: number } {
   checkNames(options, NEW_TABLE);
-  const { span, ttl, policy } = options;
+  const { span, ttl, policy, maxBytes, reservedBytes } = options;
   if (policy !== undefined && policy !== "durable" && policy !== "cache") {
     throw new InvalidArgumentError(
       `the policy is "durable" or "cache", and not ${describe(policy)}`,
@@ -226,6 +245,8 @@ export function checkNewTable(options: NewTableOptions): NewTable & { span: numb
     span: span === undefined ? 1 : checkCount(span, "span"),
     ttl: time === Infinity ? 0 : time,
     isCache: policy === "cache",
+    maxBytes: maxBytes === undefined ? 0 : checkBytes(maxBytes, "maxBytes", 1),
+    reservedBytes: reservedBytes === undefined ? 0 : checkBytes(reservedBytes, "reservedBytes", 0),
   };
 }
 

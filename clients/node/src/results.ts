@@ -57,6 +57,10 @@ export interface TableInfo {
   ttl: number;
   /** Its behaviour when memory is full. */
   policy: Policy;
+  /** The most bytes of its objects, or `Infinity`. */
+  maxBytes: number;
+  /** The bytes of which none are evicted for other tables. */
+  reservedBytes: number;
 }
 
 /** A result of an operation or a question. A number is a time to live. */
@@ -79,7 +83,7 @@ const enum Kind {
 const HEAD_BYTES = 20;
 
 /** The bytes of the options of a table. */
-const OPTIONS_BYTES = 9;
+const OPTIONS_BYTES = 25;
 
 /** Up to this size, a loop copies bytes faster than a call of the runtime does. */
 const LOOP_MAX = 32;
@@ -136,7 +140,7 @@ export class Reader {
       case Kind.Error:
         return this.failure(at, start, valueBytes);
       case Kind.Lives:
-        return milliseconds(view, start);
+        return number64(view, start);
       case Kind.PageEnd:
         break;
     }
@@ -178,8 +182,10 @@ export class Reader {
   private table(at: number, start: number, bytes: number): TableInfo {
     const { view } = this;
     const tablets: TabletInfo[] = [];
-    const ttl = milliseconds(view, start);
+    const ttl = number64(view, start) || Infinity;
     const policy = view.getUint8(start + 8) === 1 ? "cache" : "durable";
+    const maxBytes = number64(view, start + 9) || Infinity;
+    const reservedBytes = number64(view, start + 17);
     for (let each = start + OPTIONS_BYTES; each < start + bytes; each += 24) {
       tablets.push({
         firstHash: view.getBigUint64(each, true),
@@ -189,7 +195,7 @@ export class Reader {
     }
     const name = this.buffer.toString("utf8", at + HEAD_BYTES, start);
     const id = view.getBigUint64(at + 12, true);
-    return { name, id, tablets, ttl: ttl === 0 ? Infinity : ttl, policy };
+    return { name, id, tablets, ttl, policy, maxBytes, reservedBytes };
   }
 
   /** Copies bytes, because the buffer is used again. */
@@ -205,8 +211,8 @@ export class Reader {
   }
 }
 
-/** Reads a time to live. The highest number stands for ever. */
-function milliseconds(view: DataView, at: number): number {
+/** Reads a number of 64 bits; one beyond 2^53 is `Infinity`. */
+function number64(view: DataView, at: number): number {
   const high = view.getUint32(at + 4, true);
   return high > 0x1f_ffff ? Infinity : high * 0x1_0000_0000 + view.getUint32(at, true);
 }

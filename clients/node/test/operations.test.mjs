@@ -109,16 +109,29 @@ describe("operations", () => {
   test("a table keeps its options", async () => {
     const info = async (name) => (await db.tables()).find((it) => it.name === name);
     const [cache, plain, made] = [uniqueName(), uniqueName(), uniqueName()];
-    const living = await db.createTable(cache, { ttl: 60_000, policy: "cache", span: 1 });
+    const living = await db.createTable(cache, {
+      ttl: 60_000,
+      policy: "cache",
+      span: 1,
+      maxBytes: 2 ** 33,
+      reservedBytes: 1000,
+    });
     await living.put("k", "v");
     assert.ok((await living.ttl("k")) <= 60_000);
     await living.put("k", "v", { ttl: Infinity });
     assert.equal(await living.ttl("k"), Infinity);
-    let { ttl, policy } = await info(cache);
+    let { ttl, policy, maxBytes, reservedBytes } = await info(cache);
     assert.deepEqual({ ttl, policy }, { ttl: 60_000, policy: "cache" });
+    assert.deepEqual({ maxBytes, reservedBytes }, { maxBytes: 2 ** 33, reservedBytes: 1000 });
     await db.createTable(plain, { ttl: Infinity, policy: "durable" });
-    ({ ttl, policy } = await info(plain));
+    ({ ttl, policy, maxBytes, reservedBytes } = await info(plain));
     assert.deepEqual({ ttl, policy }, { ttl: Infinity, policy: "durable" });
+    assert.deepEqual({ maxBytes, reservedBytes }, { maxBytes: Infinity, reservedBytes: 0 });
+    const small = await db.createTable(uniqueName(), { maxBytes: 1000 });
+    await small.put("k", "v");
+    await assert.rejects(small.put("l", "v".repeat(1000)), { number: 1049 });
+    await assert.rejects(db.createTable(uniqueName(), { reservedBytes: 5 }), { number: 1050 });
+    await assert.rejects(db.createTable(uniqueName(), { maxBytes: 0 }), /at least 1/);
     await db.table(made, { create: { ttl: 5 } });
     assert.equal((await info(made)).ttl, 5);
     await assert.rejects(db.createTable(uniqueName(), { policy: "archive" }), /"durable" or "cache"/);

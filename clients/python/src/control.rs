@@ -20,6 +20,7 @@ pub(crate) fn table_options(
     py: Python<'_>,
     ttl: Option<&Bound<'_, PyAny>>,
     policy: Option<&Bound<'_, PyAny>>,
+    (max_bytes, reserved_bytes): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
 ) -> PyResult<TableOptions> {
     let name = match policy {
         None => "durable".to_owned(),
@@ -30,7 +31,17 @@ pub(crate) fn table_options(
     };
     let policy = [Policy::Durable, Policy::Cache].into_iter().find(|it| it.name() == name);
     let wrong = || invalid(py, "policy must be \"durable\" or \"cache\"");
-    let options = TableOptions { policy: policy.ok_or_else(wrong)?, ..TableOptions::DEFAULT };
+    let bytes = |name, from: Option<&Bound<'_, PyAny>>| from.map(|from| unsigned(name, from));
+    let max_bytes = bytes("max_bytes", max_bytes).transpose()?;
+    if max_bytes == Some(0) {
+        return Err(invalid(py, "max_bytes must be at least 1; leave it out for no limit"));
+    }
+    let options = TableOptions {
+        policy: policy.ok_or_else(wrong)?,
+        max_bytes: max_bytes.unwrap_or(0),
+        reserved_bytes: bytes("reserved_bytes", reserved_bytes).transpose()?.unwrap_or(0),
+        ..TableOptions::DEFAULT
+    };
     match time_to_live(ttl)? {
         None => Ok(options),
         Some(time) => options.with_time_to_live(time).map_err(|it| invalid(py, it.text())),

@@ -625,18 +625,22 @@ impl Queue {
         })
     }
 
-    #[pyo3(signature = (name, span, ttl, policy, deadline))]
+    #[pyo3(signature = (name, span, ttl, policy, max_bytes, reserved_bytes, deadline))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn create_table<'py>(
         slf: &Bound<'py, Self>,
         name: &Bound<'py, PyAny>,
         span: Option<&Bound<'py, PyAny>>,
         ttl: Option<&Bound<'py, PyAny>>,
         policy: Option<&Bound<'py, PyAny>>,
+        max_bytes: Option<&Bound<'py, PyAny>>,
+        reserved_bytes: Option<&Bound<'py, PyAny>>,
         deadline: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, Future>> {
         guarded(|| {
             let server_span = control::span(slf.py(), span)?;
-            let options = control::table_options(slf.py(), ttl, policy)?;
+            let bytes = (max_bytes, reserved_bytes);
+            let options = control::table_options(slf.py(), ttl, policy, bytes)?;
             let question =
                 CreateTable { options, ..CreateTable::spread(table_name(name)?, server_span) };
             Queue::question(slf, Question::CreateTable(question), Kind::Table, deadline)

@@ -177,7 +177,9 @@ impl Client {
     }
 
     /// Creates a table and returns it.
-    #[pyo3(signature = (name, span=None, *, ttl=None, policy=None, deadline=None))]
+    #[pyo3(signature = (name, span=None, *, ttl=None, policy=None, max_bytes=None,
+        reserved_bytes=None, deadline=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn create_table(
         &self,
         py: Python<'_>,
@@ -185,11 +187,13 @@ impl Client {
         span: Option<&Bound<'_, PyAny>>,
         ttl: Option<&Bound<'_, PyAny>>,
         policy: Option<&Bound<'_, PyAny>>,
+        max_bytes: Option<&Bound<'_, PyAny>>,
+        reserved_bytes: Option<&Bound<'_, PyAny>>,
         deadline: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Table> {
         guarded(|| {
             let (name, span) = (table_name(name)?, control::span(py, span)?);
-            let options = control::table_options(py, ttl, policy)?;
+            let options = control::table_options(py, ttl, policy, (max_bytes, reserved_bytes))?;
             let limit = self::deadline(deadline, self.shared.deadline)?;
             let id = TableId(self.make_table(py, (name, span), options, limit)?);
             Ok(Table { shared: Arc::clone(&self.shared), id, name: name.to_owned() })

@@ -103,7 +103,9 @@ def test_an_object_lives_for_its_time(table: thunderhead.Table) -> None:
 
 
 def test_a_table_has_a_default_time_to_live(db: thunderhead.Client, name: str) -> None:
-    table = db.create_table(name, ttl=3600, policy="cache")
+    table = db.create_table(
+        name, ttl=3600, policy="cache", max_bytes=2**20, reserved_bytes=1000
+    )
     table.put("k", "v")
     left = table.ttl("k")
     assert left is not None
@@ -113,6 +115,20 @@ def test_a_table_has_a_default_time_to_live(db: thunderhead.Client, name: str) -
     db.drop_table(name)
     with pytest.raises(thunderhead.InvalidArgument):
         db.create_table(name, policy="lru")  # type: ignore[arg-type]
+    with pytest.raises(thunderhead.InvalidArgument):
+        db.create_table(name, max_bytes=0)
+    with pytest.raises(thunderhead.NotDone):
+        db.create_table(name, reserved_bytes=5)
+
+
+def test_a_table_with_a_maximum_refuses_what_exceeds_it(
+    db: thunderhead.Client, name: str
+) -> None:
+    table = db.create_table(name, max_bytes=1000)
+    table.put("k", "v")
+    with pytest.raises(thunderhead.NotDone):
+        table.put("l", b"v" * 1000)
+    assert table.put("k", "w") > 0
 
 
 def test_numbers_are_counted(table: thunderhead.Table) -> None:

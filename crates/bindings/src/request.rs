@@ -30,12 +30,14 @@
 //! | 2, … | name of the table; kind 3: empty |
 //! | 8 | kind 0: over how many shards; kinds 4 and 5: hash; else 0 |
 //! | 8 | kind 5: master; else 0 |
-//! | 9 | kind 0: the options of the table, see below |
+//! | 25 | kind 0: the options of the table, see below |
 //!
 //! | bytes | content of the options of a table |
 //! | --- | --- |
 //! | 8 | time to live of objects whose writes name none, in milliseconds; 0: for ever |
 //! | 1 | policy: 0 durable, 1 cache |
+//! | 8 | the most bytes of the table; 0: no limit |
+//! | 8 | the reserved bytes of a cache |
 //!
 //! | bytes | content of a scan |
 //! | --- | --- |
@@ -213,7 +215,8 @@ fn table_options(reader: &mut Reader<'_>) -> Result<TableOptions, Malformed> {
         1 => Policy::Cache,
         _ => return Err(reader.malformed()),
     };
-    Ok(TableOptions { ttl_ms, policy })
+    let (max_bytes, reserved_bytes) = (reader.u64()?, reader.u64()?);
+    Ok(TableOptions { ttl_ms, policy, max_bytes, reserved_bytes })
 }
 
 #[cfg(test)]
@@ -259,6 +262,7 @@ mod tests {
         bytes.extend(b"users");
         bytes.extend([2u64.to_le_bytes(), 0u64.to_le_bytes(), 9u64.to_le_bytes()].concat());
         bytes.push(1);
+        bytes.extend([30u64.to_le_bytes(), 20u64.to_le_bytes()].concat());
         bytes.extend(head(3, 0, 2, 1));
         bytes.extend(77u64.to_le_bytes());
         bytes
@@ -290,7 +294,8 @@ mod tests {
             operation(b"t", Condition::Always, Action::SetExpiry(TimeToLive::Milliseconds(5))),
             operation(b"t", Condition::Always, Action::ReadExpiry),
         ];
-        let options = TableOptions { ttl_ms: 9, policy: Policy::Cache };
+        let options =
+            TableOptions { ttl_ms: 9, policy: Policy::Cache, max_bytes: 30, reserved_bytes: 20 };
         let question = CreateTable { options, ..CreateTable::spread("users", 2) };
         let expected = [
             Submitted { tag: 1, deadline: None, work: Work::Operations(operations) },

@@ -168,12 +168,15 @@ pub fn put_reply(reply: &Result<Reply, Error>, into: &mut Vec<u8>) -> usize {
 }
 
 fn put_table(table: &TableInfo, into: &mut Vec<u8>) {
-    let TableOptions { ttl_ms, policy } = table.options;
+    let TableOptions { ttl_ms, policy, max_bytes, reserved_bytes } = table.options;
     let mut about = ttl_ms.to_le_bytes().to_vec();
     about.push(match policy {
         Policy::Durable => 0,
         Policy::Cache => 1,
     });
+    for bytes in [max_bytes, reserved_bytes] {
+        about.extend_from_slice(&bytes.to_le_bytes());
+    }
     for tablet in &table.tablets {
         for number in [tablet.first.0, tablet.last.0, tablet.master.0] {
             about.extend_from_slice(&number.to_le_bytes());

@@ -128,6 +128,12 @@ pub struct th_table_options {
     pub policy: u32,
     /// 0.
     pub reserved: u32,
+    /// The most bytes of its objects, with their keys and headers. 0: there is no limit. A durable
+    /// table refuses writes that would exceed it, with `TH_TABLE_FULL`; a cache evicts its own
+    /// objects.
+    pub max_bytes: u64,
+    /// The bytes of a cache of which none are evicted for other tables.
+    pub reserved_bytes: u64,
 }
 
 /// The settings of one call. A call takes `NULL` for the defaults.
@@ -330,6 +336,10 @@ pub struct th_table {
     pub policy: u32,
     /// 0.
     pub reserved: u32,
+    /// The most bytes of its objects; 0 if there is no limit.
+    pub max_bytes: u64,
+    /// The bytes of which none are evicted for other tables.
+    pub reserved_bytes: u64,
 }
 
 /// Tables. `th_tables_free` releases it with everything in it.

@@ -266,7 +266,8 @@ pub(crate) unsafe fn table_options(
             return Err(Failure::refusal(TH_BAD_ARGUMENT, why));
         }
     };
-    let options = TableOptions { policy, ..TableOptions::DEFAULT };
+    let th_table_options { max_bytes, reserved_bytes, .. } = given;
+    let options = TableOptions { policy, max_bytes, reserved_bytes, ..TableOptions::DEFAULT };
     match time_to_live(given.ttl_ms) {
         None => Ok(options),
         Some(time) => options

@@ -84,6 +84,12 @@ pub const TH_NOT_MIGRATED: th_status = 1030;
 pub const TH_OLD_FORMAT: th_status = 1047;
 /// A time to live has at least one millisecond.
 pub const TH_BAD_TIME_TO_LIVE: th_status = 1048;
+/// The table has as many bytes as its `max_bytes` allows. Deletes and writes that make no object
+/// larger go on.
+pub const TH_TABLE_FULL: th_status = 1049;
+/// Only a cache reserves bytes, not more than its `max_bytes`, and all reservations must fit into
+/// the memory of the servers.
+pub const TH_BAD_OPTIONS: th_status = 1050;
 
 /// A scan has returned all objects. Not an error.
 pub const TH_END: th_status = 2000;
@@ -141,7 +147,7 @@ names! {
     TH_AWAITING_REPLICAS TH_AWAITING_LEASE TH_AWAITING_MEMORY TH_NO_OWNER TH_NO_LEADER
     TH_OTHER_CLUSTER TH_IN_PROGRESS TH_CANCELLED TH_FORKED TH_KEY_EMPTY TH_KEY_TOO_LONG
     TH_VALUE_TOO_LONG TH_NOT_A_NUMBER TH_OVERFLOW TH_LEASE_ENDED TH_TABLE_EXISTS TH_NO_SUCH_TABLE
-    TH_BAD_NAME TH_BAD_RANGE TH_NO_SUCH_SERVER TH_NOT_MIGRATED TH_BAD_TIME_TO_LIVE TH_OLD_FORMAT TH_END
+    TH_BAD_NAME TH_BAD_RANGE TH_NO_SUCH_SERVER TH_NOT_MIGRATED TH_BAD_TIME_TO_LIVE TH_OLD_FORMAT TH_TABLE_FULL TH_BAD_OPTIONS TH_END
     TH_BAD_ARGUMENT TH_BAD_SIZE TH_IN_USE TH_INTERNAL TH_BAD_URL TH_NOT_UTF8
 }
 
@@ -190,6 +196,8 @@ mod tests {
             (TH_NOT_MIGRATED, Error::Refused(Status::NotMigrated)),
             (TH_BAD_TIME_TO_LIVE, Error::Refused(Status::BadTimeToLive)),
             (TH_OLD_FORMAT, Error::Refused(Status::OldFormat)),
+            (TH_TABLE_FULL, Error::Refused(Status::TableFull)),
+            (TH_BAD_OPTIONS, Error::Refused(Status::BadOptions)),
         ] {
             assert_eq!(status, th_status::from(error.code()), "{error}");
         }

@@ -62,7 +62,8 @@ pub unsafe extern "C" fn th_table_create(
 /// Creates a table with options, spread over `span` shards, and hands over its id: see
 /// `th_table_create`. `options` may be `NULL`.
 ///
-/// Returns `TH_OLD_FORMAT` if an earlier release made the cluster, and its format is still 1.
+/// Returns `TH_OLD_FORMAT` if an earlier release made the cluster, and its format is still 1, and
+/// `TH_BAD_OPTIONS` if the table cannot have these options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn th_table_create_with(
     client: *mut th_client,
@@ -294,6 +295,8 @@ impl OwnedTables {
                     Policy::Cache => TH_CACHE,
                 },
                 reserved: 0,
+                max_bytes: info.options.max_bytes,
+                reserved_bytes: info.options.reserved_bytes,
             };
             owned.tables.push(table);
             owned.tablets.push(tablets);

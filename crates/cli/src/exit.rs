@@ -164,6 +164,8 @@ fn of_status(status: Status) -> (Exit, &'static str) {
         Status::MayBeNeeded => (Exit::Negative, "may_be_needed"),
         Status::ConditionFailed => (Exit::Negative, "condition_failed"),
         Status::NotANumber => (Exit::Refused, "not_a_number"),
+        Status::TableFull => (Exit::Refused, "table_full"),
+        Status::BadOptions => (Exit::Refused, "bad_options"),
         Status::DeadlineExceeded | Status::LeadershipLost => (Exit::Unknown, "unknown_outcome"),
         Status::AwaitingReplicas => (Exit::Unreachable, "awaiting_replicas"),
         Status::AwaitingLease => (Exit::Unreachable, "awaiting_lease"),

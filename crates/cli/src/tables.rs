@@ -10,7 +10,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
-use thunderhead_config::duration_text;
+use thunderhead_config::{bytes_text, duration_text, parse_bytes};
 use thunderhead_wire::control::{Policy, TableInfo, TableOptions, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId, TimeToLive};
 
@@ -32,6 +32,13 @@ pub(crate) enum Command {
         /// objects that were not used lately.
         #[arg(long, value_enum, default_value_t = Kept::Durable)]
         policy: Kept,
+        /// The most bytes of its objects, with their keys and headers, such as 1GiB. A durable table
+        /// refuses writes that would exceed it; a cache evicts its own objects.
+        #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+        max: Option<u64>,
+        /// The bytes of a cache of which none are evicted for other tables, such as 100MiB.
+        #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+        reserved: Option<u64>,
     },
     /// Drop a table with all its objects.
     Drop {
@@ -97,6 +104,11 @@ fn options_text(options: TableOptions) -> String {
     if !options.policy.is_durable() {
         text += &format!(", policy {}", options.policy.name());
     }
+    for (name, bytes) in [("max", options.max_bytes), ("reserved", options.reserved_bytes)] {
+        if bytes > 0 {
+            text += &format!(", {name} {}", bytes_text(bytes));
+        }
+    }
     text
 }
 
@@ -133,9 +145,18 @@ pub(crate) fn run(
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
     match command {
-        Command::Create { name, span, ttl, policy } => {
-            let options = TableOptions { policy: policy.policy(), ..TableOptions::DEFAULT };
+        Command::Create { name, span, ttl, policy, max, reserved } => {
+            if max == Some(0) {
+                return Err(Failure::usage("a table has at least one byte: leave --max out"));
+            }
+            let options = TableOptions {
+                policy: policy.policy(),
+                max_bytes: max.unwrap_or(0),
+                reserved_bytes: reserved.unwrap_or(0),
+                ..TableOptions::DEFAULT
+            };
             let options = options.with_time_to_live(ttl)?;
+            options.check()?;
             let table = store.create_table(&name, span, options)?;
             if session.json {
                 return session.put_json(&table);
@@ -309,7 +330,16 @@ mod tests {
         assert!(shown.contains(r#""options":{"ttl_ms":5400000,"policy":"cache"}"#), "{shown}");
         let plain = run(&mut fake, "table create u --ttl never --policy durable").unwrap();
         assert_eq!(plain, "created table \"u\" with 1 tablet\n");
-        for wrong in ["--ttl 0s", "--ttl 5", "--policy lru"] {
+        let limited = "table create v --policy cache --max 1GiB --reserved 100MiB";
+        let made = run(&mut fake, limited).unwrap();
+        let text = ", policy cache, max 1GiB, reserved 100MiB\n";
+        assert_eq!(made, format!("created table \"v\" with 1 tablet{text}"));
+        assert!(run(&mut fake, "table list").unwrap().contains(text));
+        for wrong in ["--reserved 1MiB", "--policy cache --max 1MiB --reserved 2MiB"] {
+            let failure = run(&mut fake, &format!("table create w {wrong}")).unwrap_err();
+            assert_eq!((failure.exit, failure.kind), (Exit::Refused, "bad_options"), "{wrong}");
+        }
+        for wrong in ["--ttl 0s", "--ttl 5", "--policy lru", "--max 0", "--max much"] {
             let failure = run(&mut fake, &format!("table create w {wrong}")).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{wrong}");
         }

@@ -146,7 +146,7 @@ fn an_increment_of_text_is_refused_even_if_it_has_eight_bytes() {
 }
 
 #[test]
-fn the_default_time_to_live_of_a_table_outlasts_the_process() {
+fn the_options_of_a_table_outlast_the_process() {
     let data = directory("options");
     let dev = Dev::start(&data, &[]);
     let made = dev.says(&["table", "create", "t", "--ttl", "1h", "--policy", "cache"]);
@@ -160,13 +160,22 @@ fn the_default_time_to_live_of_a_table_outlasts_the_process() {
     assert_eq!(put(&dev, "b", &["--ttl", "never"]), "never");
     dev.says(&["put", "t", "short", "v", "--ttl", "1ms"]);
     while dev.run(&["get", "t", "short"]).status.success() {}
+    let made = dev.says(&["table", "create", "small", "--max", "1KiB"]);
+    assert_eq!(made, "created table \"small\" with 1 tablet, max 1KiB");
+    let long = "v".repeat(1100);
+    assert_eq!(dev.run(&["put", "small", "k", &long]).status.code(), Some(5), "it is too long");
+    dev.says(&["put", "small", "k", "v"]);
     dev.kill();
     let dev = Dev::start(&data, &[]);
+    assert_eq!(dev.run(&["put", "small", "l", &long]).status.code(), Some(5), "it is still");
+    dev.says(&["put", "small", "k", "w"]);
     assert!(is_default(&dev.says(&["ttl", "t", "a"])));
     assert_eq!(dev.says(&["ttl", "t", "b"]), "never");
     assert!(is_default(&put(&dev, "c", &[])), "the options are still in force");
     assert_eq!(dev.run(&["get", "t", "short"]).status.code(), Some(1), "it is still gone");
-    assert!(dev.says(&["table", "list"]).ends_with("t, ttl 1h, policy cache"));
+    let list = dev.says(&["table", "list"]);
+    assert!(list.contains("t, ttl 1h, policy cache"), "{list}");
+    assert!(list.contains("small, max 1KiB"), "{list}");
     let _ = std::fs::remove_dir_all(&data);
 }
 

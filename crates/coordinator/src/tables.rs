@@ -12,9 +12,9 @@
 use crate::cluster::{GROUP_TABLES_MAX, Home};
 use crate::leadership::{Leadership, RetryPauses, Task};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
-use crate::placement::rooms;
+use crate::placement::rooms::{self, Room};
 use crate::refusal::{Outcome, Refusal};
-use crate::stored::TableRecord;
+use crate::stored::{TableRecord, TabletRecord};
 use crate::waiting::{all, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     CreateTable, DropTable, Empty, MapRequest, SplitTablet, Tablets, to_body,
 };
-use thunderhead_wire::{Format, MasterId, SegmentId, Status, TableId, TabletRange, TimeToLive};
+use thunderhead_wire::{Format, MasterId, SegmentId, Status, TableId, TabletRange};
 
 /// Answers a request for the map.
 pub(crate) fn map(leadership: &Leadership, message: &MapRequest) -> Outcome {
@@ -45,9 +45,7 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     if message.server_span == 0 {
         return Err(Status::Malformed.into());
     }
-    if TimeToLive::of_code(message.options.ttl_ms) == TimeToLive::Never {
-        return Err(Status::BadTimeToLive.into());
-    }
+    message.options.check()?;
     let rooms = match message.beside {
         None => rooms::for_tablets(leadership, message.server_span as usize).await,
         Some(_) => BTreeMap::new(),
@@ -74,9 +72,12 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
     if masters.is_empty() {
         return Err(Status::NoSpace.into());
     }
-    let id = TableId(leadership.take_ids(|ids| ids.table += 1).await?.table);
     let span = if message.beside.is_some() { 1 } else { message.server_span };
     let tablets = leadership.cluster().spread(span, masters);
+    if !reservations_fit(leadership, &tablets, message.options.reserved_bytes, &rooms) {
+        return Err(Status::BadOptions.into());
+    }
+    let id = TableId(leadership.take_ids(|ids| ids.table += 1).await?.table);
     let CreateTable { name, beside, options, .. } = message;
     let record = TableRecord { id, name, tablets, dropped: false, beside, options };
     leadership.put_table(record).await?;
@@ -92,6 +93,32 @@ pub(crate) async fn create(leadership: &Rc<Leadership>, message: CreateTable) ->
         return Err(Status::InProgress.into());
     }
     Ok(to_body(&cluster.table_info(table)))
+}
+
+/// Whether the memory of each master that has reported it holds the reservations of all its
+/// tablets, and those of a new table. Later a tablet may go to a master that cannot hold its
+/// reservation: that master refuses writes sooner.
+fn reservations_fit(
+    leadership: &Leadership,
+    tablets: &[TabletRecord],
+    reserved_bytes: u64,
+    rooms: &BTreeMap<MasterId, Room>,
+) -> bool {
+    let share = |tablet: &TabletRecord, bytes: u64| {
+        let hashes = u128::from(tablet.last.0) - u128::from(tablet.first.0) + 1;
+        (u128::from(bytes) * hashes) >> 64
+    };
+    let cluster = leadership.cluster();
+    reserved_bytes == 0
+        || rooms.iter().all(|(master, room)| {
+            let is_here = |it: &&TabletRecord| it.master == *master;
+            let new = tablets.iter().filter(is_here).map(|it| share(it, reserved_bytes));
+            let old = cluster.tables().filter(|table| !table.dropped).flat_map(|table| {
+                let bytes = table.options.reserved_bytes;
+                table.tablets.iter().filter(is_here).map(move |it| share(it, bytes))
+            });
+            new.chain(old).sum::<u128>() <= u128::from(room.whole_bytes)
+        })
 }
 
 /// Returns the master for a new table that lies beside another table. The other table must have

@@ -4,7 +4,8 @@
 //! - [`write`](mod@write), [`read`] and [`batch`] are the operations. [`completions`] and
 //!   [`groups`] make updates happen exactly once. [`chains`] do several together.
 //! - [`items`] are objects with attributes. [`clock`] is the time by which they expire, and
-//!   [`expired`] removes them. [`eviction`] removes objects of a cache to make room.
+//!   [`expired`] removes them. [`eviction`] removes objects of a cache to make room, and
+//!   [`table_limits`] limits the bytes of a table.
 //! - [`heads`] appends to segments and ends turns. [`ledger`] knows which segments a digest names.
 //! - [`side_log`] and [`handover`] bring in segments beside the heads, [`adopt`] the segments of a
 //!   former generation.
@@ -33,6 +34,7 @@ mod read;
 mod replicator;
 pub(crate) mod shared;
 mod side_log;
+mod table_limits;
 mod tablets;
 mod write;
 
@@ -50,5 +52,6 @@ pub use read::ExpectedRead;
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub(crate) use side_log::SideLog;
 pub use side_log::TakeIn;
+pub use table_limits::TableLimits;
 pub(crate) use write::NewVersion;
 pub use write::{HashedKey, Written};

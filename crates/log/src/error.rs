@@ -81,6 +81,20 @@ pub enum Error {
         /// it.
         limit_bytes: u64,
     },
+    /// The tablet has its share of the most bytes of its table
+    /// ([`TableLimits::max_bytes`](crate::TableLimits::max_bytes)), and the write would make it
+    /// larger. Reads, deletes and writes that make no object larger go on.
+    #[error(
+        "{table} is full: its tablet here has {live_bytes} bytes of live data, and {limit_bytes} are its share of the table's maximum; delete objects"
+    )]
+    TabletFull {
+        /// The table.
+        table: TableId,
+        /// Live bytes of its tablet.
+        live_bytes: u64,
+        /// The most of these.
+        limit_bytes: u64,
+    },
     /// There is room, but the cleaners have not freed it yet. Let them run and try again.
     #[error("no free memory at this moment: the cleaners are behind; try again shortly")]
     CleanerBehind,
@@ -102,6 +116,7 @@ impl Error {
             Error::AlreadyCompleted { .. } => 9,
             Error::VersionTooHigh { .. } => 10,
             Error::RangeReversed(_) => 11,
+            Error::TabletFull { .. } => 12,
         }
     }
 

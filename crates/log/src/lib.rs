@@ -94,8 +94,8 @@ mod sync;
 
 pub use append::{
     Completion, Event, Evicted, ExpectedRead, ExpectedUpdates, FRAMES_SPARE, HashedKey, Keeps, Log,
-    NoReplication, Put, Recorder, Replica, Replicator, SegmentBytes, TakeIn, TimeSource, Update,
-    Usage, Written,
+    NoReplication, Put, Recorder, Replica, Replicator, SegmentBytes, TableLimits, TakeIn,
+    TimeSource, Update, Usage, Written,
 };
 pub use cleaner::{Cleaner, CleanerThreads, Phase, Step};
 pub use error::{Damage, Error, OptionsError};

@@ -42,6 +42,7 @@ impl Outcome {
             Error::Condition { current } => (Status::ConditionFailed, *current, 0),
             Error::VersionTooHigh { .. } => (Status::VersionsExhausted, Version::NONE, 0),
             Error::MemoryFull { .. } => (Status::NoSpace, Version::NONE, NO_SPACE_US),
+            Error::TabletFull { .. } => (Status::TableFull, Version::NONE, 0),
             Error::CleanerBehind => (Status::AwaitingMemory, Version::NONE, BUSY_US),
             // Another shard has the tablet. Those of tablets and records come from calls that are
             // not made for a client's update.

@@ -303,6 +303,9 @@ impl Shard {
         self.has_updated = true;
         // Its place in the index is on its way while all else is looked at.
         let key = self.log.expect_update(part.head.table(), part.key);
+        if !self.control.is_plain() {
+            self.make_room_in_table(&part, key);
+        }
         let outcome = self.update_one(context, identity, &part, key);
         let answer = Answer::of_update(&outcome);
         self.answer_at(context, self.log.appended(), reply_to, answer);
@@ -447,6 +450,9 @@ impl Shard {
             });
             let key = key.unwrap_or_else(|| HashedKey::of(part.key));
             let its_bytes = bytes_of(&part);
+            if !self.control.is_plain() {
+                self.make_room_in_table(&part, key);
+            }
             if identity.lease() != LeaseId::NONE && !self.log.group_takes(sequence, its_bytes) {
                 if !self.control.is_plain() {
                     self.make_room_in_caches(together);

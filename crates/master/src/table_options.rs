@@ -5,9 +5,18 @@
 //! here, and their updates pay nothing for those of others.
 
 use std::collections::BTreeMap;
-use thunderhead_log::{Attributes, Log};
+use thunderhead_log::{Attributes, Log, TableLimits};
 use thunderhead_wire::TableId;
 use thunderhead_wire::control::{OptionsOfTable, Policy, TableOptions};
+
+/// The limits that the log keeps for a table with these options.
+fn limits_of(options: &TableOptions) -> TableLimits {
+    TableLimits {
+        max_bytes: (options.max_bytes > 0).then_some(options.max_bytes),
+        reserved_bytes: options.reserved_bytes,
+        is_cache: options.policy == Policy::Cache,
+    }
+}
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -24,15 +33,24 @@ impl OptionsOfTables {
 
     /// Learns the options of tables of which tablets came. A door may have switched evictions off.
     pub(crate) fn learn(&mut self, options: &[OptionsOfTable], log: &mut Log) {
-        self.tables.extend(options.iter().map(|it| (it.table, it.options)));
+        for OptionsOfTable { table, options } in options {
+            let is_new = self.tables.insert(*table, *options).is_none();
+            if is_new {
+                log.limit_table(*table, limits_of(options));
+            }
+        }
         if self.has_caches() {
             log.set_evicts(true);
         }
     }
 
     /// Forgets the options of tables that have no tablet here.
-    pub(crate) fn forget_absent(&mut self, log: &Log) {
+    pub(crate) fn forget_absent(&mut self, log: &mut Log) {
+        let before = self.tables.len();
         self.tables.retain(|table, _| log.tablets().any(|(tablet, _)| tablet.table == *table));
+        if self.tables.len() < before {
+            log.retain_limits(|table| self.tables.contains_key(&table));
+        }
     }
 
     /// The attributes of an object that is written to a table now, if the table has options.

@@ -156,6 +156,10 @@ statuses! {
     OldFormat = 47, GiveUp, "this needs a newer format of the cluster; `thunderhead status` says when `thunderhead cluster set format` can switch it on";
     /// A time to live of 0.
     BadTimeToLive = 48, GiveUp, "a time to live has at least one millisecond";
+    /// A table has its maximum, and the write would make it larger.
+    TableFull = 49, GiveUp, "the table has as many bytes as its option `max` allows; delete objects";
+    /// A new table cannot have its options.
+    BadOptions = 50, GiveUp, "a table cannot have these options: only a cache can reserve memory, not more than its maximum, and all reservations must fit into the memory of the servers";
 }
 
 impl Status {
@@ -234,6 +238,8 @@ mod tests {
             (46, Grouped),
             (47, OldFormat),
             (48, BadTimeToLive),
+            (49, TableFull),
+            (50, BadOptions),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

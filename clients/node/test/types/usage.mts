@@ -70,6 +70,7 @@ await table.put("ada", "x", { ttl: 60_000, ifAbsent: true });
 is<Equal<Awaited<ReturnType<Table["expire"]>>, Changed | undefined>>();
 is<Equal<Awaited<ReturnType<Table["ttl"]>>, number | undefined>>();
 await db.createTable("cache", { ttl: 60_000, policy: "cache", span: 2, deadline: 100 });
+await db.createTable("small", { maxBytes: 2 ** 30, reservedBytes: 2 ** 20 });
 await db.table("cache", { create: { ttl: Infinity, policy: "durable" } });
 // @ts-expect-error There is no such policy.
 await db.createTable("cache", { policy: "archive" });

@@ -58,12 +58,18 @@ class Client:
         *,
         ttl: TimeToLive | None = None,
         policy: Policy | None = None,
+        max_bytes: int | None = None,
+        reserved_bytes: int | None = None,
         deadline: Deadline | None = None,
     ) -> Table:
         """Creates a table, spread over `span` shards. Raises `TableExists` if there is one.
 
         `ttl` is how long an object lives if its write does not say it. A table with the policy
         "cache" evicts objects when memory is full.
+
+        `max_bytes` limits the bytes of its objects, with their keys and headers: a cache evicts its
+        own objects, and other tables refuse writes. `reserved_bytes` of a cache are never evicted
+        for other tables.
         """
 
     def drop_table(self, name: str, *, deadline: Deadline | None = None) -> None:
@@ -322,6 +328,8 @@ class Queue:
         span: int | None,
         ttl: TimeToLive | None,
         policy: Policy | None,
+        max_bytes: int | None,
+        reserved_bytes: int | None,
         deadline: Deadline | None,
     ) -> Future[TableInfo]: ...
     def drop_table(self, name: str, deadline: Deadline | None) -> Future[None]: ...

@@ -168,15 +168,23 @@ class Client:
         *,
         ttl: TimeToLive | None = None,
         policy: Policy | None = None,
+        max_bytes: int | None = None,
+        reserved_bytes: int | None = None,
         deadline: Deadline | None = None,
     ) -> Table:
         """Creates a table, spread over `span` shards. Raises `TableExists` if there is one.
 
         `ttl` is how long an object lives if its write does not say it. A table with the policy
         "cache" evicts objects when memory is full.
+
+        `max_bytes` limits the bytes of its objects, with their keys and headers: a cache evicts its
+        own objects, and other tables refuse writes. `reserved_bytes` of a cache are never evicted
+        for other tables.
         """
         queue = self._queue
-        future = queue.create_table(name, span, ttl, policy, deadline)
+        future = queue.create_table(
+            name, span, ttl, policy, max_bytes, reserved_bytes, deadline
+        )
         return Table._of(self, await _end(queue, future))
 
     async def drop_table(self, name: str, *, deadline: Deadline | None = None) -> None:

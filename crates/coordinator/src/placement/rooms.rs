@@ -27,6 +27,8 @@ pub(crate) struct Room {
     pub(crate) bytes: u64,
     /// Memory without live entries, in bytes.
     pub(crate) memory_bytes: u64,
+    /// All memory, in bytes.
+    pub(crate) whole_bytes: u64,
 }
 
 /// Returns about the bytes of memory that a shard needs for so many live bytes, if its memory has
@@ -76,7 +78,8 @@ pub(crate) async fn ask(
             // Another generation of the server may answer at this address.
             let status = of_body::<ShardStatus>(&answer).filter(|it| it.master == master)?;
             let memory_bytes = status.memory_bytes.saturating_sub(status.live_bytes);
-            Some((master, Room { bytes: status.room_bytes?, memory_bytes }))
+            let whole_bytes = status.memory_bytes;
+            Some((master, Room { bytes: status.room_bytes?, memory_bytes, whole_bytes }))
         }
     });
     all(calls.collect()).await.into_iter().flatten().collect()

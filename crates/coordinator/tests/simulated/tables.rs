@@ -49,7 +49,7 @@ fn tables_come_are_found_and_go() {
 fn the_options_of_a_table_outlast_its_coordinator_and_reach_its_masters() {
     let mut cluster = ControlPlane::new(4, 2, 2, &options());
     cluster.until_all_are_there();
-    let options = TableOptions { ttl_ms: 9_000, policy: Policy::Cache };
+    let options = TableOptions { ttl_ms: 9_000, policy: Policy::Cache, ..TableOptions::DEFAULT };
     let message = CreateTable { options, ..CreateTable::spread("t", 2) };
     let table: TableInfo = cluster.ask(Opcode::CreateTableWithOptions, &message).unwrap();
     assert_eq!(table.options, options);
@@ -70,11 +70,30 @@ fn the_options_of_a_table_outlast_its_coordinator_and_reach_its_masters() {
 }
 
 #[test]
+fn reservations_must_fit_into_the_memory_of_the_servers() {
+    let mut cluster = ControlPlane::new(6, 2, 1, &options());
+    cluster.servers.iter().for_each(|it| it.borrow_mut().memory_bytes = 1 << 30);
+    cluster.until_all_are_there();
+    let mut reserve = |name: &str, reserved_bytes| {
+        let cache = TableOptions { policy: Policy::Cache, ..TableOptions::DEFAULT };
+        let options = TableOptions { reserved_bytes, ..cache };
+        let message = CreateTable { options, ..CreateTable::spread(name, 2) };
+        cluster.ask::<TableInfo>(Opcode::CreateTableWithOptions, &message)
+    };
+    let most = 1 << 31;
+    assert_eq!(reserve("much", most + 4), Err(Status::BadOptions));
+    assert!(reserve("a", most / 4).is_ok());
+    assert!(reserve("b", most / 4 * 3).is_ok());
+    assert_eq!(reserve("c", 1 << 20), Err(Status::BadOptions), "others have reserved it all");
+    assert!(reserve("d", 0).is_ok());
+}
+
+#[test]
 fn a_cluster_of_an_older_format_refuses_tables_with_options() {
     let old = Options { newest_format: Format::FIRST, ..options() };
     let mut cluster = ControlPlane::new(5, 1, 1, &old);
     cluster.until_all_are_there();
-    let options = TableOptions { ttl_ms: 9_000, policy: Policy::Durable };
+    let options = TableOptions { ttl_ms: 9_000, policy: Policy::Durable, ..TableOptions::DEFAULT };
     let mut message = CreateTable { options, ..CreateTable::spread("t", 1) };
     let refused = cluster.ask::<TableInfo>(Opcode::CreateTableWithOptions, &message);
     assert_eq!(refused, Err(Status::OldFormat));

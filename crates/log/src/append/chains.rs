@@ -155,7 +155,7 @@ impl Log {
             }
         }
         self.evict_for(new_bytes.saturating_sub(old_bytes));
-        match self.admit(new_bytes, old_bytes) {
+        match self.admit_beside(new_bytes, old_bytes) {
             Err(Error::MemoryFull { .. }) if self.may_evict() => Err(Error::CleanerBehind),
             admitted => admitted,
         }

@@ -120,9 +120,9 @@ impl Log {
         let completion = Completion { lease, sequence, result: result.as_ref() };
         self.check_sizes(&[0], completion.result)?;
         if self.make_room_in_group(completion.result, Log::grouped_bytes(key.len(), value.len()))? {
-            let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
-            let most = key.len() + value.len() + 64 + OUTCOME_BYTES_MAX;
-            self.admit(most as u64, old_bytes as u64)?;
+            let payload = key.len() + value.len();
+            let most = payload + 64 + OUTCOME_BYTES_MAX;
+            self.admit_object(tablet, (most, payload), current.as_ref())?;
             let from = self.head.position();
             let new = NewVersion { tablet, table, hash, key, value, version };
             let position = self.put_placed(new, current)?;
@@ -131,8 +131,7 @@ impl Log {
             return Ok(Written { version, position });
         }
         let most = key.len() * 2 + value.len() + completion.result.len() + 512;
-        let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
-        self.admit(most as u64, old_bytes as u64)?;
+        self.admit_object(tablet, (most, key.len() + value.len()), current.as_ref())?;
         self.make_room(most, self.shared.reserves.for_writes())?;
 
         let mark = self.head.appender.mark();
@@ -214,7 +213,7 @@ impl Log {
         completion: Completion<'_>,
     ) -> Result<LogPosition, Error> {
         let bytes = completion.result.len() + 64;
-        let admitted = self.admit(bytes as u64, 0);
+        let admitted = self.admit_beside(bytes as u64, 0);
         let completed = admitted.and_then(|()| self.complete_admitted(table, hash, completion));
         self.count_mutation();
         completed

@@ -17,6 +17,9 @@
 //! Otherwise live data would hardly shrink, and all other objects would go, too. The user may also
 //! want to know the keys of all evicted objects ([`Log::note_evicted_keys`]), which stops nothing.
 //!
+//! Tables may have limits of their own, and a reservation changes the choice of the objects:
+//! [`table_limits`](super::table_limits).
+//!
 //! Tombstones take memory too, of small objects almost as much as the objects. So the high-water
 //! mark is for both together.
 
@@ -122,7 +125,10 @@ impl Log {
     /// again. Otherwise it is refused for good.
     pub(super) fn may_evict(&self) -> bool {
         let is_freeing = self.eviction.is_paused || !self.eviction.kept.is_empty();
-        self.evicts() && (is_freeing || self.has_victims() || self.memory.cached_segments() > 0)
+        self.evicts()
+            && (is_freeing
+                || (self.has_victims() || self.memory.cached_segments() > 0)
+                    && self.has_unreserved())
     }
 
     /// Whether any object waits to be evicted. It may have changed since a cleaner found it.
@@ -261,10 +267,20 @@ impl Log {
         }
     }
 
+    /// Whether nothing may be evicted now.
+    pub(super) fn is_eviction_paused(&self) -> bool {
+        self.eviction.is_paused || !self.eviction.kept.is_empty()
+    }
+
     /// Looks at the next object of the queue; false if there is none, or no room for a tombstone.
     fn evict_next(&mut self, uses_count: bool) -> bool {
-        if self.eviction.is_paused || !self.eviction.kept.is_empty() {
+        if self.is_eviction_paused() {
             return false;
+        }
+        if self.limited.has_reserved()
+            && let Some(tablet) = self.furthest_above_reservation()
+        {
+            return self.evict_in_tablet(tablet, uses_count, None);
         }
         let victims = &mut self.eviction.victims;
         if victims.is_empty()
@@ -273,7 +289,8 @@ impl Log {
             *victims = found;
         }
         let Some(victim) = victims.pop() else { return false };
-        if self.evict(victim, uses_count) {
+        let is_spared = self.limited.has_reserved() && self.is_reserved(&victim);
+        if is_spared || self.evict(victim, uses_count) {
             self.shared.sums.victims.fetch_sub(1, Ordering::Relaxed);
             return true;
         }
@@ -283,7 +300,7 @@ impl Log {
 
     /// Evicts an object, or takes one of its uses; false if there is no room for a tombstone. It
     /// may have changed since a cleaner found it.
-    fn evict(&mut self, victim: ExpiredItem, uses_count: bool) -> bool {
+    pub(super) fn evict(&mut self, victim: ExpiredItem, uses_count: bool) -> bool {
         let Some(item) = self.found_item(&victim) else { return true };
         let is_cached = item.attributes.is_cached;
         if !is_cached || uses_count && segment::take_use(&self.memory, victim.at) {

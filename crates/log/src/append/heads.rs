@@ -464,6 +464,7 @@ impl Log {
         if self.limits_with != index_seglets {
             self.limits_with = index_seglets;
             self.limits = self.shared.limits_with(index_seglets);
+            self.refresh_admission();
         }
         self.shared.turns.publish();
     }

@@ -153,6 +153,9 @@ impl Log {
         self.head.appender.prior_span.add(fields.prior);
         self.head.appender.note_item(&attributes);
         self.note_attributes(&attributes, fields.version);
+        if attributes.is_cached {
+            self.limited.note_cached(fields.table);
+        }
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, encoded, value], self.seal);
         (at, header.entry_bytes)

@@ -23,6 +23,7 @@ use super::ledger::Ledger;
 use super::replicator::Replicator;
 use super::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use super::side_log::MainHead;
+use super::table_limits::LimitedTables;
 use super::tablets::{Tablet, Tablets};
 use crate::error::{Error, OptionsError};
 use crate::format::entry::Seal;
@@ -112,6 +113,9 @@ pub struct Log {
     pub(super) live_bytes: u64,
     /// The most that writes may make of `live_bytes`; refreshed at every turn.
     pub(super) limits: LiveLimits,
+    /// The same for the usual way of a write, or zeros as long as a tablet has a maximum.
+    pub(super) admission: LiveLimits,
+    pub(super) limited: LimitedTables,
     /// The number of seglets that the indexes held when the limits were computed.
     pub(super) limits_with: usize,
     pub(super) mutations: u32,
@@ -194,6 +198,8 @@ impl Log {
             removed: LogPosition::default(),
             live_bytes: 0,
             limits: LiveLimits::default(),
+            admission: LiveLimits::default(),
+            limited: LimitedTables::default(),
             limits_with: usize::MAX,
             mutations: 0,
             dropped: DroppedTables::default(),
@@ -455,6 +461,7 @@ impl Log {
         tablets.sort_unstable_by_key(|view| view.range);
         let completions = Some(self.completions.index.view());
         self.shared.publish_tablets(TabletMap { tablets, completions });
+        self.share_limits();
     }
 
     /// Visits some objects of a tablet, or of part of one. Returns where to go on, or `None` at the

@@ -16,6 +16,7 @@
 //! that tablet counts from a later head (`Log::create_tablet` rolls, as it does after a tablet was
 //! dropped).
 
+use super::table_limits::{Hand, Share};
 use crate::index::{Cursor, Index, IndexBlocks};
 use std::cell::Cell;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
@@ -37,13 +38,23 @@ pub(crate) struct Tablet {
     pub(crate) clearing: Option<Cursor>,
     /// Numbers that the log's user keeps with it: see `Log::note_tablet`.
     pub(crate) note: [u64; 2],
+    /// Its share of the limits of its table.
+    pub(crate) share: Share,
+    /// The place up to which its objects were looked at, if it is a cache with limits.
+    pub(crate) hand: Hand,
 }
 
 impl Tablet {
     pub(crate) fn new(range: TabletRange, index: Index<IndexBlocks>, since: SegmentId) -> Tablet {
         let (holes, cleared) = (Vec::new(), Vec::new());
-        let note = [0; 2];
-        Tablet { range, index, live_bytes: 0, since, holes, cleared, clearing: None, note }
+        let (note, share, hand) = ([0; 2], Share::NONE, Hand::default());
+        let clearing = None;
+        Tablet { range, index, live_bytes: 0, since, holes, cleared, clearing, note, share, hand }
+    }
+
+    /// How many hashes it has, with those in holes that are not cleared yet.
+    pub(crate) fn hashes(&self) -> u128 {
+        self.published().map(|it| u128::from(it.last.0) - u128::from(it.first.0) + 1).sum()
     }
 
     #[inline]

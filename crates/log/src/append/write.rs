@@ -4,6 +4,7 @@
 //! the index has taken the reference, so an index without memory leaves no trace.
 
 use super::batch::Purpose;
+use super::shared::LiveLimits;
 use super::{Keys, Log};
 use crate::error::Error;
 use crate::format::entry::{Frame, Kind, ObjectFields};
@@ -176,8 +177,8 @@ impl Log {
         new: NewVersion<'_>,
         current: Option<ExistingEntry>,
     ) -> Result<LogPosition, Error> {
-        let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
-        self.admit((new.key.len() + new.value.len() + 64) as u64, old_bytes as u64)?;
+        let payload = new.key.len() + new.value.len();
+        self.admit_object(new.tablet, (payload + 64, payload), current.as_ref())?;
         self.put_admitted(new, current)
     }
 
@@ -482,18 +483,41 @@ impl Log {
         Ok(())
     }
 
-    /// Refuses a write that would fill the memory beyond the limit for writes.
+    /// Refuses a write of an object that would fill the memory beyond the limit for writes, or its
+    /// table beyond its maximum. The object has `payload` bytes of key and value, and takes at most
+    /// `new_bytes`.
     #[inline]
-    pub(super) fn admit(&self, new_bytes: u64, old_bytes: u64) -> Result<(), Error> {
-        let live_bytes = self.live_bytes + new_bytes - old_bytes.min(new_bytes);
+    pub(super) fn admit_object(
+        &self,
+        tablet: usize,
+        (new_bytes, payload): (usize, usize),
+        current: Option<&ExistingEntry>,
+    ) -> Result<(), Error> {
+        let old_bytes = current.map_or(0, |current| current.old.bytes());
+        if self.live_limit_exceeded(self.admission, new_bytes as u64, old_bytes as u64).is_none() {
+            return Ok(());
+        }
+        self.admit_closely(tablet, (new_bytes as u64, payload), current)
+    }
+
+    /// Refuses entries that would fill the memory beyond the limit for writes.
+    #[inline]
+    pub(super) fn admit_beside(&self, new_bytes: u64, old_bytes: u64) -> Result<(), Error> {
+        match self.live_limit_exceeded(self.limits, new_bytes, old_bytes) {
+            None => Ok(()),
+            Some(limit_bytes) => Err(self.refusal_of_full(limit_bytes)),
+        }
+    }
+
+    /// The limit for live bytes that such entries would exceed, if there is one.
+    #[inline]
+    fn live_limit_exceeded(&self, limits: LiveLimits, new_bytes: u64, old: u64) -> Option<u64> {
+        let live_bytes = self.live_bytes + new_bytes - old.min(new_bytes);
         // An overwrite that makes no object larger is admitted beyond the limit for writes, though
         // its header may have grown a little.
-        let grows = new_bytes > old_bytes + 64;
-        let limit_bytes = if grows { self.limits.writes } else { self.limits.safe };
-        if live_bytes > limit_bytes {
-            return Err(self.refusal_of_full(limit_bytes));
-        }
-        Ok(())
+        let grows = new_bytes > old + 64;
+        let limit_bytes = if grows { limits.writes } else { limits.safe };
+        (live_bytes > limit_bytes).then_some(limit_bytes)
     }
 
     /// A cache refuses no write for good as long as older objects may make room.

@@ -6,6 +6,7 @@ mod common;
 #[path = "../digest/mod.rs"]
 mod digest;
 mod eviction;
+mod table_limits;
 
 use common::options;
 use proptest::prelude::*;

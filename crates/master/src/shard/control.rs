@@ -269,7 +269,7 @@ impl Shard {
             self.log.drop_tablet(tablet);
             self.control.sweep = Some(Cursor::default());
         }
-        self.control.options.forget_absent(&self.log);
+        self.control.options.forget_absent(&mut self.log);
         self.done(context, reply_to);
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Shard {
                 self.control.sweep = Some(Cursor::default());
             }
         }
-        self.control.options.forget_absent(&self.log);
+        self.control.options.forget_absent(&mut self.log);
         self.done(context, reply_to);
         Ok(())
     }

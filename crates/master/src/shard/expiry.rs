@@ -5,9 +5,9 @@ use crate::owner::Owner;
 use crate::parked::Answer;
 use crate::refusal::Refusal;
 use std::time::Duration;
-use thunderhead_log::{Attributes, Error};
+use thunderhead_log::{Attributes, Error, HashedKey};
 use thunderhead_rpc::{Context, Opcode, ReplyTo};
-use thunderhead_wire::operations::{ObjectHead, UpdateKind};
+use thunderhead_wire::operations::{ObjectHead, UpdateKind, UpdatePart};
 use thunderhead_wire::{LogPosition, Status, TableId, TimeToLive, Version};
 
 /// How often the cleaners look for expired objects: the memory of objects that expire together is
@@ -61,6 +61,20 @@ impl Shard {
     pub(super) fn make_room_in_caches(&mut self, objects: usize) {
         if self.control.options.has_caches() {
             self.log.make_room_in_caches(objects);
+        }
+    }
+
+    /// Evicts objects of a cache with a maximum, before an update makes it larger. Ends the open
+    /// group, if it evicts any.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room_in_table(&mut self, part: &UpdatePart<'_>, key: HashedKey<'_>) {
+        let (table, bytes) = (part.head.table(), part.key.len() + part.argument.len());
+        if part.kind != UpdateKind::Delete
+            && self.log.wants_room_in_tablet(table, key, bytes)
+            && self.control.refusal_of_update(table, part.key).is_none()
+        {
+            self.log.make_room_in_tablet(table, key, bytes);
         }
     }
 

@@ -36,7 +36,7 @@ abstract class Call<T> {
   static final int OPERATION_BYTES = 28;
 
   /** The bytes of the options of a table. */
-  private static final int OPTIONS_BYTES = 9;
+  private static final int OPTIONS_BYTES = 25;
 
   private static final byte[] NOTHING = {};
 
@@ -471,7 +471,7 @@ abstract class Call<T> {
       to.put((byte) kind).putShort((short) name.length).put(name);
       to.putLong(first).putLong(second);
       if (options != null) {
-        to.putLong(options.ttlCode()).put((byte) options.policy().ordinal());
+        options.put(to);
       }
     }
 
@@ -497,7 +497,7 @@ abstract class Call<T> {
       long id = from.getLong(at + 11);
       from.position(at + 19);
       from.get(name);
-      TableOptions options = TableOptions.of(from.getLong(), from.get());
+      TableOptions options = TableOptions.take(from);
       List<TableInfo.Tablet> tablets = new ArrayList<>(count);
       for (int each = 0; each < count; each++) {
         tablets.add(new TableInfo.Tablet(from.getLong(), from.getLong(), from.getLong()));

@@ -1,5 +1,6 @@
 package dev.thunderhead;
 
+import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.time.temporal.ChronoUnit;
 import java.util.Objects;
@@ -19,7 +20,7 @@ public final class TableOptions {
   public static final Duration FOREVER = ChronoUnit.FOREVER.getDuration();
 
   /** Objects live for ever, and stay when memory is full. */
-  public static final TableOptions DEFAULT = new TableOptions(FOREVER, Policy.DURABLE);
+  public static final TableOptions DEFAULT = new TableOptions(FOREVER, Policy.DURABLE, 0, 0);
 
   /** The behaviour of a table when memory is full. */
   public enum Policy {
@@ -31,16 +32,29 @@ public final class TableOptions {
 
   private final Duration ttl;
   private final Policy policy;
+  private final long maxBytes;
+  private final long reservedBytes;
 
-  private TableOptions(Duration ttl, Policy policy) {
+  private TableOptions(Duration ttl, Policy policy, long maxBytes, long reservedBytes) {
     this.ttl = ttl;
     this.policy = policy;
+    this.maxBytes = maxBytes;
+    this.reservedBytes = reservedBytes;
   }
 
-  /** Makes options of the numbers that cross the border. */
-  static TableOptions of(long ttl, int policy) {
+  /** Takes options as they cross the border. */
+  static TableOptions take(ByteBuffer from) {
+    long ttl = from.getLong();
     Duration time = ttl == 0 ? FOREVER : Arguments.ttlOf(ttl);
-    return new TableOptions(time, policy == 1 ? Policy.CACHE : Policy.DURABLE);
+    Policy policy = from.get() == 1 ? Policy.CACHE : Policy.DURABLE;
+    return new TableOptions(time, policy, from.getLong(), from.getLong());
+  }
+
+  /** Puts options as they cross the border. */
+  void put(ByteBuffer to) {
+    long code = Arguments.ttl(ttl);
+    to.putLong(code == Arguments.TTL_FOREVER ? 0 : code).put((byte) policy.ordinal());
+    to.putLong(maxBytes).putLong(reservedBytes);
   }
 
   /**
@@ -52,7 +66,7 @@ public final class TableOptions {
    */
   public TableOptions withTtl(Duration ttl) {
     Arguments.ttl(ttl);
-    return new TableOptions(ttl, policy);
+    return new TableOptions(ttl, policy, maxBytes, reservedBytes);
   }
 
   /**
@@ -62,7 +76,36 @@ public final class TableOptions {
    * @return the options
    */
   public TableOptions withPolicy(Policy policy) {
-    return new TableOptions(ttl, Objects.requireNonNull(policy, "the policy is null"));
+    Objects.requireNonNull(policy, "the policy is null");
+    return new TableOptions(ttl, policy, maxBytes, reservedBytes);
+  }
+
+  /**
+   * Returns these options with a limit for the table. A durable table refuses writes that would
+   * exceed it, and a cache evicts its own objects.
+   *
+   * @param maxBytes the most bytes of its objects, with their keys and headers; 0 for no limit
+   * @return the options
+   */
+  public TableOptions withMaxBytes(long maxBytes) {
+    return new TableOptions(ttl, policy, notNegative(maxBytes, "maximum"), reservedBytes);
+  }
+
+  /**
+   * Returns these options with a reservation. Only a cache can have one.
+   *
+   * @param reservedBytes the bytes of which none are evicted for other tables
+   * @return the options
+   */
+  public TableOptions withReservedBytes(long reservedBytes) {
+    return new TableOptions(ttl, policy, maxBytes, notNegative(reservedBytes, "reservation"));
+  }
+
+  private static long notNegative(long bytes, String name) {
+    if (bytes < 0) {
+      throw new IllegalArgumentException("the " + name + " is " + bytes + " bytes");
+    }
+    return bytes;
   }
 
   /**
@@ -83,26 +126,41 @@ public final class TableOptions {
     return policy;
   }
 
-  /** Returns the default time to live as it crosses the border: 0 for ever. */
-  long ttlCode() {
-    long code = Arguments.ttl(ttl);
-    return code == Arguments.TTL_FOREVER ? 0 : code;
+  /**
+   * Returns the most bytes of its objects.
+   *
+   * @return the bytes, or 0 for no limit
+   */
+  public long maxBytes() {
+    return maxBytes;
+  }
+
+  /**
+   * Returns the bytes of which none are evicted for other tables.
+   *
+   * @return the bytes
+   */
+  public long reservedBytes() {
+    return reservedBytes;
   }
 
   @Override
   public boolean equals(Object other) {
     return other instanceof TableOptions options
         && ttl.equals(options.ttl)
-        && policy == options.policy;
+        && policy == options.policy
+        && maxBytes == options.maxBytes
+        && reservedBytes == options.reservedBytes;
   }
 
   @Override
   public int hashCode() {
-    return Objects.hash(ttl, policy);
+    return Objects.hash(ttl, policy, maxBytes, reservedBytes);
   }
 
   @Override
   public String toString() {
-    return "ttl " + (ttl.equals(FOREVER) ? "for ever" : ttl) + ", policy " + policy;
+    String limits = ", max " + maxBytes + ", reserved " + reservedBytes;
+    return "ttl " + (ttl.equals(FOREVER) ? "for ever" : ttl) + ", policy " + policy + limits;
   }
 }

@@ -121,12 +121,23 @@ class TableTest {
   void aTableKeepsItsOptions() {
     Duration minute = Duration.ofMinutes(1);
     TableOptions options =
-        TableOptions.DEFAULT.withTtl(minute).withPolicy(TableOptions.Policy.CACHE);
+        TableOptions.DEFAULT
+            .withTtl(minute)
+            .withPolicy(TableOptions.Policy.CACHE)
+            .withMaxBytes(1L << 33)
+            .withReservedBytes(1000);
     Table cache = db.createTable(Server.newName(), options);
     cache.put("k", "v");
     assertTrue(cache.ttl("k").orElseThrow().compareTo(minute) <= 0);
     assertEquals(options, db.tableInfo(cache.name()).options());
     assertEquals(TableOptions.DEFAULT, db.tableInfo(table.name()).options());
+    Table small = db.createTable(Server.newName(), TableOptions.DEFAULT.withMaxBytes(1000));
+    small.put("k", "v");
+    assertThrows(NotDoneException.class, () -> small.put("l", "v".repeat(1000)));
+    TableOptions wrong = TableOptions.DEFAULT.withReservedBytes(5);
+    assertThrows(NotDoneException.class, () -> db.createTable(Server.newName(), wrong));
+    assertThrows(
+        IllegalArgumentException.class, () -> TableOptions.DEFAULT.withMaxBytes(-1));
     Table spread = db.createTable(Server.newName(), 1, TableOptions.DEFAULT.withTtl(minute));
     assertEquals(minute, db.tableInfo(spread.name()).options().ttl());
     assertThrows(
