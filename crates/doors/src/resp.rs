@@ -102,6 +102,7 @@ mod models;
 mod monitors;
 mod number;
 mod options;
+mod overlay;
 mod pages;
 mod parser;
 mod paused;

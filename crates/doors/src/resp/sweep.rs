@@ -17,10 +17,11 @@
 use super::events::{Events, Kinds};
 use super::hash::Hash;
 use super::header::{Dropped, Header};
+use super::overlay::Overlay;
 use super::pages::{COUNTER, PageKey};
 use super::stop::Stop;
 use super::store::{Change, Database, PAGES, Refusal, Store};
-use super::transaction::{Overlay, Transaction};
+use super::transaction::Transaction;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most deleted collections that are noted. The others are found by walks.

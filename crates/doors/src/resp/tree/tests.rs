@@ -2,9 +2,10 @@
 
 use super::super::collection::{self, Collection};
 use super::super::header::Header;
+use super::super::overlay::Overlay;
 use super::super::pages::{COUNTER, PageKey};
 use super::super::store::{Kind, PAGES, Refusal, Store};
-use super::super::transaction::{Overlay, Transaction};
+use super::super::transaction::Transaction;
 use super::super::{Memory, stop::Stop};
 use super::node::{Inner, separator};
 use super::*;
