@@ -220,11 +220,11 @@ impl<'k> Collection<'k> {
         Ok(false)
     }
 
-    /// Writes the header, with an appendix if that is not empty.
+    /// Writes the header, with an appendix, which may have several parts, if that is not empty.
     pub(super) fn write(
         &mut self,
         objects: &mut Transaction<'_>,
-        appendix: &[u8],
+        appendix: &[&[u8]],
     ) -> Result<(), Stop> {
         if self.end.is_some() {
             self.pages.keep_owner(objects)?;
@@ -232,8 +232,7 @@ impl<'k> Collection<'k> {
         let header = self.pages.header(self.encoding).ending(self.end);
         let is_plain_hash = self.kind == Kind::Hash && self.end.is_none();
         let trees = if is_plain_hash { &self.trees[..1] } else { &self.trees };
-        let appendix = Some(appendix).filter(|it| !it.is_empty());
-        let value = header.encode(trees.iter().map(Tree::root).chain(appendix));
+        let value = header.encode_with(trees.iter().map(Tree::root), appendix);
         objects.put(self.key, value, self.kind, self.expires)
     }
 
@@ -340,6 +339,16 @@ impl<'k> Items<'_, 'k> {
         value: &[u8],
     ) -> Result<(), Stop> {
         self.tree.insert_at(self.pages, objects, position, key, value)
+    }
+
+    /// Adds the elements of a list at one of its ends. They lie in some bytes as in a leaf.
+    pub(super) fn add_run(
+        &mut self,
+        objects: &mut Transaction<'_>,
+        is_first: bool,
+        run: (u64, &[u8]),
+    ) -> Result<(), Stop> {
+        self.tree.add_run(self.pages, objects, is_first, run)
     }
 
     /// Inserts the elements of a list at a position.

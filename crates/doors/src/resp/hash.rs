@@ -213,6 +213,9 @@ impl<'k> Hash<'k> {
         objects: &mut Transaction<'_>,
         field: &[u8],
     ) -> Result<Option<u64>, Stop> {
+        if self.collection.end.is_none() {
+            return Ok(None);
+        }
         let times = self.collection.nth(TIMES);
         if times.len()? == 0 {
             return Ok(None);
@@ -375,7 +378,7 @@ impl<'k> Hash<'k> {
     /// Frees the memory of some fields that have expired. Returns whether there may be more.
     fn free(&mut self, objects: &mut Transaction<'_>) -> Result<bool, Stop> {
         let mut fields = Vec::new();
-        if self.collection.nth(ORDER).len()? > 0 {
+        if self.collection.end.is_some() && self.collection.nth(ORDER).len()? > 0 {
             let mut items = self.collection.nth(ORDER).cursor(objects, 0)?;
             while fields.len() < FREED_MAX
                 && let Some((key, _)) = items.next(objects)?

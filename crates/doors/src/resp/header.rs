@@ -89,8 +89,19 @@ impl<'a> Header<'a> {
 
     /// Returns the bytes of this header with other roots.
     pub(super) fn encode<'r>(&self, roots: impl Iterator<Item = &'r [u8]> + Clone) -> Vec<u8> {
+        self.encode_with(roots, &[])
+    }
+
+    /// Returns the bytes of this header with other roots, and with one more in several parts; with
+    /// none more if that is empty.
+    pub(super) fn encode_with<'r>(
+        &self,
+        roots: impl Iterator<Item = &'r [u8]> + Clone,
+        last: &[&[u8]],
+    ) -> Vec<u8> {
+        let last_bytes: usize = last.iter().map(|part| part.len()).sum();
         let bytes: usize = roots.clone().map(<[u8]>::len).sum();
-        let mut out = Vec::with_capacity(bytes + 32);
+        let mut out = Vec::with_capacity(bytes + last_bytes + 32);
         match self.end {
             None => out.push(self.encoding),
             Some(end) => {
@@ -106,6 +117,10 @@ impl<'a> Header<'a> {
         for root in roots {
             varint::put(&mut out, root.len() as u64);
             out.extend_from_slice(root);
+        }
+        if last_bytes > 0 {
+            varint::put(&mut out, last_bytes as u64);
+            last.iter().for_each(|part| out.extend_from_slice(part));
         }
         out
     }

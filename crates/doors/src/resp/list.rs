@@ -185,16 +185,17 @@ impl<'k> List<'k> {
         Ok(())
     }
 
-    /// Moves elements into the tree if an end is too long.
+    /// Moves elements into the tree as long as an end is too long.
     fn shorten(&mut self, objects: &mut Transaction<'_>, end: End) -> Result<(), Stop> {
+        let is_left = end == End::Left;
         let Ends { left, tree, right } = &mut self.ends;
-        let (moved, position) = match end {
-            End::Left if left.bytes() > END_BYTES_MAX => (left.split_behind_first()?, 0),
-            End::Right if right.bytes() > END_BYTES_MAX => (right.split_before_last()?, *tree),
-            End::Left | End::Right => return Ok(()),
-        };
-        self.collection.tree().insert_run(objects, position, &moved.elements()?)?;
-        *tree += moved.len();
+        let part = if is_left { left } else { right };
+        while part.bytes() > END_BYTES_MAX {
+            let moved = part.take_inner(is_left, FORM.items_bytes_max())?;
+            let run = (moved.len(), moved.as_bytes());
+            self.collection.tree().add_run(objects, is_left, run)?;
+            *tree = tree.checked_add(moved.len()).ok_or(stop::DAMAGED)?;
+        }
         Ok(())
     }
 
@@ -364,7 +365,9 @@ impl<'k> List<'k> {
             self.collection.tree().insert_run(objects, 0, &left.elements()?)?;
             self.ends = Ends::none(self.len());
         }
-        self.collection.write(objects, &self.ends.encode())
+        let Ends { left, right, .. } = &self.ends;
+        let head = self.ends.encode_head();
+        self.collection.write(objects, &[&head, left.as_bytes(), right.as_bytes()])
     }
 }
 

@@ -12,17 +12,16 @@
 //! All numbers but the first byte are varints.
 
 use super::stop::{self, Stop};
+use super::tree::NODE_BYTES_MAX;
 use super::varint;
 use std::ops::Range;
 
 /// The first byte is that of a leaf: the header's last root refers to no page.
 const MARK: u8 = 0;
 
-/// The length of an end above which elements move into the tree.
-pub(super) const END_BYTES_MAX: usize = 1 << 10;
-
-/// The bytes of the outermost elements that stay in the end then.
-const KEPT_BYTES: usize = END_BYTES_MAX / 4;
+/// The length of an end above which elements move into the tree: a page of them, so that a quarter
+/// of a page stays.
+pub(super) const END_BYTES_MAX: usize = NODE_BYTES_MAX / 4 * 5;
 
 /// The most bytes in front of the elements.
 const HEAD_BYTES_MAX: usize = 1 + 5 * 10;
@@ -83,6 +82,11 @@ impl Part {
         self.bytes.len()
     }
 
+    /// Returns the bytes of the elements.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Returns the elements.
     pub(super) fn elements(&self) -> Result<Vec<&[u8]>, Stop> {
         let mut rest = self.bytes.as_slice();
@@ -138,35 +142,33 @@ impl Part {
         Ok(Some(element))
     }
 
-    /// Takes all but the first elements; a few of those stay.
-    pub(super) fn split_behind_first(&mut self) -> Result<Part, Stop> {
-        let (mut kept, mut rest) = (0, self.bytes.as_slice());
-        let mut end = 0;
-        while !rest.is_empty() {
-            take(&mut rest)?;
-            let next = self.bytes.len() - rest.len();
-            if next > KEPT_BYTES {
+    /// Takes the elements that are furthest from the end of the list: as many as have so many bytes
+    /// at most, but at least one.
+    pub(super) fn take_inner(&mut self, is_left: bool, bytes_max: usize) -> Result<Part, Stop> {
+        let (length, mut rest) = (self.bytes.len(), self.bytes.as_slice());
+        // The elements before a place, and the place.
+        let (mut before, mut at) = (0, 0);
+        loop {
+            if is_left && rest.len() <= bytes_max {
                 break;
             }
-            (kept, end) = (kept + 1, next);
-        }
-        let bytes = self.bytes.split_off(end);
-        let count = self.count.checked_sub(kept).ok_or(stop::DAMAGED)?;
-        self.count = kept;
-        Ok(Part { count, bytes })
-    }
-
-    /// Takes all but the last elements; a few of those stay.
-    pub(super) fn split_before_last(&mut self) -> Result<Part, Stop> {
-        let (mut count, mut rest) = (0, self.bytes.as_slice());
-        while rest.len() > KEPT_BYTES {
             take(&mut rest)?;
-            count += 1;
+            let next = length - rest.len();
+            let is_last = rest.is_empty();
+            if if is_left { is_last } else { before > 0 && next > bytes_max } {
+                break;
+            }
+            (before, at) = (before + 1, next);
+            if is_last {
+                break;
+            }
         }
-        let behind = self.bytes.split_off(self.bytes.len() - rest.len());
-        let left = self.count.checked_sub(count).ok_or(stop::DAMAGED)?;
-        self.count = left;
-        Ok(Part { count, bytes: std::mem::replace(&mut self.bytes, behind) })
+        let behind = self.bytes.split_off(at);
+        let behind = Part::new(self.count.checked_sub(before).ok_or(stop::DAMAGED)?, behind);
+        let before = Part::new(before, std::mem::take(&mut self.bytes));
+        let (taken, stays) = if is_left { (behind, before) } else { (before, behind) };
+        *self = stays;
+        Ok(taken)
     }
 }
 
@@ -214,20 +216,19 @@ impl Ends {
         self.left.bytes.len() + self.right.bytes.len()
     }
 
-    /// Returns the bytes for the header; none if all elements are in the tree.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// Returns the bytes for the header in front of those of the ends; none if all elements are in
+    /// the tree.
+    pub(super) fn encode_head(&self) -> Vec<u8> {
         if self.are_empty() {
             return Vec::new();
         }
-        let mut out = Vec::with_capacity(self.bytes() + HEAD_BYTES_MAX);
+        let mut out = Vec::with_capacity(HEAD_BYTES_MAX);
         out.push(MARK);
         varint::put(&mut out, self.tree);
         for part in [&self.left, &self.right] {
             varint::put(&mut out, part.count);
             varint::put(&mut out, part.bytes.len() as u64);
         }
-        out.extend_from_slice(&self.left.bytes);
-        out.extend_from_slice(&self.right.bytes);
         out
     }
 }
@@ -248,26 +249,30 @@ mod tests {
     #[test]
     fn ends_are_read_as_they_were_written() {
         let ends = Ends { left: part(&[b"a", b""]), tree: 1000, right: part(&[b"xyz"]) };
-        let read = Ends::read(&ends.encode()).unwrap();
+        let bytes = [&*ends.encode_head(), ends.left.as_bytes(), ends.right.as_bytes()].concat();
+        let read = Ends::read(&bytes).unwrap();
         assert_eq!(read.elements(), 1003);
         assert_eq!(read.left.elements().unwrap(), [&b"a"[..], b""]);
         assert_eq!(read.right.elements().unwrap(), [b"xyz"]);
-        assert_eq!(Ends::none(3).encode(), b"");
+        assert_eq!(Ends::none(3).encode_head(), b"");
     }
 
     #[test]
-    fn the_outermost_elements_stay_when_an_end_is_split() {
+    fn the_inner_elements_of_an_end_are_taken() {
         let elements: Vec<Vec<u8>> = (0..20u8).map(|it| vec![it; 60]).collect();
         let elements: Vec<&[u8]> = elements.iter().map(|it| &**it).collect();
         let (mut left, mut right) = (part(&elements), part(&elements));
-        let (moved_left, moved_right) =
-            (left.split_behind_first().unwrap(), right.split_before_last().unwrap());
+        let taken = (left.take_inner(true, 1000).unwrap(), right.take_inner(false, 1000).unwrap());
         assert_eq!(left.elements().unwrap(), elements[..4]);
-        assert_eq!(moved_left.elements().unwrap(), elements[4..]);
+        assert_eq!(taken.0.elements().unwrap(), elements[4..]);
         assert_eq!(right.elements().unwrap(), elements[16..]);
-        assert_eq!(moved_right.elements().unwrap(), elements[..16]);
-        let mut long = part(&[&[1; 5000]]);
-        assert_eq!((long.split_behind_first().unwrap().len(), long.len()), (1, 0));
+        assert_eq!(taken.1.elements().unwrap(), elements[..16]);
+        for is_left in [false, true] {
+            let mut long = part(&[&[1; 5000]]);
+            assert_eq!((long.take_inner(is_left, 1000).unwrap().len(), long.len()), (1, 0));
+            let mut two = part(&[&[1; 5000], &[1; 5000]]);
+            assert_eq!((two.take_inner(is_left, 1000).unwrap().len(), two.len()), (1, 1));
+        }
     }
 
     #[test]
@@ -292,8 +297,8 @@ mod tests {
                 let _ = ends.left.elements();
                 let _ = ends.left.clone().pop(true);
                 let _ = ends.left.clone().pop(false);
-                let _ = ends.right.clone().split_behind_first();
-                let _ = ends.right.clone().split_before_last();
+                let _ = ends.right.clone().take_inner(true, 3);
+                let _ = ends.right.clone().take_inner(false, 3);
                 if begin + count <= ends.left.len() {
                     let _ = ends.left.insert(begin, b"x");
                     let _ = ends.left.remove(begin..begin + count);

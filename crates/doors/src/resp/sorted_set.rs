@@ -53,8 +53,8 @@ pub(super) fn check<'m>(
     mut members: impl Iterator<Item = &'m [u8]>,
 ) -> Result<(), Stop> {
     members.try_for_each(|member| {
-        ORDER_FORM.check(objects, &key_of(0.0, member), &[])?;
-        MEMBER_FORM.check(objects, member, &[0; SCORE_BYTES])
+        ORDER_FORM.check_lengths(objects, SCORE_BYTES + member.len(), 0)?;
+        MEMBER_FORM.check_lengths(objects, member.len(), SCORE_BYTES)
     })
 }
 

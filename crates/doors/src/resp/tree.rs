@@ -24,6 +24,7 @@
 //! A node is split when it is longer than the limit, and joined with its neighbour when it is less
 //! than half as long. An item that is longer than the limit has a leaf of its own.
 
+mod build;
 mod children;
 mod cursor;
 mod edit;
@@ -37,9 +38,10 @@ use super::stop::{self, Stop};
 use super::store::Refusal;
 use super::transaction::Transaction;
 use super::varint;
+pub(super) use build::copy;
 use children::Children;
 pub(super) use cursor::{Cursor, Entry};
-pub(super) use edit::{Spot, copy};
+pub(super) use edit::Spot;
 #[cfg(test)]
 use node::Node;
 pub(super) use node::hash;
@@ -96,6 +98,11 @@ impl Form {
         self.order != Order::Position
     }
 
+    /// Returns the most bytes of the items of a leaf, if there are several.
+    pub(super) fn items_bytes_max(self) -> usize {
+        self.node_bytes_max - 1
+    }
+
     /// Returns the bytes that an item takes in a leaf.
     pub(super) fn item_bytes(self, key: usize, value: usize) -> usize {
         let part = |is_there: bool, length: usize| match is_there {
@@ -115,10 +122,20 @@ impl Form {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), Stop> {
+        self.check_lengths(objects, key.len(), value.len())
+    }
+
+    /// Checks that an item with a key and a value of some lengths fits into the store.
+    pub(super) fn check_lengths(
+        self,
+        objects: &Transaction<'_>,
+        key: usize,
+        value: usize,
+    ) -> Result<(), Stop> {
         let most = objects.value_bytes_max();
         // An inner node may hold three separators, each as long as a key.
-        let is_long_key = self.order == Order::Bytes && key.len() > most / 4;
-        match is_long_key || NODE_BYTES + self.item_bytes(key.len(), value.len()) > most {
+        let is_long_key = self.order == Order::Bytes && key > most / 4;
+        match is_long_key || NODE_BYTES + self.item_bytes(key, value) > most {
             true => Err(Refusal::TooLong.into()),
             false => Ok(()),
         }

@@ -1,9 +1,11 @@
-//! The children of an inner node, read from its bytes one by one, without a copy.
+//! The children of an inner node, read from its bytes without a copy.
 //!
-//! A search visits half of the children of each inner node on its way, up to a hundred of them in a
-//! node. So the usual child, whose three numbers take up to eight bytes, is read as one word.
+//! A search by a key uses the index of the node: the place of each child. So it reads seven of a
+//! hundred children. A node that is longer than an index can tell has none, and its children are
+//! read one by one. So are the counts for a position. The usual child, whose three numbers take up
+//! to eight bytes, is read as one word.
 
-use super::super::stop::Stop;
+use super::super::stop::{self, Stop};
 use super::super::varint;
 use super::node::{Sought, take_child};
 use std::ops::Range;
@@ -13,6 +15,16 @@ const WORD: usize = size_of::<u64>();
 
 /// The highest bit of each byte: it is 0 in the last byte of a varint.
 const LAST: u64 = 0x8080_8080_8080_8080;
+
+/// The first byte of an inner node without an index, and of one with an index.
+pub(super) const PLAIN: u8 = 1;
+pub(super) const INDEXED: u8 = 2;
+
+/// The bytes of a place in an index.
+pub(super) const PLACE_BYTES: usize = size_of::<u16>();
+
+/// The bytes of an inner node before its index: the first byte, and the number of children.
+pub(super) const HEAD_BYTES: usize = 1 + size_of::<u16>();
 
 /// A child in the bytes of an inner node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +45,93 @@ pub(super) struct Children<'a> {
     at: usize,
 }
 
+/// Returns the index of an inner node, if it has one.
+#[inline]
+fn index_of(bytes: &[u8]) -> Option<&[[u8; PLACE_BYTES]]> {
+    let rest = bytes.strip_prefix(&[INDEXED])?;
+    let (count, rest) = rest.split_first_chunk()?;
+    let index = rest.get(..PLACE_BYTES * usize::from(u16::from_le_bytes(*count)))?;
+    Some(index.as_chunks().0)
+}
+
+/// Returns the place of the first child of an inner node. An index that is cut off has no children
+/// behind it.
+#[inline]
+pub(super) fn begin(bytes: &[u8]) -> usize {
+    match (bytes.first(), index_of(bytes)) {
+        (_, Some(index)) => HEAD_BYTES + size_of_val(index),
+        (Some(&INDEXED), None) => bytes.len(),
+        (_, None) => 1,
+    }
+}
+
+/// Assembles an inner node. Its children lie in some parts, and begin at some places of them.
+pub(super) fn assemble(begins: &[usize], parts: &[&[u8]]) -> Vec<u8> {
+    let first = HEAD_BYTES + PLACE_BYTES * begins.len();
+    let length = first + parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut out = Vec::with_capacity(length);
+    match u16::try_from(length) {
+        Ok(_) => {
+            out.push(INDEXED);
+            out.extend_from_slice(&(begins.len() as u16).to_le_bytes());
+            let places = begins.iter().map(|begin| ((first + begin) as u16).to_le_bytes());
+            places.for_each(|place| out.extend_from_slice(&place));
+        }
+        Err(_) => out.push(PLAIN),
+    }
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    out
+}
+
+/// Returns an inner node with other children in place of one. The new children begin at some places
+/// of their bytes.
+pub(super) fn with_children(
+    bytes: &[u8],
+    (index, old): (usize, Range<usize>),
+    (begins, new): (&[usize], &[u8]),
+) -> Result<Vec<u8>, Stop> {
+    let first = begin(bytes);
+    let mut places = places_of(bytes)?;
+    if places.get(index) != Some(&old.start) || old.end < old.start || old.end > bytes.len() {
+        return Err(stop::DAMAGED);
+    }
+    for place in &mut places {
+        *place = if *place < old.end { *place } else { *place - old.len() + new.len() };
+        *place = place.checked_sub(first).ok_or(stop::DAMAGED)?;
+    }
+    let at = old.start - first;
+    places.splice(index..=index, begins.iter().map(|begin| at + begin));
+    Ok(assemble(&places, &[&bytes[first..old.start], new, &bytes[old.end..]]))
+}
+
+/// Returns the places of all children of an inner node.
+fn places_of(bytes: &[u8]) -> Result<Vec<usize>, Stop> {
+    if let Some(index) = index_of(bytes) {
+        return Ok(index.iter().map(|place| usize::from(u16::from_le_bytes(*place))).collect());
+    }
+    let (mut places, mut children) = (Vec::new(), Children::new(bytes));
+    while !children.is_at_end() {
+        places.push(children.place());
+        children.pass()?;
+    }
+    Ok(places)
+}
+
+/// Tells the index of a node that the children behind one begin later or earlier than before.
+pub(super) fn shift(bytes: &mut Vec<u8>, index: usize, (before, after): (usize, usize)) {
+    let Some(count) = index_of(bytes).map(<[_]>::len) else { return };
+    let end = HEAD_BYTES + PLACE_BYTES * count;
+    if u16::try_from(bytes.len()).is_err() {
+        bytes.drain(1..end);
+        bytes[0] = PLAIN;
+        return;
+    }
+    for place in bytes[HEAD_BYTES..end].as_chunks_mut().0.iter_mut().skip(index + 1) {
+        let at = u16::from_le_bytes(*place).wrapping_add(after as u16).wrapping_sub(before as u16);
+        *place = at.to_le_bytes();
+    }
+}
+
 /// The last bits of the three numbers of a child in a word.
 struct Ends {
     word: u64,
@@ -44,7 +143,7 @@ struct Ends {
 impl<'a> Children<'a> {
     /// Returns the children in the bytes of an inner node.
     pub(super) fn new(bytes: &'a [u8]) -> Children<'a> {
-        Children { bytes, at: 1 }
+        Children { bytes, at: begin(bytes) }
     }
 
     /// Whether all children were visited.
@@ -129,7 +228,24 @@ impl<'a> Children<'a> {
     /// Finds the child with the items around a key. Returns its place and its index, and whether it
     /// is the last one.
     #[inline]
-    pub(super) fn find(&mut self, sought: &Sought<'_>) -> Result<(usize, usize, bool), Stop> {
+    pub(super) fn find(mut self, sought: &Sought<'_>) -> Result<(usize, usize, bool), Stop> {
+        if let Some(places) = index_of(self.bytes) {
+            let at = |index: usize| usize::from(u16::from_le_bytes(places[index]));
+            // The separator of the first child is not used.
+            let (mut low, mut high) = (1, places.len());
+            if high == 0 {
+                return Err(stop::DAMAGED);
+            }
+            while low < high {
+                let middle = low.midpoint(high);
+                let separator = Children { bytes: self.bytes, at: at(middle) }.pass()?;
+                match sought.is_below_in(self.bytes, separator) {
+                    true => high = middle,
+                    false => low = middle + 1,
+                }
+            }
+            return Ok((at(low - 1), low - 1, low == places.len()));
+        }
         let (mut found, mut index) = (self.at, 0);
         self.pass()?;
         while !self.is_at_end() {
@@ -140,6 +256,28 @@ impl<'a> Children<'a> {
             (found, index) = (next, index + 1);
         }
         Ok((found, index, true))
+    }
+
+    /// Whether an inner node has one child. It has no fewer.
+    pub(super) fn has_one(bytes: &[u8]) -> Result<bool, Stop> {
+        let mut children = Children::new(bytes);
+        children.pass()?;
+        Ok(children.is_at_end())
+    }
+
+    /// Returns the place and the index of the last child.
+    pub(super) fn last(mut self) -> Result<(usize, usize), Stop> {
+        if let Some(places) = index_of(self.bytes) {
+            let (last, before) = places.split_last().ok_or(stop::DAMAGED)?;
+            return Ok((usize::from(u16::from_le_bytes(*last)), before.len()));
+        }
+        let (mut last, mut index) = (self.at, 0);
+        self.pass()?;
+        while !self.is_at_end() {
+            (last, index) = (self.at, index + 1);
+            self.pass()?;
+        }
+        Ok((last, index))
     }
 
     /// Reads the child at a place.
@@ -159,6 +297,7 @@ fn bits_of(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Form;
     use super::*;
     use proptest::prelude::*;
 
@@ -167,6 +306,95 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_key_is_found_by_an_index_as_without_one(
+            keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..4), 1..40),
+            sought in prop::collection::vec(any::<u8>(), 0..5),
+            form in prop::sample::select(vec![Form::BYTES, Form::HASH]),
+        ) {
+            let (mut begins, mut children) = (Vec::new(), Vec::new());
+            for (page, key) in keys.iter().enumerate() {
+                begins.push(children.len());
+                children.extend([page as u8 + 1, 1, key.len() as u8]);
+                children.extend_from_slice(key);
+            }
+            let indexed = assemble(&begins, &[&children]);
+            let plain = [&[PLAIN], &*children].concat();
+            let sought = Sought::new(form, &sought);
+            let (at, index, is_last) = Children::new(&indexed).find(&sought).unwrap();
+            let (other_at, other_index, other_is_last) = Children::new(&plain).find(&sought).unwrap();
+            prop_assert_eq!((index, is_last), (other_index, other_is_last));
+            prop_assert_eq!(at - begin(&indexed), other_at - 1);
+            let last = Children::new(&indexed).last().unwrap();
+            let other = Children::new(&plain).last().unwrap();
+            prop_assert_eq!((last.0 - begin(&indexed), last.1), (other.0 - 1, other.1));
+        }
+
+        #[test]
+        fn an_index_names_the_children_that_replace_another(
+            lengths in prop::collection::vec(0..300usize, 1..9),
+            new in prop::collection::vec(0..300usize, 0..4),
+            index in 0..9usize,
+            grows in 0..120_000usize,
+            is_plain in any::<bool>(),
+        ) {
+            let assembled = |lengths: &[usize]| {
+                let (mut begins, mut children) = (Vec::new(), Vec::new());
+                for length in lengths {
+                    begins.push(children.len());
+                    children.extend([1, 1]);
+                    varint::put(&mut children, *length as u64);
+                    children.resize(children.len() + length, 7);
+                }
+                (begins, children)
+            };
+            let mut lengths = lengths;
+            let index = index % lengths.len();
+            lengths[0] += grows;
+            let (begins, children) = assembled(&lengths);
+            let before = match is_plain {
+                true => [&[PLAIN], &*children].concat(),
+                false => assemble(&begins, &[&children]),
+            };
+            let old = begin(&before) + begins[index];
+            let old = old..Children::at(&before, old).unwrap().separator.end;
+            let (new_begins, new_children) = assembled(&new);
+            let after =
+                with_children(&before, (index, old), (&new_begins, &new_children)).unwrap();
+            lengths.splice(index..=index, new);
+            let (begins, children) = assembled(&lengths);
+            prop_assert_eq!(after, assemble(&begins, &[&children]));
+        }
+
+        #[test]
+        fn a_count_may_take_more_bytes_than_before(
+            lengths in prop::collection::vec(0..300usize, 1..9),
+            first in prop_oneof![0..300usize, 65_000..65_600usize],
+            index in 0..9usize,
+        ) {
+            let assembled = |changed: Option<usize>| {
+                let (mut begins, mut children) = (Vec::new(), Vec::new());
+                for (index, length) in lengths.iter().enumerate() {
+                    begins.push(children.len());
+                    children.push(1);
+                    varint::put(&mut children, if changed == Some(index) { 300 } else { 1 });
+                    let length = if index == 0 { first } else { *length };
+                    varint::put(&mut children, length as u64);
+                    children.resize(children.len() + length, 7);
+                }
+                assemble(&begins, &[&children])
+            };
+            let (mut bytes, index) = (assembled(None), index % lengths.len());
+            let mut children = Children::new(&bytes);
+            for _ in 0..index {
+                children.pass().unwrap();
+            }
+            let at = children.visit().unwrap().count_at;
+            bytes.splice(at, [0xac, 2]);
+            shift(&mut bytes, index, (1, 2));
+            prop_assert_eq!(bytes, assembled(Some(index)));
+        }
+
         #[test]
         fn children_are_read_as_they_are_one_by_one(
             children in prop::collection::vec(
@@ -195,6 +423,18 @@ mod tests {
 
         #[test]
         fn any_bytes_are_no_panic(bytes in prop::collection::vec(prop_oneof![0..3u8, 0x7e..0x82u8], 1..40)) {
+            let found = Children::new(&bytes).find(&Sought::new(Form::BYTES, b"a"));
+            let last = Children::new(&bytes).last();
+            let places = found.map(|it| (it.0, it.1)).into_iter().chain(last);
+            for (at, index) in places {
+                if let Ok(child) = Children::at(&bytes, at) {
+                    let old = (index, at..child.separator.end);
+                    let _ = with_children(&bytes, old, (&[0], &[1, 1, 0]));
+                    let mut longer = bytes.clone();
+                    longer.splice(child.count_at, [0xac, 2]);
+                    shift(&mut longer, index, (1, 2));
+                }
+            }
             let mut children = Children::new(&bytes);
             while !children.is_at_end() && children.clone().pass().is_ok() {
                 let _ = children.clone().visit();

@@ -9,11 +9,14 @@ use super::super::pages::Pages;
 use super::super::stop::{self, Stop};
 use super::super::transaction::Transaction;
 use super::super::varint;
-use super::children::{Child, Children};
+use super::children::{self, Child, Children};
 use super::node::{self, Edge, Inner, Leaf, Node, Piece, Sought};
-use super::slots::Slots;
+use super::slots::{self, Slots};
 use super::{Form, HEIGHT_MAX, Order, Tree};
 use std::ops::Range;
+
+/// The room for the inner nodes above the usual leaf.
+const LEVELS: usize = 3;
 
 /// An inner node on the way to a leaf.
 struct Level {
@@ -57,6 +60,15 @@ struct Path {
     is_last: bool,
 }
 
+/// The manner in which a node has changed, for the nodes above it.
+struct Manner {
+    /// The end at which the tree grows.
+    edge: Edge,
+    /// Whether the node is at an edge of a list.
+    is_at_edge: bool,
+    is_shorter: bool,
+}
+
 /// The leaf for a change.
 enum Target<'a> {
     Key(Sought<'a>),
@@ -69,6 +81,11 @@ impl Level {
         let mut children = Children::new(bytes);
         let (at, index, is_last) = match target {
             Target::Key(sought) => children.find(sought)?,
+            Target::Position(0) => (children.place(), 0, Children::has_one(bytes)?),
+            Target::Position(u64::MAX) => {
+                let (at, index) = children.last()?;
+                (at, index, true)
+            }
             Target::Position(position) => {
                 let (mut at, mut index) = (children.place(), 0);
                 let mut count = children.pass_count()?;
@@ -90,11 +107,15 @@ impl Level {
     /// Sets the number of items below the child.
     fn set_count(&mut self, root: &mut Vec<u8>, count: u64) {
         let bytes = if self.page == 0 { root } else { &mut self.bytes };
-        let (begin, length) = (self.count_at.start, varint::length(count));
-        if length != self.count_at.len() {
+        let (begin, before) = (self.count_at.start, self.count_at.len());
+        let length = varint::length(count);
+        if length != before {
             bytes.splice(self.count_at.clone(), std::iter::repeat_n(0, length));
         }
         (self.count, self.count_at.end) = (count, varint::write_at(bytes, begin, count));
+        if length != before {
+            children::shift(bytes, self.index, (before, length));
+        }
     }
 
     /// Returns the node, to be changed.
@@ -121,7 +142,7 @@ impl Tree {
         mut target: Target<'_>,
         room: usize,
     ) -> Result<Path, Stop> {
-        let mut levels: Vec<Level> = Vec::new();
+        let mut levels: Vec<Level> = Vec::with_capacity(LEVELS);
         let (mut page, mut is_first, mut is_last) = (0, true, true);
         while levels.len() < HEIGHT_MAX {
             let bytes = match levels.is_empty() {
@@ -129,8 +150,10 @@ impl Tree {
                 false => pages.read(objects, page)?,
             };
             if Inner::is_inner(bytes) {
-                // The page has as many items as its parent counts. Only positions depend on it.
-                if let (Some(level), Target::Position(_)) = (levels.last(), &target)
+                // The page has as many items as its parent counts. Only positions depend on it, and
+                // the ends do not.
+                if let (Some(level), Target::Position(position)) = (levels.last(), &target)
+                    && !matches!(*position, 0 | u64::MAX)
                     && super::count(self.form, bytes)? != level.count
                 {
                     return Err(stop::DAMAGED);
@@ -238,6 +261,53 @@ impl Tree {
         let index = path.position;
         let edge = self.edge(&path, index);
         path.leaf.replace(index..index, elements.iter().map(|it| (&[][..], *it)));
+        self.finish(pages, objects, path, edge, false)
+    }
+
+    /// Adds the elements of a list at one of its ends. They lie in some bytes as in a leaf. If they
+    /// do not fit into the leaf there, they become a leaf, and that one is not changed.
+    pub(in super::super) fn add_run(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        is_first: bool,
+        (count, items): (u64, &[u8]),
+    ) -> Result<(), Stop> {
+        let (most, position) = (self.form.items_bytes_max(), if is_first { 0 } else { u64::MAX });
+        let mut path = self.path(pages, objects, Target::Position(position), items.len())?;
+        let is_too_much = path.leaf.items_bytes().len() + items.len() > most;
+        if is_too_much
+            && items.len() <= most
+            && let Some(level) = path.levels.pop()
+        {
+            let leaf = [&[node::LEAF], items].concat();
+            let page = pages.add(objects, leaf)?;
+            let (mut new, own) = (Vec::new(), level.child_at.clone());
+            for number in [page, count, 0] {
+                varint::put(&mut new, number);
+            }
+            let bytes = if level.page == 0 { &self.root } else { &level.bytes };
+            let old = bytes.get(own).ok_or(stop::DAMAGED)?;
+            let (begin, children) = match is_first {
+                true => (new.len(), [&new, old].concat()),
+                false => (old.len(), [old, &new].concat()),
+            };
+            let count = count.saturating_add(level.count);
+            let edge = if is_first { Edge::Begin } else { Edge::End };
+            let mut levels = path.levels;
+            let new = (&[0, begin][..], &*children, count);
+            return match self.put_children(pages, objects, &mut levels, level, new, false)? {
+                Some(above) => {
+                    let manner = Manner { edge, is_at_edge: true, is_shorter: false };
+                    self.climb(pages, objects, levels, above, manner)
+                }
+                None => Ok(()),
+            };
+        }
+        let index = path.position;
+        let edge = self.edge(&path, index);
+        let count = usize::try_from(count).map_err(|_| stop::DAMAGED)?;
+        path.leaf.insert_run(index, (count, items));
         self.finish(pages, objects, path, edge, false)
     }
 
@@ -365,10 +435,11 @@ impl Tree {
     ) -> Result<(), Stop> {
         let Path { mut levels, mut page, leaf, is_first, is_last, .. } = path;
         let is_at_edge = self.form.order == Order::Position && (is_first || is_last);
+        let manner = |is_shorter| Manner { edge, is_at_edge, is_shorter };
         let (most, (bytes, count)) = (self.form.node_bytes_max, leaf.into_bytes());
         let is_short = is_shorter && bytes.len() < most / 2;
         let fits = bytes.len() <= most || count == 1;
-        let (mut node, mut is_shorter) = match levels.last() {
+        let (node, is_shorter) = match levels.last() {
             None if bytes.len() <= most => {
                 self.root = bytes;
                 return Ok(());
@@ -385,8 +456,31 @@ impl Tree {
                     }
                 }
             }
+            Some(_) if count > 1 && !fits => {
+                let pieces = slots::pieces(self.form, &bytes, edge)?;
+                match self.put_pieces(pages, objects, &mut levels, pieces)? {
+                    None => return Ok(()),
+                    Some(above) => {
+                        page = above.0;
+                        (above.1, false)
+                    }
+                }
+            }
             _ => (Node::parse(self.form, &bytes)?, is_shorter),
         };
+        self.climb(pages, objects, levels, (page, node), manner(is_shorter))
+    }
+
+    /// Writes a changed node with its page, and the nodes above it that change with it.
+    fn climb(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        mut levels: Vec<Level>,
+        (mut page, mut node): (u64, Node),
+        Manner { edge, is_at_edge, mut is_shorter }: Manner,
+    ) -> Result<(), Stop> {
+        let most = self.form.node_bytes_max;
         while let Some(level) = levels.last() {
             let is_short = is_shorter && node.bytes(self.form) < most / 2;
             if node.len() == 0 || !is_short {
@@ -467,9 +561,9 @@ impl Tree {
         levels: &mut Vec<Level>,
         pieces: Vec<Piece>,
     ) -> Result<Option<(u64, Node)>, Stop> {
-        let Some(mut level) = levels.pop() else { return Ok(None) };
-        let (most, is_shorter) = (self.form.node_bytes_max, pieces.is_empty());
-        let (mut children, mut count) = (Vec::new(), 0u64);
+        let Some(level) = levels.pop() else { return Ok(None) };
+        let is_shorter = pieces.is_empty();
+        let (mut children, mut begins, mut count) = (Vec::new(), Vec::new(), 0u64);
         for (index, piece) in pieces.into_iter().enumerate() {
             let page = match index {
                 0 => {
@@ -481,14 +575,32 @@ impl Tree {
             let bytes = if level.page == 0 { &self.root } else { &level.bytes };
             let old = &bytes[level.separator.clone()];
             let separator = if index == 0 { old } else { &piece.separator };
+            begins.push(children.len());
             for number in [page, piece.count, separator.len() as u64] {
                 varint::put(&mut children, number);
             }
             children.extend_from_slice(separator);
             count = count.saturating_add(piece.count);
         }
+        let new = (&*begins, &*children, count);
+        self.put_children(pages, objects, levels, level, new, is_shorter)
+    }
+
+    /// Puts children, which begin at some places of their bytes, in place of the one on the way.
+    /// Stops at a node that becomes too long or too short, and returns it with its page.
+    fn put_children(
+        &mut self,
+        pages: &mut Pages<'_>,
+        objects: &mut Transaction<'_>,
+        levels: &mut Vec<Level>,
+        mut level: Level,
+        (begins, children, count): (&[usize], &[u8], u64),
+        is_shorter: bool,
+    ) -> Result<Option<(u64, Node)>, Stop> {
+        let most = self.form.node_bytes_max;
         let bytes = if level.page == 0 { &mut self.root } else { &mut level.bytes };
-        bytes.splice(level.child_at.clone(), children);
+        let old = (level.index, level.child_at.clone());
+        *bytes = children::with_children(bytes, old, (begins, children))?;
         let fits = bytes.len() <= most && !(is_shorter && bytes.len() < most / 2);
         let Some(parent) = levels.last() else {
             // A root with one child is none, and goes into no page by itself.
@@ -497,7 +609,7 @@ impl Tree {
             }
             return Ok(Some((0, Node::parse_any(self.form, bytes)?)));
         };
-        if !fits || bytes.len() <= 1 {
+        if !fits || Children::new(bytes).is_at_end() {
             return Ok(Some((level.page, Node::parse_any(self.form, bytes)?)));
         }
         let after = parent.count.saturating_sub(level.count).saturating_add(count);
@@ -567,7 +679,7 @@ impl Tree {
 
     /// Makes a node the root. A node that does not fit goes into pages. A child that fits again
     /// comes back.
-    fn set_root(
+    pub(super) fn set_root(
         &mut self,
         pages: &mut Pages<'_>,
         objects: &mut Transaction<'_>,
@@ -613,57 +725,6 @@ impl Tree {
         self.root = node.encode(self.form);
         Ok(())
     }
-
-    /// Fills the tree, which is empty, with items that are in its order and have different keys.
-    pub(in super::super) fn fill<'i>(
-        &mut self,
-        pages: &mut Pages<'_>,
-        objects: &mut Transaction<'_>,
-        items: impl Iterator<Item = (&'i [u8], &'i [u8])>,
-    ) -> Result<(), Stop> {
-        let form = self.form;
-        // Full leaves are written as they come. The last two share their items.
-        let (mut leaf, mut bytes) = (Leaf::default(), 1);
-        let (mut inner, mut last) = (Inner::default(), Vec::new());
-        for (key, value) in items {
-            let item = leaf.make(key, value);
-            bytes += form.item_bytes(key.len(), value.len());
-            leaf.items.push(item);
-            if bytes > 3 * form.node_bytes_max {
-                let mut pieces = Node::Leaf(std::mem::take(&mut leaf)).pieces(form, Edge::End);
-                let Some(rest) = pieces.pop() else { return Err(stop::DAMAGED) };
-                let (rest_separator, rest) = (rest.separator, Node::parse(form, &rest.bytes)?);
-                for piece in pieces {
-                    let separator = match piece.separator.is_empty() {
-                        true => std::mem::take(&mut last),
-                        false => piece.separator,
-                    };
-                    let page = pages.add(objects, piece.bytes)?;
-                    inner.insert(inner.children.len(), page, piece.count, &separator);
-                }
-                if !rest_separator.is_empty() {
-                    last = rest_separator;
-                }
-                bytes = rest.bytes(form);
-                if let Node::Leaf(rest) = rest {
-                    leaf = rest;
-                }
-            }
-        }
-        let leaf = Node::Leaf(leaf);
-        if inner.children.is_empty() {
-            return self.set_root(pages, objects, leaf, Edge::None);
-        }
-        for piece in leaf.pieces(form, Edge::None) {
-            let separator = match piece.separator.is_empty() {
-                true => std::mem::take(&mut last),
-                false => piece.separator,
-            };
-            let page = pages.add(objects, piece.bytes)?;
-            inner.insert(inner.children.len(), page, piece.count, &separator);
-        }
-        self.set_root(pages, objects, Node::Inner(inner), Edge::None)
-    }
 }
 
 /// Whether the bytes of an inner node have two children or more.
@@ -697,49 +758,4 @@ fn replace(
         }
     }
     Ok(())
-}
-
-/// Copies a node and the pages below it; returns the node with the new pages.
-pub(in super::super) fn copy(
-    root: &[u8],
-    from: &Pages<'_>,
-    to: &mut Pages<'_>,
-    objects: &mut Transaction<'_>,
-) -> Result<Vec<u8>, Stop> {
-    /// A node of which some children are copied.
-    struct Half {
-        inner: Inner,
-        copied: usize,
-    }
-    // The form does not matter: leaves are copied as they are.
-    let form = Form::LIST;
-    let mut path: Vec<Half> = Vec::new();
-    let mut bytes = root.to_vec();
-    loop {
-        if path.len() > HEIGHT_MAX {
-            return Err(stop::DAMAGED);
-        }
-        if Inner::is_inner(&bytes) {
-            let Node::Inner(inner) = Node::parse(form, &bytes)? else {
-                return Err(stop::DAMAGED);
-            };
-            let page = inner.children[0].page;
-            path.push(Half { inner, copied: 0 });
-            bytes = from.read(objects, page)?.to_vec();
-            continue;
-        }
-        // A whole node: its parent's next child follows, or the parent is whole as well.
-        loop {
-            let Some(Half { inner, copied }) = path.last_mut() else { return Ok(bytes) };
-            inner.children[*copied].page = to.add(objects, bytes)?;
-            *copied += 1;
-            if let Some(next) = inner.children.get(*copied) {
-                let page = next.page;
-                bytes = from.read(objects, page)?.to_vec();
-                break;
-            }
-            bytes = Node::Inner(std::mem::take(inner)).encode(form);
-            path.pop();
-        }
-    }
 }

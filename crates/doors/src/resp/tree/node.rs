@@ -2,22 +2,24 @@
 //!
 //! ```text
 //!  leaf:  0 │ items: key (its length, bytes), if items have keys │ value (its length, bytes)
-//!  inner: 1 │ children: page │ items below │ separator (its length, bytes)
+//!  inner: 2 │ number of children │ their places in the node │ children
+//!  inner without an index: 1 │ children
+//!  child: page │ items below │ separator (its length, bytes)
 //! ```
 //!
-//! All numbers are varints. A separator is the shortest prefix of the order key of the child's
+//! The number of children and their places have two bytes each, the lowest first. An inner node of
+//! more than 65 535 bytes has no index. All other numbers are varints. A separator is the shortest prefix of the order key of the child's
 //! first item that is above the order keys of the child before it. That of a node's first child is
 //! not used. The order key of [`Order::Hashed`] is the hash of the key, then the key.
 
 use super::super::stop::{self, Stop};
 use super::super::varint;
-use super::children::Children;
+use super::children::{self, Children, HEAD_BYTES, INDEXED, PLACE_BYTES, PLAIN};
 use super::{Form, Order};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-const LEAF: u8 = 0;
-const INNER: u8 = 1;
+pub(super) const LEAF: u8 = 0;
 
 /// The bytes of a leaf without items.
 pub(super) const EMPTY: &[u8] = &[LEAF];
@@ -169,7 +171,7 @@ impl Iterator for Items<'_> {
     }
 }
 
-/// A node's bytes.
+/// A node's bytes: its items, or the bytes of its children.
 pub(super) enum View<'a> {
     Leaf(Items<'a>),
     Inner(&'a [u8]),
@@ -179,7 +181,7 @@ impl<'a> View<'a> {
     pub(super) fn parse(form: Form, bytes: &'a [u8]) -> Result<View<'a>, Stop> {
         match bytes.split_first() {
             Some((&LEAF, rest)) => Ok(View::Leaf(Items { form, bytes, rest })),
-            Some((&INNER, rest)) => Ok(View::Inner(rest)),
+            Some((&(PLAIN | INDEXED), _)) => Ok(View::Inner(&bytes[children::begin(bytes)..])),
             _ => Err(stop::DAMAGED),
         }
     }
@@ -304,7 +306,7 @@ impl Leaf {
 impl Inner {
     /// Whether some bytes are an inner node.
     pub(super) fn is_inner(bytes: &[u8]) -> bool {
-        bytes.first() == Some(&INNER)
+        matches!(bytes.first(), Some(&(PLAIN | INDEXED)))
     }
 
     pub(super) fn separator(&self, child: &Child) -> &[u8] {
@@ -327,7 +329,8 @@ impl Inner {
 
     fn child_bytes(child: &Child) -> usize {
         let separator = child.separator.len();
-        varint::length(child.page)
+        PLACE_BYTES
+            + varint::length(child.page)
             + varint::length(child.count)
             + varint::length(separator as u64)
             + separator
@@ -341,16 +344,16 @@ impl Inner {
     }
 
     fn encode(&self, children: &[Child]) -> Vec<u8> {
-        let mut out =
-            Vec::with_capacity(1 + children.iter().map(Inner::child_bytes).sum::<usize>());
-        out.push(INNER);
+        let bytes = children.iter().map(Inner::child_bytes).sum::<usize>();
+        let (mut out, mut begins) = (Vec::with_capacity(bytes), Vec::with_capacity(children.len()));
         for child in children {
+            begins.push(out.len());
             varint::put(&mut out, child.page);
             varint::put(&mut out, child.count);
             varint::put(&mut out, child.separator.len() as u64);
             out.extend_from_slice(self.separator(child));
         }
-        out
+        children::assemble(&begins, &[&out])
     }
 
     /// Returns the index of the child with a position, and the position in that child. A position
@@ -370,6 +373,14 @@ impl Inner {
 impl Node {
     /// Copies a node from its bytes.
     pub(super) fn parse(form: Form, bytes: &[u8]) -> Result<Node, Stop> {
+        match Node::parse_any(form, bytes)? {
+            Node::Inner(inner) if inner.children.is_empty() => Err(stop::DAMAGED),
+            node => Ok(node),
+        }
+    }
+
+    /// Copies a node that may have lost all of its children.
+    pub(super) fn parse_any(form: Form, bytes: &[u8]) -> Result<Node, Stop> {
         match View::parse(form, bytes)? {
             View::Leaf(items) => {
                 let items = items.collect::<Result<Vec<_>, _>>()?;
@@ -383,19 +394,8 @@ impl Node {
                     let separator = end - separator.len()..end;
                     inner.children.push(Child { page, count, separator });
                 }
-                match inner.children.is_empty() {
-                    true => Err(stop::DAMAGED),
-                    false => Ok(Node::Inner(inner)),
-                }
+                Ok(Node::Inner(inner))
             }
-        }
-    }
-
-    /// Copies a node that may have lost all of its children.
-    pub(super) fn parse_any(form: Form, bytes: &[u8]) -> Result<Node, Stop> {
-        match bytes {
-            [INNER] => Ok(Node::Inner(Inner::default())),
-            bytes => Node::parse(form, bytes),
         }
     }
 
@@ -431,11 +431,14 @@ impl Node {
     }
 
     pub(super) fn bytes(&self, form: Form) -> usize {
-        let parts: usize = match self {
-            Node::Leaf(leaf) => leaf.items.iter().map(|it| Leaf::item_bytes(form, it)).sum(),
-            Node::Inner(inner) => inner.children.iter().map(Inner::child_bytes).sum(),
-        };
-        1 + parts
+        match self {
+            Node::Leaf(leaf) => {
+                1 + leaf.items.iter().map(|it| Leaf::item_bytes(form, it)).sum::<usize>()
+            }
+            Node::Inner(inner) => {
+                HEAD_BYTES + inner.children.iter().map(Inner::child_bytes).sum::<usize>()
+            }
+        }
     }
 
     pub(super) fn encode(&self, form: Form) -> Vec<u8> {
@@ -478,7 +481,9 @@ impl Node {
         if self.bytes(form) <= form.node_bytes_max || self.len() < 2 * self.least() {
             return self.cut(form, &[]);
         }
-        self.cut(form, &cuts(&self.sizes(form), form.node_bytes_max, self.least(), edge))
+        let head = if matches!(self, Node::Leaf(_)) { 1 } else { HEAD_BYTES };
+        let bytes_max = form.node_bytes_max.saturating_sub(head);
+        self.cut(form, &cuts(&self.sizes(form), bytes_max, self.least(), edge))
     }
 
     /// Returns the bytes of the whole node.
@@ -547,17 +552,17 @@ fn half(sizes: &[usize], least: usize) -> usize {
 }
 
 /// Returns the indexes at which parts of these sizes are cut so that the pieces are short enough.
-fn cuts(sizes: &[usize], bytes_max: usize, least: usize, edge: Edge) -> Vec<usize> {
+pub(super) fn cuts(sizes: &[usize], bytes_max: usize, least: usize, edge: Edge) -> Vec<usize> {
     let (mut cuts, mut todo) = (Vec::new(), Vec::with_capacity(4));
     todo.push(0..sizes.len());
     while let Some(range) = todo.pop() {
         let sizes = &sizes[range.clone()];
-        if sizes.iter().sum::<usize>() < bytes_max || sizes.len() < 2 * least {
+        if sizes.iter().sum::<usize>() <= bytes_max || sizes.len() < 2 * least {
             continue;
         }
         // At an end that grows, the piece that will not change again is filled.
         let fitting = |sizes: &mut dyn Iterator<Item = &usize>| {
-            let mut bytes = 1;
+            let mut bytes = 0;
             sizes
                 .take_while(|size| {
                     bytes += **size;

@@ -4,7 +4,7 @@
 
 use super::super::stop::{self, Stop};
 use super::super::varint;
-use super::node::{Items, Sought, View};
+use super::node::{self, Edge, Items, LEAF, Piece, Sought, View};
 use super::{Form, Order};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -119,6 +119,14 @@ impl Slots {
         self.count = self.count - range.len() + count;
     }
 
+    /// Inserts items, which lie in some bytes as in a leaf, before another one or at the end. This is
+    /// the last change.
+    pub(super) fn insert_run(&mut self, index: usize, (count, items): (usize, &[u8])) {
+        let at = self.begins[index];
+        self.bytes.splice(at..at, items.iter().copied());
+        self.count += count;
+    }
+
     /// Removes some items. This is the last change.
     pub(super) fn remove(&mut self, range: Range<usize>) {
         self.replace(range, std::iter::empty());
@@ -129,6 +137,41 @@ impl Slots {
         self.bytes.truncate(1);
         self.count = 0;
     }
+}
+
+/// Returns the parts of a leaf that is too long for a page. The leaf has two items or more.
+pub(super) fn pieces(form: Form, bytes: &[u8], edge: Edge) -> Result<Vec<Piece>, Stop> {
+    let View::Leaf(mut items) = View::parse(form, bytes)? else { return Err(stop::DAMAGED) };
+    let (mut begins, mut sizes) = (Vec::with_capacity(ITEMS), Vec::with_capacity(ITEMS));
+    let mut at = 1;
+    while !items.is_at_end() {
+        let end = items.go_behind()?;
+        begins.push(at);
+        sizes.push(end - at);
+        at = end;
+    }
+    let key = |index: usize| match Items::at(form, bytes, begins[index]).next() {
+        Some(Ok(item)) => &bytes[item.key],
+        _ => &[],
+    };
+    let cuts = node::cuts(&sizes, form.node_bytes_max.saturating_sub(1), 1, edge);
+    let ends = cuts.into_iter().chain([begins.len()]);
+    let mut first = 0;
+    let piece = |end: usize| {
+        let begin = first;
+        first = end;
+        let until = begins.get(end).copied().unwrap_or(bytes.len());
+        let own = &bytes[begins[begin]..until];
+        let separator = match begin {
+            0 => Vec::new(),
+            _ => node::separator(form, key(begin - 1), key(begin)),
+        };
+        let mut leaf = Vec::with_capacity(1 + own.len());
+        leaf.push(LEAF);
+        leaf.extend_from_slice(own);
+        Piece { bytes: leaf, count: (end - begin) as u64, separator }
+    };
+    Ok(ends.map(piece).collect())
 }
 
 #[cfg(test)]
