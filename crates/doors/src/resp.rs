@@ -25,11 +25,12 @@
 //! - A string is at most as long as a value of the store, which `proto-max-bulk-len` shows. `LCS`
 //!   compares at most sixteen million pairs of bytes.
 //! - Some settings have no effect, and `maxmemory` cannot be changed.
-//! - `SLOWLOG` and `LATENCY` have no entries. `DEBUG` knows a few harmless words.
+//! - `LATENCY` has no events but those of commands, and `LATENCY DOCTOR` another text. `DEBUG` knows
+//!   a few harmless words.
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
 //! - `DUMP` writes simple forms that Redis 7.0 reads, and so other bytes than Redis 8.2. `RESTORE`
 //!   refuses bytes behind a value.
-//! - `CLIENT TRACKING`, modules, users other than `default`, replication and clusters are missing.
+//! - Modules, users other than `default`, replication and clusters are missing.
 
 mod administration;
 mod bit_fields;
@@ -85,6 +86,7 @@ mod inline;
 mod keys;
 #[cfg(test)]
 mod keys_tests;
+mod latency;
 mod lcs;
 mod list;
 mod list_ends;
@@ -123,6 +125,7 @@ mod sets_algebra;
 mod settings;
 mod sketch;
 mod slots;
+mod slowlog;
 mod sort;
 mod sorted_set;
 mod sorted_sets;
@@ -132,6 +135,7 @@ mod sorted_sets_ranges;
 mod sorted_sets_scan;
 #[cfg(test)]
 mod sorted_sets_tests;
+mod state;
 mod stop;
 pub mod store;
 mod stream;
@@ -163,6 +167,9 @@ mod tally;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod tracking;
+#[cfg(test)]
+mod tracking_tests;
 mod transaction;
 mod transactions;
 #[cfg(test)]

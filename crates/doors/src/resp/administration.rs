@@ -1,4 +1,4 @@
-//! Commands about the server: its settings, memory and latencies.
+//! Commands about the server: its settings and its memory.
 
 use super::commands::{
     ADMIN, Command, DANGEROUS, FAST, Group, Keys, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT,
@@ -127,84 +127,6 @@ pub(super) const COMMANDS: &[Command] = &[
                 .about(Group::Server, "4.0.0", "Estimates the bytes of an object."),
         ])
         .about(Group::Server, "4.0.0", "Commands about memory."),
-    Command::new("latency", -2, 0, by_subcommand)
-        .subcommands(&[
-            Command::new("latency|doctor", 2, ADMIN | NOSCRIPT | LOADING | STALE, latency_doctor)
-                .tips(&[
-                    "nondeterministic_output",
-                    "request_policy:all_nodes",
-                    "response_policy:special",
-                ])
-                .about(Group::Server, "2.8.13", "Returns where to look for latencies."),
-            Command::new("latency|graph", 3, ADMIN | NOSCRIPT | LOADING | STALE, latency_graph)
-                .tips(&[
-                    "nondeterministic_output",
-                    "request_policy:all_nodes",
-                    "response_policy:special",
-                ])
-                .about(Group::Server, "2.8.13", "Refused: there are no samples."),
-            Command::new("latency|reset", -2, ADMIN | NOSCRIPT | LOADING | STALE, latency_reset)
-                .tips(&["request_policy:all_nodes", "response_policy:agg_sum"])
-                .about(Group::Server, "2.8.13", "Answers 0, the number of series."),
-            Command::new("latency|help", 2, LOADING | STALE, latency_help).about(
-                Group::Server,
-                "2.8.13",
-                "Describes the subcommands.",
-            ),
-            Command::new("latency|history", 3, ADMIN | NOSCRIPT | LOADING | STALE, latency_history)
-                .tips(&[
-                    "nondeterministic_output",
-                    "request_policy:all_nodes",
-                    "response_policy:special",
-                ])
-                .about(Group::Server, "2.8.13", "Returns no samples."),
-            Command::new("latency|latest", 2, ADMIN | NOSCRIPT | LOADING | STALE, latency_latest)
-                .tips(&[
-                    "nondeterministic_output",
-                    "request_policy:all_nodes",
-                    "response_policy:special",
-                ])
-                .about(Group::Server, "2.8.13", "Returns no samples."),
-            Command::new(
-                "latency|histogram",
-                -2,
-                ADMIN | NOSCRIPT | LOADING | STALE,
-                latency_histogram,
-            )
-            .tips(&[
-                "nondeterministic_output",
-                "request_policy:all_nodes",
-                "response_policy:special",
-            ])
-            .about(Group::Server, "7.0.0", "Returns no samples."),
-        ])
-        .about(Group::Server, "2.8.13", "Commands about latency, which is not monitored here."),
-    Command::new("slowlog", -2, 0, by_subcommand)
-        .subcommands(&[
-            Command::new("slowlog|reset", 2, ADMIN | LOADING | STALE, slowlog_reset)
-                .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-                .about(Group::Server, "2.2.12", "Answers at once."),
-            Command::new("slowlog|help", 2, LOADING | STALE, slowlog_help).about(
-                Group::Server,
-                "6.2.0",
-                "Describes the subcommands.",
-            ),
-            Command::new("slowlog|len", 2, ADMIN | LOADING | STALE, slowlog_len)
-                .tips(&[
-                    "request_policy:all_nodes",
-                    "response_policy:agg_sum",
-                    "nondeterministic_output",
-                ])
-                .about(Group::Server, "2.2.12", "Returns 0."),
-            Command::new("slowlog|get", -2, ADMIN | LOADING | STALE, slowlog_get)
-                .tips(&["request_policy:all_nodes", "nondeterministic_output"])
-                .about(Group::Server, "2.2.12", "Returns no entries."),
-        ])
-        .about(
-            Group::Server,
-            "2.2.12",
-            "Commands about slow commands, which are not recorded here.",
-        ),
     Command::new("debug", -2, ADMIN | NOSCRIPT | LOADING | STALE, debug).about(
         Group::Server,
         "1.0.0",
@@ -379,67 +301,6 @@ fn memory_malloc_stats(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 
 fn memory_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     super::help::reply(context, "memory");
-    Ok(())
-}
-
-fn latency_latest(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.array(0);
-    Ok(())
-}
-
-fn latency_history(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.array(0);
-    Ok(())
-}
-
-fn latency_histogram(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.map(0);
-    Ok(())
-}
-
-fn latency_reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.integer(0);
-    Ok(())
-}
-
-fn latency_doctor(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    let text = "Latencies are among the metrics of Thunderhead.";
-    context.reply.verbatim(*b"txt", text.as_bytes());
-    Ok(())
-}
-
-fn latency_graph(_: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let begin = b"ERR No samples available for event '";
-    Err(Stop::error_of([&begin[..], &arguments[2], b"'"].concat()))
-}
-
-fn latency_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    super::help::reply(context, "latency");
-    Ok(())
-}
-
-fn slowlog_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    if let Some(count) = arguments.get(2)
-        && integer_of(count).is_none_or(|count| count < -1)
-    {
-        return Err(Stop::error("ERR count should be greater than or equal to -1"));
-    }
-    context.reply.array(0);
-    Ok(())
-}
-
-fn slowlog_len(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.integer(0);
-    Ok(())
-}
-
-fn slowlog_reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.ok();
-    Ok(())
-}
-
-fn slowlog_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    super::help::reply(context, "slowlog");
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use super::commands::Command;
 use super::parser::Arguments;
 use super::server::ClientId;
 use super::store::Database;
+use super::tracking::Tracked;
 use super::writer::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -81,6 +82,8 @@ pub(super) struct Client {
     pub(super) is_monitor: bool,
     pub(super) evicts_not: bool,
     pub(super) touches_not: bool,
+    /// How it is told about changes of keys, if it is.
+    pub(super) tracked: Option<Box<Tracked>>,
     /// Commands that it has sent.
     pub(super) commands: u64,
 }
@@ -112,6 +115,7 @@ impl Client {
             is_monitor: false,
             evicts_not: false,
             touches_not: false,
+            tracked: None,
             commands: 0,
         }
     }

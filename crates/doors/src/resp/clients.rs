@@ -8,6 +8,9 @@ use super::number::integer_of;
 use super::parser::Arguments;
 use super::server::ClientId;
 use super::stop::{self, Done, Stop};
+use super::tracking::{
+    client_caching, client_getredir, client_tracking, client_trackinginfo, switch,
+};
 use super::writer::Version;
 use std::collections::BTreeSet;
 
@@ -69,7 +72,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subco
         Command::new("client|getredir", 2, NOSCRIPT | LOADING | STALE, client_getredir).about(
             Group::Connection,
             "6.0.0",
-            "Returns that the server tells no other client about changes.",
+            "Returns the number of the client that is told about changes instead.",
         ),
         Command::new(
             "client|unblock",
@@ -81,14 +84,10 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subco
         Command::new("client|tracking", -3, NOSCRIPT | LOADING | STALE, client_tracking).about(
             Group::Connection,
             "6.0.0",
-            "Refused: the server does not tell clients about changes.",
+            "Tells the client about changes of the keys that it has read, or no longer.",
         ),
         Command::new("client|trackinginfo", 2, NOSCRIPT | LOADING | STALE, client_trackinginfo)
-            .about(
-                Group::Connection,
-                "6.2.0",
-                "Returns that the server does not tell the client about changes.",
-            ),
+            .about(Group::Connection, "6.2.0", "Returns how the client is told about changes."),
         Command::new("client|setinfo", 4, NOSCRIPT | LOADING | STALE, client_setinfo)
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
             .about(Group::Connection, "7.2.0", "Names the library of the client."),
@@ -98,7 +97,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("client", -2, 0, by_subco
         Command::new("client|caching", 3, NOSCRIPT | LOADING | STALE, client_caching).about(
             Group::Connection,
             "6.0.0",
-            "Refused: the server does not tell clients about changes.",
+            "Says whether the keys of the next command count as read.",
         ),
         Command::new(
             "client|unpause",
@@ -160,11 +159,15 @@ fn client_setinfo(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 fn line(client: &Client, now_ms: u64) -> Vec<u8> {
     let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
     let mut flags = String::new();
+    let [tracked, is_broken, is_broadcast] = client.tracking_flags();
     for (flag, is_set) in [
         ('O', client.is_monitor),
         ('P', client.is_subscriber()),
         ('x', client.multi.is_some()),
         ('b', client.waits.is_some()),
+        tracked,
+        is_broken,
+        is_broadcast,
         ('e', client.evicts_not),
         ('T', client.touches_not),
     ] {
@@ -186,7 +189,7 @@ fn line(client: &Client, now_ms: u64) -> Vec<u8> {
         format!(
             " age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} watch={} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 oll=0 omem=0 \
-             tot-mem={multi_bytes} events=r cmd={} user=default redir=-1 resp={version} lib-name=",
+             tot-mem={multi_bytes} events=r cmd={} user=default redir={} resp={version} lib-name=",
             seconds(client.opened_ms),
             seconds(client.active_ms),
             client.database,
@@ -195,6 +198,7 @@ fn line(client: &Client, now_ms: u64) -> Vec<u8> {
             client.shard_channels.len(),
             client.watched.len(),
             client.last,
+            client.redirect_number(),
         )
         .as_bytes(),
     );
@@ -361,15 +365,6 @@ fn client_reply(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     Ok(())
 }
 
-/// Reads `ON` or `OFF`.
-fn switch(text: &[u8]) -> Result<bool, Stop> {
-    match text {
-        it if is(it, "ON") => Ok(true),
-        it if is(it, "OFF") => Ok(false),
-        _ => Err(stop::SYNTAX),
-    }
-}
-
 fn client_no_evict(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     context.client().evicts_not = switch(&arguments[2])?;
     context.ok();
@@ -425,39 +420,4 @@ fn client_unblock(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     });
     context.reply.integer(i64::from(is_done));
     Ok(())
-}
-
-fn client_tracking(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    if switch(&arguments[2])? {
-        return Err(Stop::error(
-            "ERR Thunderhead does not tell clients about changes. Switch the cache of the client \
-             off.",
-        ));
-    }
-    context.ok();
-    Ok(())
-}
-
-fn client_trackinginfo(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.map(3);
-    context.reply.string(b"flags");
-    context.reply.set(1);
-    context.reply.string(b"off");
-    context.reply.string(b"redirect");
-    context.reply.integer(-1);
-    context.reply.string(b"prefixes");
-    context.reply.array(0);
-    Ok(())
-}
-
-fn client_getredir(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.integer(-1);
-    Ok(())
-}
-
-fn client_caching(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    Err(Stop::error(
-        "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or \
-         OPTOUT mode enabled",
-    ))
 }

@@ -316,6 +316,17 @@ fn keys_of(context: &Context<'_>, words: &[&[u8]]) -> Result<Vec<(usize, &'stati
     if let Some(found) = words.get(1).and_then(|name| subcommand(command, name)) {
         command = found;
     }
+    key_places(command, words)
+}
+
+/// Returns the places of keys among the words of a command, with their use.
+///
+/// # Errors
+/// If the command has no keys, or the words make no sense.
+pub(super) fn key_places(
+    command: &Command,
+    words: &[&[u8]],
+) -> Result<Vec<(usize, &'static str)>, Stop> {
     if command.keys.is_empty() {
         return Err(Stop::error("ERR The command has no key arguments"));
     }

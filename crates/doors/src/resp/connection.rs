@@ -252,6 +252,7 @@ fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     state.end_transaction(*client);
     let Some(client) = state.clients.get_mut(client) else { return Ok(()) };
     state.channels.forget(client);
+    state.tracking.forget(client);
     state.monitors -= usize::from(client.is_monitor);
     let Client { id, number, opened_ms, active_ms, commands, .. } = *client;
     let (peer, local) = (std::mem::take(&mut client.peer), std::mem::take(&mut client.local));

@@ -1,8 +1,10 @@
 //! Counts of commands and errors, which `INFO` shows.
 
 use super::commands::Command;
+use super::latency::Histogram;
 use super::server::State;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The most codes of errors that are counted.
 const CODES_MAX: usize = 128;
@@ -25,35 +27,63 @@ pub(super) struct Counts {
 }
 
 /// The calls of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
     /// The executed calls, and the failed calls among them.
     pub(super) executed: u64,
     pub(super) failed: u64,
     /// The calls that were refused before.
     pub(super) rejected: u64,
+    /// The time of the executed calls.
+    pub(super) microseconds: u64,
+    /// The executed calls by their time, if that is measured.
+    pub(super) histogram: Option<Box<Histogram>>,
 }
 
 /// A count that may be taken back.
 #[derive(Clone, Debug)]
 enum Counted {
-    /// A call of the command with a place, and whether it failed.
-    Call(usize, bool),
+    /// A call of the command with a place, whether it failed, and the microseconds that it took if
+    /// they are in a histogram.
+    Call { place: usize, has_failed: bool, microseconds: u64, is_in_histogram: bool },
     /// An error with a code.
     Error(Vec<u8>),
 }
 
 impl State {
-    /// Counts a command that was executed.
-    pub(super) fn count(&mut self, command: &'static Command, has_failed: bool) {
+    /// Counts a command that was executed, and took a time if that was measured.
+    pub(super) fn count(
+        &mut self,
+        command: &'static Command,
+        has_failed: bool,
+        took: Option<Duration>,
+    ) {
         let place = self.names.place_of(command);
         self.count_calls(place, 1).failed += u64::from(has_failed);
-        self.counts.present.push(Counted::Call(place, has_failed));
+        let microseconds = self.count_time(place, 1, took);
+        let is_in_histogram = took.is_some() && self.settings.tracks_latency;
+        let call = Counted::Call { place, has_failed, microseconds, is_in_histogram };
+        self.counts.present.push(call);
+    }
+
+    /// Counts the time of calls of the command with a place, all together. Returns the
+    /// microseconds of all.
+    pub(super) fn count_time(&mut self, place: usize, count: u64, took: Option<Duration>) -> u64 {
+        let Some(took) = took else { return 0 };
+        let microseconds = took.as_micros() as u64;
+        let tracks = self.settings.tracks_latency;
+        let Some(calls) = self.counts.calls.get_mut(place) else { return 0 };
+        calls.microseconds += microseconds;
+        if tracks {
+            let each = microseconds.checked_div(count).unwrap_or(0);
+            calls.histogram.get_or_insert_default().add(each, count);
+        }
+        microseconds
     }
 
     /// Counts a command that has waited, and the error that ended its waiting.
     pub(super) fn count_ended(&mut self, command: &'static Command, error: Option<&str>) {
-        self.count(command, error.is_some());
+        self.count(command, error.is_some(), None);
         if let Some(code) = error.and_then(|text| text.split(' ').next()) {
             self.count_error(code.as_bytes());
         }
@@ -80,18 +110,24 @@ impl State {
     #[inline]
     pub(super) fn begin_counts(&mut self) {
         self.counts.present.clear();
+        self.slow_log.keep(self.settings.slow_entries_max);
     }
 
     /// Takes back the counts of a command that is executed again.
     pub(super) fn take_back_counts(&mut self) {
+        self.slow_log.take_back();
         let counts = &mut self.counts;
         for counted in counts.present.drain(..) {
             match counted {
-                Counted::Call(place, has_failed) => {
+                Counted::Call { place, has_failed, microseconds, is_in_histogram } => {
                     let Some(calls) = counts.calls.get_mut(place) else { continue };
                     counts.commands = counts.commands.saturating_sub(1);
                     calls.executed = calls.executed.saturating_sub(1);
                     calls.failed = calls.failed.saturating_sub(u64::from(has_failed));
+                    calls.microseconds = calls.microseconds.saturating_sub(microseconds);
+                    if is_in_histogram && let Some(histogram) = &mut calls.histogram {
+                        histogram.take_back(microseconds);
+                    }
                 }
                 Counted::Error(code) => {
                     counts.errors = counts.errors.saturating_sub(1);

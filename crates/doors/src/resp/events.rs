@@ -14,6 +14,7 @@ use super::channels;
 use super::expiries::Expiries;
 use super::server::{ClientId, Output, Server, State};
 use super::store::{Database, Kind};
+use super::tracking::Op;
 
 /// A set of kinds of events, and of channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) struct Kinds(u32);
 
 impl Kinds {
     pub(super) const NONE: Kinds = Kinds(0);
+    /// A key is gone without a command.
+    const GONE: Kinds = Kinds(Kinds::EXPIRED.0 | Kinds::EVICTED.0);
     pub(super) const ANY: Kinds = Kinds(u32::MAX);
     pub(super) const GENERIC: Kinds = Kinds(1);
     pub(super) const STRING: Kinds = Kinds(1 << 1);
@@ -116,6 +119,8 @@ struct Event {
 #[derive(Debug, Default)]
 pub(super) struct Events {
     kinds: Kinds,
+    /// Whether clients are told about changes of keys: keys that are gone count, too.
+    listens: bool,
     /// The events of the present command that are not published yet.
     list: Vec<Event>,
     /// The keys of `expired` events that are published, but perhaps taken back.
@@ -127,17 +132,22 @@ pub(super) struct Events {
 impl Events {
     /// Begins a command. The settings want some kinds of events.
     #[inline]
-    pub(super) fn begin_command(&mut self, kinds: Kinds) {
-        if self.kinds != kinds {
-            self.change_kinds(kinds);
+    pub(super) fn begin_command(&mut self, kinds: Kinds, listens: bool) {
+        if self.kinds != kinds || self.listens != listens {
+            self.change_kinds(kinds, listens);
         }
         self.take_back(0);
     }
 
+    /// Begins or ends to note keys that are gone, for clients that are told about changes.
+    pub(super) fn listen(&mut self, listens: bool) {
+        self.change_kinds(self.kinds, listens);
+    }
+
     #[cold]
-    fn change_kinds(&mut self, kinds: Kinds) {
+    fn change_kinds(&mut self, kinds: Kinds, listens: bool) {
         let had = self.wants(Kinds::EXPIRED);
-        self.kinds = kinds;
+        (self.kinds, self.listens) = (kinds, listens);
         match self.wants(Kinds::EXPIRED) {
             true if had => {}
             true => self.expiries.begin(),
@@ -148,7 +158,7 @@ impl Events {
     /// Whether events of one of some kinds are wanted.
     #[inline]
     pub(super) fn wants(&self, kinds: Kinds) -> bool {
-        self.kinds.has(kinds)
+        self.kinds.has(kinds) || self.listens && kinds.has(Kinds::GONE)
     }
 
     /// Returns the number of events that are not published.
@@ -166,7 +176,7 @@ impl Events {
     /// Notes an event.
     #[inline]
     pub(super) fn note(&mut self, kind: Kinds, name: &'static str, database: Database, key: &[u8]) {
-        if self.kinds.has(kind) {
+        if self.wants(kind) {
             self.list.push(Event { kind, name, database, key: key.to_vec() });
         }
     }
@@ -211,16 +221,21 @@ impl Events {
 
     /// Publishes the noted events.
     #[inline]
-    pub(super) fn publish(&mut self, state: &State, messages: &mut Vec<(ClientId, Vec<u8>)>) {
+    pub(super) fn publish(&mut self, state: &mut State, messages: &mut Vec<(ClientId, Vec<u8>)>) {
         if !self.list.is_empty() {
             self.publish_all(state, messages);
         }
     }
 
     #[cold]
-    fn publish_all(&mut self, state: &State, messages: &mut Vec<(ClientId, Vec<u8>)>) {
+    fn publish_all(&mut self, state: &mut State, messages: &mut Vec<(ClientId, Vec<u8>)>) {
         for event in self.list.drain(..) {
-            publish(self.kinds, &event, state, messages);
+            if self.listens && event.kind.has(Kinds::GONE) {
+                state.tracking.note([Op::Gone(event.key.clone())].into_iter());
+            }
+            if self.kinds.has(event.kind) {
+                publish(self.kinds, &event, state, messages);
+            }
         }
     }
 
@@ -228,7 +243,7 @@ impl Events {
     #[inline]
     pub(super) fn finish_command(
         &mut self,
-        state: &State,
+        state: &mut State,
         now: u64,
         messages: &mut Vec<(ClientId, Vec<u8>)>,
     ) {
@@ -257,6 +272,7 @@ impl Server {
             events.note(Kinds::EVICTED, "evicted", database, &key);
         }
         events.publish(state, &mut output.messages);
+        state.finish_tracking(None, &mut output.messages);
     }
 }
 

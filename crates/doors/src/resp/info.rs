@@ -90,7 +90,7 @@ fn clients(context: &mut Context<'_>, text: &mut String) -> Done {
     line(text, format_args!("cluster_connections:0"));
     line(text, format_args!("maxclients:{}", state.options.clients_max));
     line(text, format_args!("blocked_clients:{}", state.blocked.len() + state.paused.len()));
-    line(text, format_args!("tracking_clients:0"));
+    line(text, format_args!("tracking_clients:{}", state.tracking.counts()[0]));
     line(text, format_args!("pubsub_clients:{subscribers}"));
     line(text, format_args!("watching_clients:{watching}"));
     line(text, format_args!("total_watched_keys:{}", state.watches.len()));
@@ -162,6 +162,7 @@ fn stats(context: &mut Context<'_>, text: &mut String) -> Done {
     let counts = &state.counts;
     let connections = facts.connections.max(counts.connections);
     let (channels, patterns) = state.channels.counts();
+    let [_, tracked_keys, tracked_items, tracked_prefixes] = state.tracking.counts();
     for (name, number) in [
         ("total_connections_received", connections),
         ("total_commands_processed", counts.commands),
@@ -175,6 +176,9 @@ fn stats(context: &mut Context<'_>, text: &mut String) -> Done {
         ("keyspace_misses", counts.misses),
         ("pubsub_channels", channels),
         ("pubsub_patterns", patterns),
+        ("tracking_total_keys", tracked_keys),
+        ("tracking_total_items", tracked_items),
+        ("tracking_total_prefixes", tracked_prefixes),
         ("latest_fork_usec", 0),
         ("total_forks", 0),
         ("total_error_replies", counts.errors),
@@ -211,14 +215,15 @@ fn processor(context: &mut Context<'_>, text: &mut String) -> Done {
 fn commands(context: &mut Context<'_>, text: &mut String) -> Done {
     let state = &context.state;
     for (place, calls) in state.counts.calls.iter().enumerate() {
-        let Calls { executed, failed, rejected } = *calls;
+        let Calls { executed, failed, rejected, microseconds, .. } = *calls;
         let is_shown = executed + rejected > 0;
         let Some(command) = state.names.at(place).filter(|_| is_shown) else { continue };
         let name = command.name;
+        let each = microseconds as f64 / executed.max(1) as f64;
         line(
             text,
             format_args!(
-                "cmdstat_{name}:calls={executed},usec=0,usec_per_call=0.00,\
+                "cmdstat_{name}:calls={executed},usec={microseconds},usec_per_call={each:.2},\
                  rejected_calls={rejected},failed_calls={failed}"
             ),
         );

@@ -3,19 +3,24 @@
 use super::commands::{ADMIN, Command, SKIP_MONITOR};
 use super::parser::Arguments;
 use super::server::{ClientId, State};
+use super::slowlog::without_secrets;
 
 impl State {
     /// Shows a command that was executed to the clients of `MONITOR`.
     pub(super) fn show(
         &self,
         id: ClientId,
-        command: &Command,
+        command: &'static Command,
         arguments: &Arguments<'_>,
         now_ms: u64,
         messages: &mut Vec<(ClientId, Vec<u8>)>,
     ) {
-        if !command.has(SKIP_MONITOR | ADMIN) {
-            self.show_script(id, arguments, now_ms, messages);
+        if self.monitors == 0 || command.has(SKIP_MONITOR | ADMIN) {
+            return;
+        }
+        match without_secrets(command, arguments) {
+            Some(shown) => self.show_script(id, &shown.arguments(), now_ms, messages),
+            None => self.show_script(id, arguments, now_ms, messages),
         }
     }
 

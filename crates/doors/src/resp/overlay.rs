@@ -9,6 +9,7 @@ use super::header::Dropped;
 use super::long_begun::Begun;
 use super::store::{Change, Database, Found, Kind, PAGES};
 use super::tally::Tally;
+use super::tracking::Touched;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The changed keys up to which they are searched one by one.
@@ -83,6 +84,8 @@ pub(super) struct Overlay {
     pub(super) dropped: Vec<Dropped>,
     /// Long strings without a header in the store. They outlive the changes, too.
     pub(super) begun: Begun,
+    /// The written keys, if clients are told about them. They outlive the changes, too.
+    pub(super) touched: Touched,
     /// Hashes whose fields expire, with the time of the first one. They outlive the changes, too.
     pub(super) due: Vec<(u64, Database, Vec<u8>)>,
     /// The expired fields that the store does not know of yet.

@@ -31,6 +31,9 @@ const KEY_BYTES_MAX: usize = 1024;
 /// The bytes of replies after which a run ends.
 const REPLY_BYTES: usize = 256 << 10;
 
+/// The least time of a slow command, in microseconds, with which there are runs.
+const SLOW_US: i64 = 1000;
+
 /// The bytes of a reply beside the value.
 const FRAME_BYTES: usize = 32;
 
@@ -143,9 +146,13 @@ impl Runs {
             && state.paused.is_idle()
             && !state.blocked.has_ready()
             && !state.settings.events.sent().has(word.events())
+            // A run is too short for the slow log, unless that has nearly all commands.
+            && !(0..SLOW_US).contains(&state.settings.slower_than_us)
             // Clients that watch keys, and consumers that wait, are told of writes.
             && (word == Word::Get
                 || (state.watches.is_empty() && !state.blocked.has_consumers()))
+            // So are clients of their own reads, and of all writes.
+            && (of_client.tracked.is_none() && (word == Word::Get || !state.tracking.is_active()))
             && state.options.value_bytes_max + FRAME_BYTES <= state.options.reply_bytes_max;
         if !is_usual {
             return None;
@@ -157,6 +164,7 @@ impl Runs {
         if strings.is_empty() {
             return None;
         }
+        let begin = state.time();
         let ((command, place), count) = match word {
             Word::Get => {
                 let before = reply.length();
@@ -198,6 +206,10 @@ impl Runs {
         let last = self.places.get((each * count).checked_sub(1)?)?;
         state.count_calls(place, count as u64);
         let now_ms = store.now();
+        if let Some(took) = state.took(begin) {
+            state.count_time(place, count as u64, Some(took));
+            state.monitor_latency(command, took / count as u32, now_ms);
+        }
         let of_client = state.clients.get_mut(&client)?;
         of_client.active_ms = now_ms;
         of_client.last = command.name;

@@ -19,11 +19,12 @@
 use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::{Client, Multi, Queued};
-use super::commands::{AT_ONCE, Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS};
+use super::commands::{AT_ONCE, Command, Names};
 use super::context::{Context, is};
 use super::counts::Counts;
 use super::events::{Events, Kinds};
 use super::header::{Dropped, Header};
+use super::latency::Monitor;
 use super::options::{Facts, ServerOptions};
 use super::overlay::Overlay;
 use super::parser::{Arguments, Limits, Parsed, Parser};
@@ -32,14 +33,18 @@ use super::runs::Runs;
 use super::scripts::{ScriptClock, Scripts};
 use super::settings::Settings;
 use super::slots::Slots;
+use super::slowlog::SlowLog;
 use super::stop::{self, Stop, Wait};
 use super::store::{Database, Kind, Refusal, Store};
 use super::sweep::{Sweeper, Swept};
+use super::tracking::Tracking;
 use super::transaction::Transaction;
 use super::transactions;
 use super::watches::Watches;
-use super::writer::{Version, Writer};
+use super::writer::Writer;
 use std::rc::Rc;
+
+pub(super) use super::state::State;
 
 /// The name of a connection, chosen by the caller.
 pub type ClientId = u64;
@@ -76,29 +81,6 @@ pub struct Output {
 /// The most bytes of commands that a client may queue in a `MULTI`.
 const QUEUED_BYTES_MAX: usize = 256 << 20;
 
-/// The state of the server that commands see.
-pub(super) struct State {
-    pub(super) options: ServerOptions,
-    pub(super) names: Names,
-    pub(super) clients: Slots<Client>,
-    pub(super) blocked: Blocked,
-    pub(super) paused: Paused,
-    pub(super) channels: Channels,
-    pub(super) watches: Watches,
-    pub(super) settings: Settings,
-    pub(super) counts: Counts,
-    /// The number of the last client.
-    pub(super) last_number: u64,
-    /// Whether a client has given its password, or is a stranger again.
-    pub(super) changes_limits: bool,
-    pub(super) monitors: usize,
-    /// The state of the random numbers.
-    pub(super) seed: u64,
-    /// The search for pages of collections that are gone.
-    pub(super) sweeper: Sweeper,
-    pub(super) scripts: Scripts,
-}
-
 /// See the module's documentation.
 pub struct Server {
     /// A command's arguments lie in its client's parser.
@@ -121,19 +103,32 @@ enum Outcome {
 
 /// The lengths of an output, to which it is cut back if a command cannot be done.
 #[derive(Clone, Copy)]
-struct Mark([usize; 4]);
+pub(super) struct Mark([usize; 4]);
 
 impl Mark {
-    fn of(output: &Output) -> Mark {
+    pub(super) fn of(output: &Output) -> Mark {
         let Output { replies, messages, ended, woken } = output;
         Mark([replies.len(), messages.len(), ended.len(), woken.len()])
     }
 
-    fn restore(self, output: &mut Output) {
+    pub(super) fn restore(self, output: &mut Output) {
         output.replies.truncate(self.0[0]);
         output.messages.truncate(self.0[1]);
         output.ended.truncate(self.0[2]);
         output.woken.truncate(self.0[3]);
+    }
+}
+
+impl Mark {
+    /// Inserts bytes in front of the replies behind it.
+    fn insert(self, bytes: &[u8], output: &mut Output) {
+        let place = self.0[0].min(output.replies.len());
+        output.replies.splice(place..place, bytes.iter().copied());
+    }
+
+    /// Drops the replies behind it.
+    pub(super) fn drop_reply(self, output: &mut Output) {
+        output.replies.truncate(self.0[0]);
     }
 }
 
@@ -157,6 +152,10 @@ impl Server {
             seed: 0,
             sweeper: Sweeper::default(),
             scripts: Scripts::default(),
+            clock: None,
+            slow_log: SlowLog::default(),
+            latencies: Monitor::default(),
+            tracking: Tracking::default(),
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         let runs = Runs::new(&state.names);
@@ -164,7 +163,9 @@ impl Server {
     }
 
     /// Gives scripts a clock, by which their time is limited. Without one, their time is counted.
+    /// The clock measures the time of commands, too.
     pub fn set_script_clock(&mut self, clock: ScriptClock) {
+        self.state.clock = Some(clock.clone());
         self.state.scripts.set_clock(clock);
     }
 
@@ -295,8 +296,13 @@ impl Server {
         &self.events
     }
 
-    pub(super) fn events_and_state(&mut self) -> (&mut Events, &State) {
-        (&mut self.events, &self.state)
+    #[cfg(test)]
+    pub(super) fn slow_log(&self) -> &SlowLog {
+        &self.state.slow_log
+    }
+
+    pub(super) fn events_and_state(&mut self) -> (&mut Events, &mut State) {
+        (&mut self.events, &mut self.state)
     }
 
     /// Returns the settings, which clients may have changed.
@@ -347,9 +353,13 @@ impl Server {
     pub fn sweep(&mut self, store: &mut impl Store, budget: usize, output: &mut Output) -> Swept {
         let ServerOptions { databases, value_bytes_max, .. } = self.state.options;
         let Server { state, overlay, events, .. } = self;
+        overlay.touched.begin(state.tracking.is_active());
         let parts = (&mut *store as &mut dyn Store, &mut *overlay, &mut *events);
         let mut swept = state.sweeper.sweep(parts, databases, value_bytes_max, budget);
         events.publish(state, &mut output.messages);
+        // The fields of a hash have expired.
+        state.tracking.note(overlay.touched.take());
+        state.finish_tracking(None, &mut output.messages);
         if events.expiries.is_walking() {
             events.expiries.walk(store, databases, budget);
             swept.has_more |= events.expiries.is_walking();
@@ -384,7 +394,9 @@ impl Server {
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         let State { blocked, paused, .. } = &self.state;
-        let deadlines = [blocked.deadline(), paused.deadline(), self.events.expiries.deadline()];
+        let of_tracking = self.state.tracks_too_much().then_some(0);
+        let of_events = self.events.expiries.deadline();
+        let deadlines = [blocked.deadline(), paused.deadline(), of_events, of_tracking];
         deadlines.into_iter().flatten().min()
     }
 
@@ -404,143 +416,11 @@ impl Server {
             run.events.note(Kinds::EXPIRED, "expired", database, &key);
         }
         run.events.publish(run.state, &mut output.messages);
+        run.state.finish_tracking(None, &mut output.messages);
         run.state.blocked.expire(now);
         run.serve_blocked(output);
         self.state.time_out(now, output);
         self.state.paused.end_if_due(now, &mut output.woken);
-    }
-}
-
-impl State {
-    /// Returns the next number of a fixed sequence that looks random (splitmix64).
-    pub(super) fn random(&mut self) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn opened(&mut self, id: ClientId, peer: &str, local: &str, now_ms: u64) {
-        self.last_number += 1;
-        self.counts.connections += 1;
-        let client = Client::new(id, self.last_number, peer, local, now_ms);
-        let client = Client { is_authenticated: self.settings.password.is_none(), ..client };
-        self.clients.insert(id, client);
-    }
-
-    /// Drops a reply that the client does not want.
-    fn answered(&mut self, id: ClientId, mark: Mark, output: &mut Output) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.commands += 1;
-            if client.drops_reply() {
-                output.replies.truncate(mark.0[0]);
-            }
-        }
-    }
-
-    fn closed(&mut self, id: ClientId) {
-        self.unwatch(id);
-        let Some(mut client) = self.clients.remove(&id) else { return };
-        self.channels.forget(&mut client);
-        self.blocked.forget(client.waits);
-        self.paused.forget(id);
-        self.monitors -= usize::from(client.is_monitor);
-    }
-
-    fn is_waiting(&self, id: ClientId) -> bool {
-        self.clients.get(&id).is_some_and(|client| client.waits.is_some())
-    }
-
-    /// Takes back the changes of a client by the commands of a transaction.
-    pub(super) fn restore(&mut self, mut client: Client) {
-        if let Some(mut changed) = self.clients.remove(&client.id) {
-            self.channels.forget(&mut changed);
-            self.monitors -= usize::from(changed.is_monitor);
-        }
-        self.channels.remember(&mut client);
-        for (database, key) in client.watched.keys() {
-            self.watches.add(client.id, *database, key);
-        }
-        self.monitors += usize::from(client.is_monitor);
-        self.clients.insert(client.id, client);
-    }
-
-    /// Writes an error to a client.
-    fn refuse(&mut self, id: ClientId, error: &Stop, output: &mut Output) {
-        let version = self.clients.get(&id).map_or(Version::Two, |client| client.version);
-        self.write_error(error, &mut Writer::new(&mut output.replies, version));
-    }
-
-    /// Writes the error for a command that is not done.
-    pub(super) fn write_error(&mut self, stop: &Stop, reply: &mut Writer<'_>) {
-        let text = match stop {
-            Stop::Error(text) | Stop::Ended(text) => &**text,
-            Stop::Refused(Refusal::Full) => stop::FULL.as_bytes(),
-            Stop::Refused(Refusal::TooLong) => stop::TOO_LONG.as_bytes(),
-            Stop::Refused(Refusal::TooMuch) => stop::TOO_MUCH.as_bytes(),
-            Stop::Refused(Refusal::NotNow) | Stop::Wait(_) => stop::LOADING.as_bytes(),
-        };
-        let end = memchr::memchr(b' ', text).unwrap_or(text.len());
-        self.count_error(&text[..end]);
-        reply.error(text);
-    }
-
-    /// Ends the waiting of clients whose time has run out.
-    fn time_out(&mut self, now_ms: u64, output: &mut Output) {
-        while let Some(client) = self.blocked.late(now_ms) {
-            self.unblock(client, None, &mut output.messages, &mut output.woken);
-        }
-    }
-
-    /// Ends the waiting of a client, with an error or as if its time had run out. Returns whether
-    /// it waited.
-    pub(super) fn unblock(
-        &mut self,
-        id: ClientId,
-        error: Option<&str>,
-        messages: &mut Vec<(ClientId, Vec<u8>)>,
-        woken: &mut Vec<ClientId>,
-    ) -> bool {
-        let Some(client) = self.clients.get_mut(&id) else { return false };
-        let order = client.waits.take();
-        let Some(waiting) = order.and_then(|order| self.blocked.end(order)) else { return false };
-        let mut reply = Vec::new();
-        let mut writer = Writer::new(&mut reply, client.version);
-        match error {
-            Some(error) => writer.error(error.as_bytes()),
-            None => writer.null_array(),
-        }
-        if client.drops_reply() {
-            reply.clear();
-        }
-        messages.push((id, reply));
-        woken.push(id);
-        self.count_ended(waiting.queued.command, error);
-        true
-    }
-
-    /// Finds the command that is called, and whether the client may call it now.
-    fn permitted(
-        &self,
-        client: &Client,
-        arguments: &Arguments<'_>,
-    ) -> Result<&'static Command, Stop> {
-        let command = self.names.called(arguments)?;
-        if !client.is_authenticated && !command.has(NO_AUTH) {
-            return Err(Stop::error(stop::NO_AUTH));
-        }
-        if client.version == Version::Two && !command.has(OF_SUBSCRIBERS) && client.is_subscriber()
-        {
-            return Err(Stop::error_of(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
-                 RESET are allowed in this context",
-                command.name
-            )));
-        }
-        if client.multi.is_some() && command.has(NO_MULTI | NOT_QUEUED) {
-            return Err(Stop::error("ERR Command not allowed inside a transaction"));
-        }
-        Ok(command)
     }
 }
 
@@ -633,6 +513,7 @@ impl Run<'_> {
                 let mut queued = Queued::new(command, &arguments);
                 wait.replaced.iter().for_each(|(index, text)| queued.replace(*index, text));
                 self.wait(id, queued, *wait);
+                self.finish_tracking(id, command, mark, output);
                 return Outcome::Waits(true);
             }
             Err(error) => {
@@ -645,6 +526,7 @@ impl Run<'_> {
         // `CLIENT REPLY` does not drop push messages.
         let mark = if is_push { Mark::of(output) } else { mark };
         let outcome = self.answered(id, mark, output);
+        self.finish_tracking(id, command, mark, output);
         if ends { Outcome::End } else { outcome }
     }
 
@@ -663,8 +545,11 @@ impl Run<'_> {
         let (is_again, seed) = (client.waits.is_some(), self.state.seed);
         self.signals.clear();
         self.state.begin_counts();
-        self.events.begin_command(self.state.settings.events.sent());
+        let is_tracking = self.state.tracking.is_active();
+        self.events.begin_command(self.state.settings.events.sent(), is_tracking);
+        self.overlay.touched.begin(is_tracking);
         let before_reply = output.replies.len();
+        let (begin, now_ms) = (self.state.time(), self.store.now());
         let mut context = Context {
             before_reply,
             objects: Transaction::new(
@@ -699,6 +584,7 @@ impl Run<'_> {
         }
         // Nothing may be removed by a command whose reply cannot be sent.
         let done = done.and_then(|()| context.check_reply()).and_then(|()| context.commit());
+        context.note_tracking(command, &arguments);
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
         let done = self.overlay.gone.settle_failed(done, self.store);
         let is_again = matches!(done, Err(Stop::Refused(Refusal::NotNow)));
@@ -707,6 +593,7 @@ impl Run<'_> {
         if is_again {
             self.state.seed = seed;
             self.events.take_back(0);
+            self.state.tracking.take_back();
             self.state.take_back_counts();
             return (done, false);
         }
@@ -718,10 +605,15 @@ impl Run<'_> {
             Err(Stop::Wait(_)) => {}
             // Redis finds that memory is full before it executes the command.
             Err(Stop::Refused(Refusal::Full)) => self.state.count_rejected(command),
-            done => self.state.count(command, done.is_err() || has_error),
+            done => {
+                let took = self.state.took(begin);
+                self.state.count(command, done.is_err() || has_error, took);
+                self.state.note_slow(id, command, &arguments, (now_ms, took));
+            }
         }
         if matches!(done, Err(Stop::Error(_) | Stop::Refused(_) | Stop::Ended(_))) {
             self.events.fail_command();
+            self.state.tracking.fail_command();
         }
         if done.is_ok() {
             if !self.signals.is_empty() {
@@ -735,6 +627,35 @@ impl Run<'_> {
 
     fn finish_events(&mut self, output: &mut Output) {
         self.events.finish_command(self.state, self.store.now(), &mut output.messages);
+    }
+
+    /// Sends the messages about what a command has done.
+    #[inline]
+    fn finish_tracking(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        mark: Mark,
+        output: &mut Output,
+    ) {
+        if !self.state.tracking.is_active() {
+            return;
+        }
+        let first = output.messages.len();
+        self.state.finish_tracking(Some(id), &mut output.messages);
+        if let Some(client) = self.state.clients.get_mut(&id) {
+            client.end_caching(command);
+        }
+        // As in Redis, a client that empties a database is told before the reply.
+        if command.name.starts_with("flush") {
+            let own = output.messages.split_off(first);
+            for (to, bytes) in own {
+                match to == id {
+                    true => mark.insert(&bytes, output),
+                    false => output.messages.push((to, bytes)),
+                }
+            }
+        }
     }
 
     fn wait(&mut self, id: ClientId, queued: Queued, wait: Wait) {
@@ -778,6 +699,7 @@ impl Run<'_> {
                 Err(Stop::Refused(Refusal::NotNow)) => return mark.restore(output),
                 Err(Stop::Wait(_)) => {
                     mark.restore(output);
+                    self.state.tracking.take_back();
                     self.state.blocked.pass(order);
                     continue;
                 }
@@ -796,6 +718,7 @@ impl Run<'_> {
             let reply = output.replies.split_off(mark.0[0]);
             output.messages.push((id, reply));
             output.woken.push(id);
+            self.finish_tracking(id, queued.command, Mark::of(output), output);
         }
     }
 }

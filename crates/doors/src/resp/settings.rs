@@ -108,7 +108,7 @@ const SETTINGS: &[(&str, Values, &str)] = &[
     ("hz", Integer(1, i64::MAX), "10"),
     ("io-threads", Fixed, "1"),
     ("latency-monitor-threshold", ANY, "0"),
-    ("latency-tracking", YesOrNo, "no"),
+    ("latency-tracking", YesOrNo, "yes"),
     ("lazyfree-lazy-eviction", YesOrNo, "no"),
     ("lazyfree-lazy-expire", YesOrNo, "no"),
     ("lazyfree-lazy-server-del", YesOrNo, "no"),
@@ -155,6 +155,7 @@ const SETTINGS: &[(&str, Values, &str)] = &[
     ("tcp-backlog", Fixed, "511"),
     ("tcp-keepalive", ANY, "300"),
     ("timeout", ANY, "0"),
+    ("tracking-table-max-keys", ANY, "1000000"),
     ("zset-max-listpack-entries", ANY, "128"),
     ("zset-max-listpack-value", ANY, "64"),
     ("zset-max-ziplist-entries", ANY, "128"),
@@ -169,6 +170,15 @@ pub struct Settings {
     pub(super) may_set_password: bool,
     /// The kinds of events that clients want.
     pub(super) events: Kinds,
+    /// The microseconds from which on commands are in the slow log; none are if it is negative.
+    pub(super) slower_than_us: i64,
+    pub(super) slow_entries_max: usize,
+    /// The milliseconds from which on the latency monitor notes commands; none if it is 0.
+    pub(super) latency_ms: u64,
+    /// Whether the calls of commands are counted by their time.
+    pub(super) tracks_latency: bool,
+    /// The most keys of clients that are told about changes; 0 is no limit.
+    pub(super) tracked_keys_max: usize,
     values: BTreeMap<&'static str, Vec<u8>>,
 }
 
@@ -188,13 +198,31 @@ impl Settings {
         ] {
             values.insert(name, value.into_bytes());
         }
-        Settings {
+        let mut settings = Settings {
             policy,
             password: options.password.clone(),
             may_set_password: options.may_set_password,
             events: Kinds::NONE,
+            slower_than_us: -1,
+            slow_entries_max: 0,
+            latency_ms: 0,
+            tracks_latency: false,
+            tracked_keys_max: 0,
             values,
-        }
+        };
+        settings.read_often_used();
+        settings
+    }
+
+    /// Reads the settings that every command looks at.
+    fn read_often_used(&mut self) {
+        let number = |name| self.values.get(name).and_then(|value| integer_of(value));
+        let positive = |name| number(name).and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
+        self.slower_than_us = number("slowlog-log-slower-than").unwrap_or(-1);
+        self.slow_entries_max = positive("slowlog-max-len") as usize;
+        self.tracked_keys_max = positive("tracking-table-max-keys") as usize;
+        self.latency_ms = positive("latency-monitor-threshold");
+        self.tracks_latency = self.values.get("latency-tracking").is_some_and(|it| it == b"yes");
     }
 
     /// Returns the settings whose names match one of some patterns.
@@ -281,6 +309,7 @@ impl Settings {
             Fixed => Err("can't set immutable config".to_owned()),
             _ => {
                 self.values.insert(name, value);
+                self.read_often_used();
                 Ok(())
             }
         }

@@ -1,7 +1,9 @@
 //! Clients of a server on a store in memory, for the tests of each family of commands.
 
-use super::{ClientId, Facts, Memory, Output, Server, ServerOptions, Step};
+use super::{ClientId, Facts, Memory, Output, ScriptClock, Server, ServerOptions, Step};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The time at which tests begin.
 pub(super) const BEGIN_MS: u64 = 1_800_000_000_000;
@@ -106,6 +108,16 @@ impl Door {
             }
         }
         own
+    }
+
+    /// Lets each command take so many microseconds from now on. The clock is read before and after
+    /// it.
+    pub(super) fn measure(&mut self, microseconds: u64) {
+        let passed = Cell::new(Duration::ZERO);
+        self.server.set_script_clock(ScriptClock::new(move || {
+            passed.set(passed.get() + Duration::from_micros(microseconds));
+            passed.get()
+        }));
     }
 
     /// Returns the messages to a client.

@@ -30,7 +30,7 @@ pub(super) struct Walked {
 /// See the module's documentation.
 pub(super) struct Transaction<'a> {
     store: &'a mut dyn Store,
-    overlay: &'a mut Overlay,
+    pub(super) overlay: &'a mut Overlay,
     pub(super) events: &'a mut Events,
     /// The database of the commands.
     pub(super) database: Database,
@@ -326,6 +326,7 @@ impl<'a> Transaction<'a> {
         if database & PAGES == 0 && self.events.wants(kinds) {
             self.note_write(database, key)?;
         }
+        self.note_touched(database, key);
         let place = self.overlay.place_or_new(self.overlay.base(database), key);
         let entry = &mut self.overlay.entries[place];
         let before = if entry.state == State::Present { entry.value.len() } else { 0 };
@@ -388,6 +389,7 @@ impl<'a> Transaction<'a> {
             let dropped = Dropped::of(database, &header);
             self.overlay.dropped.extend(dropped);
         }
+        self.note_touched(database, key);
         let base = self.overlay.base(database);
         let is_unchanged = self.overlay.place(base, key).is_none();
         let place = self.overlay.place_or_new(base, key);
@@ -416,6 +418,7 @@ impl<'a> Transaction<'a> {
     /// Deletes all objects of a database.
     pub(super) fn clear(&mut self, database: Database) {
         self.overlay.begun.abandon_all();
+        self.note_flushed();
         let base = self.overlay.base(database);
         self.overlay.drop_entries(base);
         self.overlay.drop_entries(PAGES | base);

@@ -171,12 +171,15 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
         context.check_reply()?;
         let (length, signals) = (context.reply.length(), context.signals.len());
         let messages = context.messages.len();
+        let begin = context.state.time();
         let done = (queued.command.execute)(context, queued.arguments());
+        let took = context.state.took(begin);
         let now_ms = context.objects.now();
         let arguments = queued.arguments();
         context.state.show(context.client, queued.command, &arguments, now_ms, context.messages);
         let has_failed = !matches!(done, Ok(()) | Err(Stop::Wait(_)));
-        context.state.count(queued.command, has_failed);
+        context.state.count(queued.command, has_failed, took);
+        context.state.note_slow(context.client, queued.command, &arguments, (now_ms, took));
         match done {
             Ok(()) => {}
             Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)) => {
@@ -194,6 +197,7 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
             }
             Err(stop) => return Err(stop),
         }
+        context.note_tracking(queued.command, &arguments);
         context.publish_events();
     }
     Ok(())

@@ -53,7 +53,7 @@ const REPLICATION: &str = "the server is no replica";
 const SENTINEL: &str = "there is no Sentinel";
 const SERVERS: &str = "it needs several servers";
 const TLS: &str = "there is no TLS";
-const TRACKING: &str = "CLIENT TRACKING is refused";
+const TRACKING: &str = "the client's cache was not tried yet";
 const USERS: &str = "there is only the user default";
 const VECTORS: &str = "there are no vector sets";
 
@@ -112,10 +112,7 @@ const EXCEPTIONS: &[Exception] = &[
         "no other command is executed during a function",
     ),
     fails("Commands / Latency", DEBUG_SLEEP),
-    fails("Commands / SlowLog", "there is no slow log"),
     fails("Commands / keys / should Migrate", "MIGRATE is refused"),
-    fails("Commands / server / should ClientTracking ON/OFF", TRACKING),
-    fails("Commands / server / should ClientTracking with BCAST and NOLOOP", TRACKING),
     fails("Commands / server / should ConfigGet Modules", MODULES),
     fails("Commands / server / should ConfigGet with Modules", MODULES),
     fails("Commands / server / should ConfigRewrite", "there is no file with settings"),

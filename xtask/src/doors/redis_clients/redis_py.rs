@@ -53,7 +53,7 @@ const NEWER: &str = "its commands are of a newer Redis";
 const PORT: &str = "it uses port 6379";
 const SENTINEL: &str = "there is no Sentinel";
 const TLS: &str = "there is no TLS";
-const TRACKING: &str = "CLIENT TRACKING is refused";
+const TRACKING: &str = "the client's cache was not tried yet";
 const USERS: &str = "there is only the user default";
 const VECTORS: &str = "there are no vector sets";
 
@@ -152,13 +152,10 @@ const EXCEPTIONS: &[Exception] = &[
     fails("test_commands.py::TestRedisCommands::test_client_kill_filter_by_user", USERS),
     fails("test_commands.py::TestRedisCommands::test_client_setinfo", PORT),
     fails("test_commands.py::TestRedisCommands::test_client_setinfo_with_driver_info", PORT),
-    fails("test_commands.py::TestRedisCommands::test_client_tracking", TRACKING),
     fails(
         "test_commands.py::TestRedisCommands::test_config_set_multi_params",
         "maxmemory is an option of the server",
     ),
-    fails("test_commands.py::TestRedisCommands::test_slowlog_get", "there is no slow log"),
-    fails("test_commands.py::TestRedisCommands::test_slowlog_get_limit", "there is no slow log"),
     fails("test_connection.py::TestConnection::test_connect_with_retries", PORT),
     fails("test_connection.py::test_connect_with_retries", PORT),
     fails("test_connection.py::TestConnection::test_retry_connect_on_timeout_error", PORT),

@@ -100,10 +100,12 @@ impl Caller<'_, '_> {
         let (length, version) = (context.reply.length(), context.reply.version());
         let (signals, messages) = (context.signals.len(), context.messages.len());
         context.reply.set_version(interpreter.version.get());
+        let begin = context.state.time();
         let done = (command.execute)(context, arguments).and_then(|()| context.check_reply());
+        let took = context.state.took(begin);
         let now_ms = context.objects.now();
         let is_failed = matches!(done, Err(Stop::Error(_) | Stop::Refused(Refusal::TooLong)));
-        context.state.count(command, is_failed);
+        context.state.count(command, is_failed, took);
         let mut end = None;
         match done {
             Ok(()) => {}
@@ -125,6 +127,7 @@ impl Caller<'_, '_> {
         if let Some(stop) = end {
             return Err(interpreter.limits.end(lua, stop));
         }
+        context.note_tracking(command, &arguments);
         context.publish_events();
         context.state.show_call(context.client, command, &arguments, now_ms, context.messages);
         Ok(reply)

@@ -43,7 +43,7 @@ impl ScriptClock {
         })
     }
 
-    pub(super) fn now(&self) -> Duration {
+    pub(in crate::resp) fn now(&self) -> Duration {
         (self.0)()
     }
 }
