@@ -30,7 +30,8 @@
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
 //! - `DUMP` writes simple forms that Redis 7.0 reads, and so other bytes than Redis 8.2. `RESTORE`
 //!   refuses bytes behind a value.
-//! - Modules, users other than `default`, replication and clusters are missing.
+//! - Modules, users other than `default` and replication are missing. No slot of a cluster moves
+//!   alone, and its nodes have no bus.
 
 mod administration;
 mod bit_fields;
@@ -44,6 +45,9 @@ mod channels;
 mod channels_tests;
 mod client;
 mod clients;
+mod cluster;
+#[cfg(test)]
+mod cluster_tests;
 mod collection;
 #[cfg(test)]
 mod collections_tests;
@@ -83,6 +87,7 @@ mod hyperloglog;
 mod hyperloglog_tests;
 mod info;
 mod inline;
+mod key_slots;
 mod keys;
 #[cfg(test)]
 mod keys_tests;
@@ -183,7 +188,9 @@ mod waits_tests;
 mod watches;
 mod writer;
 
+pub use cluster::{Node, Nodes, Port};
 pub use commands::commands_by_group;
+pub use key_slots::{PARTS_MAX, Parts, SLOTS, slot_of};
 pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use options::{Facts, ServerOptions};

@@ -137,9 +137,13 @@ pub(super) const COMMANDS: &[Command] = &[
 fn config_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let found = context.state.settings.matching(from(arguments, 2));
     context.reply.map(found.len());
+    let is_of_cluster = context.is_of_cluster();
     for (name, value) in found {
         context.reply.string(name.as_bytes());
-        context.reply.string(&value);
+        match name {
+            "cluster-enabled" if is_of_cluster => context.reply.string(b"yes"),
+            _ => context.reply.string(&value),
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The state of a client's connection.
 
+use super::cluster::Port;
 use super::commands::Command;
 use super::parser::Arguments;
 use super::server::ClientId;
@@ -52,6 +53,7 @@ pub(super) enum Replies {
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) id: ClientId,
+    pub(super) port: Port,
     /// Its number, as clients see it.
     pub(super) number: u64,
     pub(super) peer: String,
@@ -92,6 +94,7 @@ impl Client {
     pub(super) fn new(id: ClientId, number: u64, peer: &str, local: &str, now_ms: u64) -> Client {
         Client {
             id,
+            port: Port::default(),
             number,
             peer: peer.to_owned(),
             local: local.to_owned(),

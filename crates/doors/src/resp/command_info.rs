@@ -335,12 +335,20 @@ pub(super) fn key_places(
     if is_wrong {
         return Err(Stop::error("ERR Invalid number of arguments specified for command"));
     }
+    let places = places_of(command, words);
+    let places = places.ok_or(Stop::error("ERR Invalid arguments specified for command"))?;
+    Ok(places)
+}
+
+/// Returns the places of keys among the words of a command, with their use; `None` if the arguments
+/// make no sense.
+fn places_of(command: &'static Command, words: &[&[u8]]) -> Option<Vec<(usize, &'static str)>> {
     let mut places = Vec::new();
     for keys in command.keys {
         let found = find(keys, words);
         // A script may have no keys.
         let found = found.or_else(|| command.has(NO_MANDATORY_KEYS).then(Vec::new));
-        let found = found.ok_or(Stop::error("ERR Invalid arguments specified for command"))?;
+        let found = found?;
         let gets = words.iter().skip(3).any(|word| is(word, "GET"));
         let flags = match command.name {
             "set" if gets => "RW access update",
@@ -362,10 +370,35 @@ pub(super) fn key_places(
             false => places.truncate(1),
         }
         if places.is_empty() {
-            return Err(Stop::error("ERR Invalid arguments specified for command"));
+            return None;
         }
     }
-    Ok(places)
+    Some(places)
+}
+
+/// Visits the keys of a command. A command whose arguments make no sense has none.
+pub(super) fn visit_keys(
+    command: &'static Command,
+    arguments: &Arguments<'_>,
+    visit: &mut dyn FnMut(&[u8]),
+) {
+    if let [Keys { begin: Begin::Index(first), find: Find::Range(last, step, 0), .. }] =
+        command.keys
+    {
+        let last = match *last {
+            0.. => Some(first + *last as usize),
+            _ => arguments.len().checked_sub(last.unsigned_abs() as usize),
+        };
+        let Some(last) = last.filter(|last| *last < arguments.len()) else { return };
+        let places = (*first..=last).step_by(*step);
+        return places.filter_map(|place| arguments.get(place)).for_each(visit);
+    }
+    if command.keys.is_empty() {
+        return;
+    }
+    let words: Vec<&[u8]> = arguments.iter().collect();
+    let places = places_of(command, &words).unwrap_or_default();
+    places.iter().filter_map(|(place, _)| words.get(*place)).for_each(|key| visit(key));
 }
 
 /// Returns the place of the key behind `STORE`, which may be anywhere among the options of `SORT`.

@@ -29,6 +29,7 @@ static FAMILIES: &[&[Command]] = &[
     super::bits::COMMANDS,
     super::channels::COMMANDS,
     super::clients::COMMANDS,
+    super::cluster::COMMANDS,
     super::command_info::COMMANDS,
     super::connection::COMMANDS,
     super::dumps::COMMANDS,

@@ -1,6 +1,7 @@
 //! Commands about the own connection: see `clients.rs` for those about all of them.
 
 use super::client::{Client, Replies};
+use super::cluster::Port;
 use super::commands::{
     ADMIN, ALLOW_BUSY, AT_ONCE, Command, FAST, Group, LOADING, NO_AUTH, NOSCRIPT, OF_SUBSCRIBERS,
     STALE,
@@ -95,6 +96,9 @@ fn select(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         let text = "ERR value is out of range, value must between -2147483648 and 2147483647";
         return Err(Stop::error(text));
     }
+    if number != 0 && context.is_of_cluster() {
+        return Err(Stop::error("ERR SELECT is not allowed in cluster mode"));
+    }
     let database = database_at(context, number)?;
     context.objects.database = database;
     context.client().database = database;
@@ -120,7 +124,8 @@ pub(super) fn database_number(text: &[u8], wrong: Stop) -> Result<i64, Stop> {
 /// Returns the database with a number.
 pub(super) fn database_at(context: &Context<'_>, number: i64) -> Result<Database, Stop> {
     let database = Database::try_from(number).map_err(|_| stop::DATABASE_OUT_OF_RANGE)?;
-    match database < context.state.options.databases {
+    let count = if context.is_of_cluster() { 1 } else { context.state.options.databases };
+    match database < count {
         true => Ok(database),
         false => Err(stop::DATABASE_OUT_OF_RANGE),
     }
@@ -226,6 +231,7 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         client.version = version;
     }
     let (version, number) = (client.version, client.number as i64);
+    let mode = if client.port == Port::Plain { "standalone" } else { "cluster" };
     let reply = &mut context.reply;
     reply.set_version(version);
     reply.map(7);
@@ -237,7 +243,7 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     reply.integer(if version == Version::Three { 3 } else { 2 });
     reply.string(b"id");
     reply.integer(number);
-    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+    for (name, value) in [("mode", mode), ("role", "master")] {
         reply.string(name.as_bytes());
         reply.string(value.as_bytes());
     }
@@ -254,13 +260,14 @@ fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     state.channels.forget(client);
     state.tracking.forget(client);
     state.monitors -= usize::from(client.is_monitor);
-    let Client { id, number, opened_ms, active_ms, commands, .. } = *client;
+    let Client { id, port, number, opened_ms, active_ms, commands, .. } = *client;
     let (peer, local) = (std::mem::take(&mut client.peer), std::mem::take(&mut client.local));
     let (lib_name, lib_version) =
         (std::mem::take(&mut client.lib_name), std::mem::take(&mut client.lib_version));
     // The client may have asked for no reply to this command.
     let replies = if client.replies == Replies::Skip { Replies::Skip } else { Replies::On };
     *client = Client {
+        port,
         active_ms,
         commands,
         lib_name,

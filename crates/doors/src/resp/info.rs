@@ -57,7 +57,7 @@ fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
 }
 
 fn server(context: &mut Context<'_>, text: &mut String) -> Done {
-    let now = context.objects.now();
+    let (now, is_of_cluster) = (context.objects.now(), context.is_of_cluster());
     let (facts, options) = (context.facts, &context.state.options);
     let (uptime, days) = (facts.uptime_seconds, facts.uptime_seconds / 86_400);
     line(text, format_args!("redis_version:{REDIS_VERSION}"));
@@ -66,7 +66,8 @@ fn server(context: &mut Context<'_>, text: &mut String) -> Done {
     line(text, format_args!("redis_git_sha1:00000000"));
     line(text, format_args!("redis_git_dirty:0"));
     line(text, format_args!("redis_build_id:0"));
-    line(text, format_args!("redis_mode:standalone"));
+    let mode = if is_of_cluster { "cluster" } else { "standalone" };
+    line(text, format_args!("redis_mode:{mode}"));
     line(text, format_args!("os:{} {}", std::env::consts::OS, std::env::consts::ARCH));
     line(text, format_args!("arch_bits:64"));
     line(text, format_args!("process_id:{}", facts.process));
@@ -239,13 +240,14 @@ fn errors(context: &mut Context<'_>, text: &mut String) -> Done {
     Ok(())
 }
 
-fn cluster(_: &mut Context<'_>, text: &mut String) -> Done {
-    line(text, format_args!("cluster_enabled:0"));
+fn cluster(context: &mut Context<'_>, text: &mut String) -> Done {
+    line(text, format_args!("cluster_enabled:{}", u8::from(context.is_of_cluster())));
     Ok(())
 }
 
 fn databases(context: &mut Context<'_>, text: &mut String) -> Done {
-    for database in 0..context.state.options.databases {
+    let databases = if context.is_of_cluster() { 1 } else { context.state.options.databases };
+    for database in 0..databases {
         let count = context.objects.objects(database)?;
         if count > 0 {
             line(text, format_args!("db{database}:keys={count},expires=0,avg_ttl=0"));

@@ -1,32 +1,24 @@
 //! Commands that are refused, each with an error that names another way.
 
 use super::commands::{
-    ADMIN, ALLOW_BUSY, Command, DANGEROUS, FAST, Group, Keys, LOADING, MOVABLE_KEYS,
-    NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE, WRITE,
+    ADMIN, ALLOW_BUSY, Command, DANGEROUS, Group, Keys, LOADING, MOVABLE_KEYS, NO_ASYNC_LOADING,
+    NO_MULTI, NOSCRIPT, STALE, WRITE,
 };
 use super::context::{Context, is};
 use super::parser::Arguments;
 use super::stop::{Done, Stop};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("asking", 1, FAST, no_cluster).about(Group::Cluster, "3.0.0", "Refused: this is no cluster of Redis.").categories("@connection"),
-    Command::new("cluster", -2, 0, no_cluster).about(Group::Cluster, "3.0.0", "Refused: this is no cluster of Redis."),
     Command::new("failover", -1, ADMIN | NOSCRIPT | STALE, no_replication).about(Group::Server, "6.2.0", "Refused: see the error."),
     Command::new("migrate", -6, WRITE | MOVABLE_KEYS | DANGEROUS, migrate).keys(&[Keys::one("RW access delete", 3), Keys::behind("RW access delete incomplete", "KEYS", -2), /* {'flags': ['RW', 'access', 'delete', 'incomplete'], 'begin_search': {'type': 'keyword', 'spec': {'keyword': 'KEYS', 'startfrom': -2}}, 'find_keys': {'type': 'range', 'spec': {'lastkey': -1, 'keystep': 1, 'limit': 0}}} */]).tips(&["nondeterministic_output"]).about(Group::Generic, "2.6.0", "Refused: see the error."),
     Command::new("module", -2, 0, module).about(Group::Server, "4.0.0", "Refused: see the error."),
     Command::new("psync", -3, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, no_replication).about(Group::Server, "2.8.0", "Refused: see the error."),
-    Command::new("readonly", 1, LOADING | STALE | FAST, no_cluster).about(Group::Cluster, "3.0.0", "Refused: this is no cluster of Redis.").categories("@connection"),
-    Command::new("readwrite", 1, LOADING | STALE | FAST, no_cluster).about(Group::Cluster, "3.0.0", "Refused: this is no cluster of Redis.").categories("@connection"),
     Command::new("replconf", -1, ADMIN | NOSCRIPT | LOADING | STALE | ALLOW_BUSY, no_replication).about(Group::Server, "3.0.0", "Refused: see the error."),
     Command::new("replicaof", 3, ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING, replicaof).about(Group::Server, "5.0.0", "Refused, but for NO ONE: see the error."),
     Command::new("shutdown", -1, ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY, shutdown).about(Group::Server, "1.0.0", "Refused: see the error."),
     Command::new("slaveof", 3, ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING, replicaof).about(Group::Server, "1.0.0", "Refused, but for NO ONE: see the error."),
     Command::new("sync", 1, ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI, no_replication).about(Group::Server, "1.0.0", "Refused: see the error."),
 ];
-
-fn no_cluster(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    Err(Stop::error("ERR This instance has cluster support disabled"))
-}
 
 fn no_replication(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Err(Stop::error(

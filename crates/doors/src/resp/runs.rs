@@ -16,11 +16,12 @@
 use super::client::Replies;
 use super::commands::{Command, Names};
 use super::events::Kinds;
+use super::key_slots::slot_of;
 use super::parser::{Limits, string};
 use super::server::{ClientId, Output, State};
 use super::store::{Kind, Store, Strings};
 use super::writer::Writer;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// The most commands of a run. Other clients wait meanwhile.
 const COMMANDS_MAX: usize = 64;
@@ -98,8 +99,14 @@ impl Runs {
         Runs { get: named(b"get"), set: named(b"set"), places: Vec::new() }
     }
 
-    /// Reads a run at the beginning of some bytes.
-    fn read(&mut self, word: Word, bytes: &[u8], string_bytes_max: usize, value_bytes_max: usize) {
+    /// Reads a run at the beginning of some bytes. It has only keys of `slots`, if they are given.
+    fn read(
+        &mut self,
+        word: Word,
+        bytes: &[u8],
+        (string_bytes_max, value_bytes_max): (usize, usize),
+        slots: Option<&RangeInclusive<u16>>,
+    ) {
         let key_bytes_max = KEY_BYTES_MAX.min(string_bytes_max);
         let value_bytes_max = value_bytes_max.min(string_bytes_max);
         self.places.clear();
@@ -110,6 +117,11 @@ impl Runs {
             };
             let place = |place: Range<usize>| at + place.start..at + place.end;
             let Some(key) = string(rest, HEAD_BYTES, key_bytes_max) else { break };
+            if let (Some(slots), Some(key)) = (slots, rest.get(key.clone()))
+                && !slots.contains(&slot_of(key))
+            {
+                break;
+            }
             let mut end = key.end + 2;
             if word == Word::Set {
                 if rest.get(end) != Some(&b'$') {
@@ -158,8 +170,11 @@ impl Runs {
             return None;
         }
         let (database, counts) = (of_client.database, !of_client.touches_not);
+        let slots = state.slots_of_runs(of_client)?;
+        let slots = Some(&slots).filter(|_| !state.has_all_slots());
         let mut reply = Writer::new(&mut output.replies, of_client.version);
-        self.read(word, bytes, limits.string_bytes_max, state.options.value_bytes_max);
+        let longest = (limits.string_bytes_max, state.options.value_bytes_max);
+        self.read(word, bytes, longest, slots);
         let strings = Strings::new(bytes, &self.places);
         if strings.is_empty() {
             return None;

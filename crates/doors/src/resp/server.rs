@@ -19,6 +19,7 @@
 use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::{Client, Multi, Queued};
+use super::cluster::{self, Nodes, Port};
 use super::commands::{AT_ONCE, Command, Names};
 use super::context::{Context, is};
 use super::counts::Counts;
@@ -43,6 +44,7 @@ use super::transactions;
 use super::watches::Watches;
 use super::writer::Writer;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub(super) use super::state::State;
 
@@ -85,7 +87,7 @@ const QUEUED_BYTES_MAX: usize = 256 << 20;
 pub struct Server {
     /// A command's arguments lie in its client's parser.
     parsers: Slots<Parser>,
-    state: State,
+    pub(super) state: State,
     overlay: Overlay,
     events: Events,
     signals: Vec<(Database, Vec<u8>)>,
@@ -156,6 +158,7 @@ impl Server {
             slow_log: SlowLog::default(),
             latencies: Monitor::default(),
             tracking: Tracking::default(),
+            nodes: Arc::new(Nodes::alone()),
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         let runs = Runs::new(&state.names);
@@ -305,17 +308,6 @@ impl Server {
         (&mut self.events, &mut self.state)
     }
 
-    /// Returns the settings, which clients may have changed.
-    #[must_use]
-    pub fn settings(&self) -> Settings {
-        self.state.settings.clone()
-    }
-
-    /// Takes the settings of a former server.
-    pub fn take_settings(&mut self, settings: Settings) {
-        self.state.settings = settings;
-    }
-
     /// Skips a command that could not be done for too long: the client gets an error. `is_full`
     /// tells whether there was no memory for it.
     pub fn give_up(
@@ -335,7 +327,12 @@ impl Server {
         };
         let arguments = parser.arguments(bytes);
         let is_exec = self.state.names.called(&arguments).is_ok_and(|it| it.name == "exec");
-        let text = if is_full { stop::FULL } else { stop::LOADING };
+        let is_plain = self.state.clients.get(&client).is_none_or(|it| it.port == Port::Plain);
+        let text = match (is_full, is_plain) {
+            (true, _) => stop::FULL,
+            (false, true) => stop::LOADING,
+            (false, false) => stop::TRY_AGAIN,
+        };
         let error = match is_exec {
             true => transactions::aborted(text),
             false => Stop::error(text),
@@ -452,10 +449,8 @@ impl Run<'_> {
                     self.state.count_rejected(command);
                 }
                 let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
-                let error = match is(&arguments[0], "EXEC") {
-                    true => transactions::aborted_by(error),
-                    false => error,
-                };
+                let is_aborted = is(&arguments[0], "EXEC") && !cluster::leads_elsewhere(&error);
+                let error = if is_aborted { transactions::aborted_by(error) } else { error };
                 match &mut client.multi {
                     // As in Redis, a refused EXEC also ends the watching without a MULTI.
                     _ if is(&arguments[0], "EXEC") => self.state.end_transaction(id),

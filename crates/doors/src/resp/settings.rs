@@ -7,6 +7,7 @@ use super::events::Kinds;
 use super::glob;
 use super::number::integer_of;
 use super::options::ServerOptions;
+use super::server::Server;
 use std::collections::BTreeMap;
 
 /// The objects that may be evicted when memory is full.
@@ -364,4 +365,16 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(factor)
+}
+impl Server {
+    /// Returns the settings, which clients may have changed.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.state.settings.clone()
+    }
+
+    /// Takes the settings of a former server.
+    pub fn take_settings(&mut self, settings: Settings) {
+        self.state.settings = settings;
+    }
 }

@@ -5,6 +5,7 @@ use super::commands::{Command, DENYOOM, Group, Keys, MOVABLE_KEYS, READONLY, WRI
 use super::context::{Context, is};
 use super::events::Kinds;
 use super::hash;
+use super::key_slots::{slot_of, slot_of_pattern};
 use super::list::{self, List};
 use super::long_string::LongString;
 use super::parser::Arguments;
@@ -95,6 +96,29 @@ impl<'a> Options<'a> {
             index += used;
         }
         Ok(options)
+    }
+
+    /// Refuses patterns whose keys may be on other nodes than the sorted key.
+    fn check_slots(&self, context: &Context<'_>, key: &[u8]) -> Done {
+        if !context.may_lack_keys() {
+            return Ok(());
+        }
+        let is_here = |pattern: &[u8]| slot_of_pattern(pattern) == Some(slot_of(key));
+        let refused = |option: &str| {
+            Err(Stop::error_of(format!(
+                "ERR {option} option of SORT denied in cluster mode when keys formed by the \
+                 pattern may be in different slots."
+            )))
+        };
+        // A pattern without a star names no key that gives the order.
+        match self.by {
+            Some(by) if !self.keeps_order() && !is_here(by) => return refused("BY"),
+            _ => {}
+        }
+        match self.gets.iter().all(|get| *get == b"#" || is_here(get)) {
+            true => Ok(()),
+            false => refused("GET"),
+        }
     }
 
     /// Whether elements stay in their order: the pattern names one key for all.
@@ -253,6 +277,7 @@ fn in_order(
 
 fn sorted(context: &mut Context<'_>, arguments: Arguments<'_>, may_store: bool) -> Done {
     let options = Options::of(arguments, may_store)?;
+    options.check_slots(context, &arguments[1])?;
     let is_of_script = context.is_of_script;
     let objects = &mut context.objects;
     let (kind, mut all) = elements(objects, &arguments[1])?;

@@ -3,6 +3,7 @@
 use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::Client;
+use super::cluster::Nodes;
 use super::commands::{Command, NO_AUTH, NO_MULTI, NOT_QUEUED, Names, OF_SUBSCRIBERS};
 use super::counts::Counts;
 use super::latency::Monitor;
@@ -20,6 +21,7 @@ use super::sweep::Sweeper;
 use super::tracking::Tracking;
 use super::watches::Watches;
 use super::writer::{Version, Writer};
+use std::sync::Arc;
 
 /// The state of the server that commands see.
 pub(super) struct State {
@@ -47,6 +49,7 @@ pub(super) struct State {
     pub(super) slow_log: SlowLog,
     pub(super) latencies: Monitor,
     pub(super) tracking: Tracking,
+    pub(super) nodes: Arc<Nodes>,
 }
 
 impl State {
@@ -181,6 +184,7 @@ impl State {
         if client.multi.is_some() && command.has(NO_MULTI | NOT_QUEUED) {
             return Err(Stop::error("ERR Command not allowed inside a transaction"));
         }
+        self.check_slots(client, command, arguments)?;
         Ok(command)
     }
 }

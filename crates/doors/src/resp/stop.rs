@@ -83,6 +83,8 @@ pub(super) const TOO_LONG: &str = "ERR string exceeds maximum allowed size (prot
 pub(super) const TOO_MUCH: &str = "ERR The command changes too much at once. Use smaller parts.";
 /// The error for a command that could not be done for too long.
 pub(super) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
+/// The same on the cluster port.
+pub(super) const TRY_AGAIN: &str = "TRYAGAIN The slot cannot be served now";
 /// The error before the password.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 

@@ -5,6 +5,7 @@ use super::interpreter::Interpreter;
 use super::library::error as error_in_place;
 use super::replies;
 use super::values::{Argument, argument_text};
+use crate::resp::cluster::NOT_LOCAL;
 use crate::resp::commands::{Command, NOSCRIPT};
 use crate::resp::context::Context;
 use crate::resp::parser::Arguments;
@@ -85,6 +86,9 @@ impl Caller<'_, '_> {
         }
         if self.only_reads && command.may_write() {
             return Err("Write commands are not allowed from read-only scripts.");
+        }
+        if !self.context.state.has_keys(command, arguments) {
+            return Err(NOT_LOCAL);
         }
         Ok(command)
     }
