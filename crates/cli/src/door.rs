@@ -101,7 +101,7 @@ impl DoorServer<'_> {
             listen: self.listen.clone(),
             protocol: self.protocol.clone(),
             listens: Arc::default(),
-            in_cluster: false,
+            cluster: None,
         });
         let options = self.options(&door)?;
         let kept = match self.data {

@@ -135,9 +135,10 @@ fn redis_commands(text: &mut String) -> std::fmt::Result {
         writeln!(text, "| {group} | {} |", names.join(", "))?;
     }
     text.push_str(
-        "\nCommands of clusters and of replication, and `SHUTDOWN`, are refused with advice, and so \
-         are `MIGRATE`, `MODULE`,\n`ACL SETUSER`, `CONFIG REWRITE` and `DEBUG SLEEP`. `REPLICAOF NO ONE` \
-         answers `OK`. Every command that is not in the table\ngets the error for an unknown one.\n",
+        "\nCommands of clusters on the plain port, those of replication, and `SHUTDOWN` are refused with \
+         advice, and so are `MIGRATE`, `MODULE`,\n`ACL SETUSER`, `CONFIG REWRITE` and \
+         `DEBUG SLEEP`. `REPLICAOF NO ONE` answers `OK`. Every\ncommand that is not in the table \
+         gets the error for an unknown one.\n",
     );
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::connect;
 use crate::exit::{Exit, Failure};
-use crate::redis::cluster::ClusterDoor;
+use crate::redis::cluster::{ClusterDoor, DoorConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -21,8 +21,8 @@ use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::os::{give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, GenerationState, LocalCluster, LocalOptions, Machine, MetastoreLocation,
-    Options, Probing, RunningCoordinator, RunningServer,
+    Announce, BackupOptions, Ended, GenerationState, LocalCluster, LocalOptions, Machine,
+    MetastoreLocation, Options, Probing, RunningCoordinator, RunningServer,
 };
 use thunderhead_wire::Format;
 use thunderhead_wire::control::{RecoveryInfo, Settings};
@@ -177,7 +177,7 @@ fn net(shared_memory: bool) -> NetOptions {
 fn tell_ready(
     config: &DevConfig,
     coordinator: SocketAddr,
-    redis: Option<String>,
+    (redis, redis_cluster): (Option<String>, Option<String>),
 ) -> Result<(), Failure> {
     let data = (!config.is_ephemeral).then(|| config.data.display().to_string());
     let mut ready = serde_json::json!({
@@ -191,6 +191,9 @@ fn tell_ready(
     if let Some(redis) = redis {
         ready["redis"] = redis.into();
     }
+    if let Some(at) = redis_cluster {
+        ready["redis_cluster"] = at.into();
+    }
     let mut out = std::io::stdout().lock();
     writeln!(out, "{ready}")?;
     Ok(out.flush()?)
@@ -201,7 +204,16 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     log(config.log);
     let requests = EndRequests::listening(until, RemainingData::by_dev(config))?;
     let shard_bytes = config.memory_bytes / u64::from(config.shards);
-    let door = config.redis.map(|at| ClusterDoor::new(at, None, shard_bytes));
+    let door = config.redis.map(|listen| {
+        ClusterDoor::new(DoorConfig {
+            listen,
+            password: None,
+            cluster: config.redis_cluster,
+            announce: None,
+            parts: config.redis_parts,
+            memory_bytes: shard_bytes,
+        })
+    });
     let options = LocalOptions {
         door: door.as_ref().map(|door| Arc::clone(&door.options)),
         directory: config.data.clone(),
@@ -240,10 +252,11 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             door.start(move || connect::beside(coordinator, DOOR_DEADLINE))?;
         }
         let redis = door.as_ref().and_then(ClusterDoor::address);
+        let redis_cluster = door.as_ref().and_then(ClusterDoor::cluster_address);
         remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
         if json {
-            tell_ready(config, at, redis)?;
+            tell_ready(config, at, (redis, redis_cluster))?;
             return serve(|| local.join());
         }
         let count = match config.servers {
@@ -257,6 +270,9 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         }
         if let Some(redis) = redis {
             writeln!(out, "Redis's clients are served at {redis}.")?;
+        }
+        if let Some(at) = redis_cluster {
+            writeln!(out, "Redis's clients that know the slots of keys are served at {at}.")?;
         }
         writeln!(out)?;
         writeln!(out, "Try, in another terminal:")?;
@@ -389,9 +405,16 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         }
         address
     });
-    let door = config.redis.map(|at| {
-        let shard_bytes = config.memory_bytes / u64::from(config.shards);
-        ClusterDoor::new(at, config.redis_password.as_deref(), shard_bytes)
+    let door = config.redis.map(|listen| {
+        let announce = config.redis_announce.clone();
+        ClusterDoor::new(DoorConfig {
+            listen,
+            password: config.redis_password.as_deref(),
+            cluster: config.redis_cluster,
+            announce: announce.map(|(host, port)| Announce { host, port }),
+            parts: config.redis_parts,
+            memory_bytes: config.memory_bytes / u64::from(config.shards),
+        })
     });
     let of_door = coordinators.clone();
     let options = Options {
@@ -432,6 +455,9 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
     let Some(door) = door else { return serve(|| running.join()) };
     if let Some(at) = door.address() {
         tracing::info!(at, "Redis's clients are served");
+    }
+    if let Some(at) = door.cluster_address() {
+        tracing::info!(at, "Redis's clients that know slots are served");
     }
     door.start(move || {
         Client::connect(&ClientOptions::new(of_door.clone()).deadline(Some(DOOR_DEADLINE)))

@@ -6,6 +6,9 @@
 #![allow(clippy::disallowed_methods, reason = "processes are watched as a person watches them")]
 #![allow(clippy::print_stdout, reason = "the times are of interest")]
 
+#[path = "redis_cluster/parts.rs"]
+mod parts;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;

@@ -259,6 +259,24 @@ pub const KEYS: &[Key] = &[
         "The password that Redis's clients must give. All servers need the same one. Other users of the machine can see it if it is on the command line, but not if it is in the environment or in the file.",
     ),
     entry(
+        "server.redis_cluster",
+        Kind::Listen,
+        None,
+        "The first address on which the server serves Redis's clients that know the slots of keys (the cluster port). It needs `server.redis`. A server uses as many ports from this one on as it has shards, times `server.redis_parts`.",
+    ),
+    entry(
+        "server.redis_announce",
+        Kind::Text,
+        None,
+        "The address under which Redis's clients reach the cluster ports: HOST, or HOST:PORT if the first port has another number for them. If it is not set: the address of `server.redis_cluster`, or that of the server if it listens on all addresses.",
+    ),
+    entry(
+        "server.redis_parts",
+        Kind::Count(1, 64),
+        Some("1"),
+        "The number of parts into which the keys of Redis's clients are divided. The cluster records it when it first has such keys, and it cannot be changed later. All servers need the same number. Clients of the plain port (`server.redis`) reach only the first part.",
+    ),
+    entry(
         "dev.listen",
         Kind::Listen,
         Some("127.0.0.1:7070"),
@@ -303,6 +321,13 @@ pub const KEYS: &[Key] = &[
         None,
         "The address on which `thunderhead dev` serves Redis's clients, such as 127.0.0.1:6379: an address that only this machine reaches. If it is not set, it does not serve them.",
     ),
+    entry(
+        "dev.redis_cluster",
+        Kind::Listen,
+        None,
+        "The first address on which `thunderhead dev` serves Redis's clients that know the slots of keys. It needs `dev.redis`. Each server uses as many ports as it has shards, times `dev.redis_parts`.",
+    ),
+    entry("dev.redis_parts", Kind::Count(1, 64), Some("1"), "See `server.redis_parts`."),
     entry("dev.new_storage", Kind::Flag, Some("false"), "See `server.new_storage`."),
     entry("dev.buffer_directory", Kind::Path, Some("/dev/shm"), "See `server.buffer_directory`."),
     entry("dev.durability", Kind::Durability, Some("replicated"), "See `cluster.durability`."),

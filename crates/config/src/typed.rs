@@ -1,6 +1,6 @@
 //! The configuration as plain structs.
 
-use crate::address::Address;
+use crate::address::{Address, parse_host};
 use crate::error::Problem;
 use crate::keys::by_name;
 use crate::sources::{Effective, Origin};
@@ -113,6 +113,12 @@ pub struct ServerConfig {
     pub redis: Option<SocketAddr>,
     /// The password that they must give.
     pub redis_password: Option<String>,
+    /// The first address for clients that know the slots of keys, if it serves them.
+    pub redis_cluster: Option<SocketAddr>,
+    /// The host under which they reach it, and the first port if it is another one.
+    pub redis_announce: Option<(String, Option<u16>)>,
+    /// The number of parts of their keys.
+    pub redis_parts: u32,
     /// The probes that detect crashed servers.
     pub probe: ProbeConfig,
     /// The configuration of the program's log.
@@ -150,6 +156,10 @@ pub struct DevConfig {
     pub shm: bool,
     /// The address for Redis's clients, if they are served.
     pub redis: Option<SocketAddr>,
+    /// The first address for clients that know the slots of keys, if they are served.
+    pub redis_cluster: Option<SocketAddr>,
+    /// The number of parts of their keys.
+    pub redis_parts: u32,
     /// The cluster's settings. If they are not set, replicas and self-backup follow from the number
     /// of servers.
     pub cluster: ClusterConfig,
@@ -260,6 +270,11 @@ impl Config {
                 shm: it.flag("server.shm"),
                 redis: it.optional_listen("server.redis"),
                 redis_password: it.optional_text("server.redis_password"),
+                redis_cluster: it.optional_listen("server.redis_cluster"),
+                redis_announce: it
+                    .optional_text("server.redis_announce")
+                    .and_then(|text| announced(&text)),
+                redis_parts: it.count("server.redis_parts"),
                 probe,
                 log,
             },
@@ -310,6 +325,8 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
         polling: it.word("dev.polling", Polling::of_word),
         shm: it.flag("dev.shm"),
         redis: it.optional_listen("dev.redis"),
+        redis_cluster: it.optional_listen("dev.redis_cluster"),
+        redis_parts: it.count("dev.redis_parts"),
         cluster: ClusterConfig {
             replicas,
             min_replicas: 1,
@@ -319,6 +336,15 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
         },
         probe,
         log,
+    }
+}
+
+/// Reads HOST or HOST:PORT.
+fn announced(text: &str) -> Option<(String, Option<u16>)> {
+    match (text.parse::<Address>(), parse_host(text)) {
+        (_, Ok(host)) => Some((host, None)),
+        (Ok(Address { host, port }), _) => Some((host, Some(port))),
+        (Err(_), Err(_)) => None,
     }
 }
 
@@ -346,7 +372,26 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
                     server.redis_password";
         say("server.redis", what.to_owned());
     }
-    if is_open(dev.redis) {
+    let is_open_dev = is_open(dev.redis) || is_open(dev.redis_cluster);
+    if is_open(server.redis_cluster) && server.redis_password.is_none() {
+        let what = "every machine that reaches this address could read and write all keys; set \
+                    server.redis_password";
+        say("server.redis_cluster", what.to_owned());
+    }
+    for (name, needs, lacks) in [
+        ("server.redis_cluster", "server.redis", server.redis.is_none()),
+        ("dev.redis_cluster", "dev.redis", dev.redis.is_none()),
+    ] {
+        let is_set = effective.get(name).is_some_and(|it| it.value.is_some());
+        if is_set && lacks {
+            say(name, format!("it needs {needs}; set both"));
+        }
+    }
+    let announce = effective.get("server.redis_announce").and_then(|it| it.value.as_ref());
+    if announce.is_some() && server.redis_announce.is_none() {
+        say("server.redis_announce", "write HOST or HOST:PORT".to_owned());
+    }
+    if is_open_dev {
         let what = "other machines could read and write all keys; use an address of this machine \
                     alone, such as 127.0.0.1:6379";
         say("dev.redis", what.to_owned());

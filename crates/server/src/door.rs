@@ -16,15 +16,15 @@
 //!   executed again a little later. If that goes on for too long, the client gets an error.
 //! - **Messages to other connections** wait in the same way: they may tell of the update.
 //!
-//! [`memcached`] and [`redis`] are the protocols. [`cluster`] is a door whose objects are in one
-//! shard of the cluster, perhaps in another server.
+//! [`memcached`] and [`redis`] are the protocols. [`cluster`] is a door whose objects are in
+//! shards of the cluster, perhaps in other servers.
 
 pub(crate) mod cluster;
 pub(crate) mod memcached;
 pub(crate) mod redis;
 
 use crate::owner::Owner;
-use cluster::ClusterDoor;
+use cluster::{ClusterDoor, ClusterOptions};
 use memcached::Memcached;
 use redis::Redis;
 use std::collections::{BTreeMap, VecDeque};
@@ -60,9 +60,9 @@ pub struct DoorOptions {
     pub protocol: DoorProtocol,
     /// The places where it listens indeed, once it does: with the chosen ports.
     pub listens: Arc<OnceLock<Vec<StreamAddress>>>,
-    /// Whether the objects are in one shard of the cluster. Then each shard has a door, and the
-    /// doors forward connections to each other. Only for Redis.
-    pub in_cluster: bool,
+    /// The options if the objects are in a cluster. Then each shard has a door, and the doors
+    /// forward connections to each other. Only for Redis.
+    pub cluster: Option<ClusterOptions>,
 }
 
 /// The protocol of a door.
@@ -75,9 +75,12 @@ pub enum DoorProtocol {
 }
 
 impl DoorOptions {
-    /// Returns the options of a further server in this process, whose clients use the first one.
-    pub(crate) fn without_clients(&self) -> DoorOptions {
-        DoorOptions { listen: Vec::new(), listens: Arc::default(), ..self.clone() }
+    /// Returns the options of a further server in this process. Its clients use the plain port of
+    /// the first one, and cluster ports of its own.
+    pub(crate) fn of_further_server(&self, number: u32, shards: u32) -> DoorOptions {
+        let of_server = |it: &ClusterOptions| it.of_further_server(number, shards);
+        let cluster = self.cluster.as_ref().map(of_server);
+        DoorOptions { listen: Vec::new(), listens: Arc::default(), cluster, ..self.clone() }
     }
 
     /// Begins to listen for the doors of other servers, on any free port. Returns the address, and
@@ -610,22 +613,30 @@ macro_rules! either {
 impl Door {
     pub(crate) fn new(options: &DoorOptions, coordinators: &Addresses) -> Door {
         match &options.protocol {
-            DoorProtocol::Redis(own) if options.in_cluster => {
-                Door::Cluster(Box::new(ClusterDoor::new(own, coordinators.clone())))
-            }
             DoorProtocol::Memcached(own) => {
                 Door::Memcached(Box::new(DoorOf::new(Memcached::new(own))))
             }
-            DoorProtocol::Redis(own) => Door::Redis(Box::new(DoorOf::new(Redis::new(own)))),
+            DoorProtocol::Redis(own) => match options.cluster.clone() {
+                Some(cluster) => {
+                    let door = ClusterDoor::new(own, cluster, coordinators.clone());
+                    Door::Cluster(Box::new(door))
+                }
+                None => Door::Redis(Box::new(DoorOf::new(Redis::new(own)))),
+            },
         }
     }
 
     /// Begins to serve, at the start of a generation.
-    pub(crate) fn begin(&mut self, now: Time, settings: &Settings, master: MasterId) {
+    pub(crate) fn begin(
+        &mut self,
+        context: &mut Context<'_>,
+        settings: &Settings,
+        master: MasterId,
+    ) {
         match self {
-            Door::Memcached(door) => door.protocol.begin(now),
-            Door::Redis(door) => door.protocol.begin(now),
-            Door::Cluster(door) => door.begin(now, settings, master),
+            Door::Memcached(door) => door.protocol.begin(context.now()),
+            Door::Redis(door) => door.protocol.begin(context.now()),
+            Door::Cluster(door) => door.begin(context, settings, master),
         }
     }
 

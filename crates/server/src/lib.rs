@@ -32,9 +32,11 @@ mod process;
 mod server;
 
 pub use coordinator::{MetastoreLocation, RunningCoordinator};
-pub use door::cluster::CATALOG_TABLE;
+pub use door::cluster::{Announce, CATALOG_TABLE, ClusterOptions, catalog_table};
 pub use door::memcached::{Limits as DoorLimits, Options as MemcachedOptions, TableBehind};
-pub use door::redis::{CATALOG_KEY, Databases, Options as RedisOptions, TableWork, TakeOver};
+pub use door::redis::{
+    CATALOG_KEY, Databases, KeyParts, Options as RedisOptions, TableWork, TakeOver,
+};
 pub use door::{DoorOptions, DoorProtocol};
 pub use generation::{Ended, GenerationState, Identity};
 pub use local::{LocalCluster, LocalOptions};
@@ -44,5 +46,5 @@ pub use server::Server;
 pub use thunderhead_coordinator::Probing;
 pub use thunderhead_doors::rdb;
 pub use thunderhead_doors::resp::{
-    ServerOptions as RedisServerOptions, commands_by_group as redis_commands,
+    Parts, ServerOptions as RedisServerOptions, commands_by_group as redis_commands,
 };

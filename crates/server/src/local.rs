@@ -164,8 +164,8 @@ impl LocalCluster {
             populate: options.populate,
             newest_format: Format::NEWEST,
             door: match &options.door {
-                Some(door) if number > 0 && door.in_cluster => {
-                    Some(Arc::new(door.without_clients()))
+                Some(door) if number > 0 && door.cluster.is_some() => {
+                    Some(Arc::new(door.of_further_server(number, options.shards)))
                 }
                 door => door.clone().filter(|_| number == 0),
             },

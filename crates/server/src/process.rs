@@ -1,6 +1,7 @@
 //! A server on this machine: a thread for each of its nodes.
 
 use crate::door::DoorOptions;
+use crate::door::cluster::Ports;
 use crate::generation::{Ended, GenerationState};
 use crate::options::Options;
 use crate::server::Server;
@@ -258,12 +259,13 @@ fn begin(
     {
         door.listen(&mut node)?;
     }
-    if options.door.as_ref().is_some_and(|door| door.in_cluster) {
+    if let Some(cluster) = options.door.as_ref().and_then(|door| door.cluster.as_ref()) {
         let (mut inside, listener) = DoorOptions::listen_inside(&mut node, at.ip())?;
         if let Some(ip) = options.advertise {
             inside.set_ip(ip);
         }
-        node.service().set_inside(inside, listener);
+        let of_parts = cluster.listen(&mut node, number, inside.ip())?;
+        node.service().set_ports(Ports { inside: (inside, listener), of_parts });
     }
     generation.join(address, alarm);
     Ok(node)

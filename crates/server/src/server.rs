@@ -12,12 +12,12 @@ mod membership;
 
 use crate::backup::Backup;
 use crate::door::Door;
+use crate::door::cluster::Ports;
 use crate::followed::{Record, Recorder};
 use crate::generation::{Ended, GenerationState, Identity};
 use crate::options::{Options, durability};
 use crate::owner::Owner;
 use crate::probes::{self, Probes};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
@@ -117,7 +117,7 @@ impl Server {
     #[must_use]
     pub fn new(options: Arc<Options>, generation: GenerationState, number: usize) -> Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
-        let door = options.door.as_deref().filter(|door| number == 0 || door.in_cluster);
+        let door = options.door.as_deref().filter(|door| number == 0 || door.cluster.is_some());
         let door = door.map(|door| Door::new(door, &options.coordinators));
         Server {
             has_rare_work: door.is_some(),
@@ -152,11 +152,10 @@ impl Server {
         self.shard.as_mut()
     }
 
-    /// Sets the address at which the node's door takes connections of other servers' doors, and the
-    /// number of the listener.
-    pub(crate) fn set_inside(&mut self, address: SocketAddr, listener: u32) {
+    /// Sets the ports of the node's door, if it is that of a cluster.
+    pub(crate) fn set_ports(&mut self, ports: Ports) {
         if let Some(door) = self.door.as_mut().and_then(Door::in_cluster) {
-            door.set_inside(address, listener);
+            door.set_ports(ports);
         }
     }
 
@@ -373,7 +372,7 @@ impl Server {
                     probes.begin(context);
                 }
                 if let Some(door) = &mut self.door {
-                    door.begin(context.now(), &identity.settings, master);
+                    door.begin(context, &identity.settings, master);
                 }
                 self.learn();
             }

@@ -35,7 +35,7 @@ impl Memcached {
                 limits,
                 table: Arc::clone(&table),
             }),
-            in_cluster: false,
+            cluster: None,
             listens: Arc::default(),
         });
         let replicas = u32::from(directory.is_some());

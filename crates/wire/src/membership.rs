@@ -46,10 +46,23 @@ pub struct Probed {
 }
 
 /// The answer to `find door`: the door of a shard, for the doors of other servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundDoor {
     /// The address at which it takes their connections; `None` if the shard has no such door.
     pub address: Option<SocketAddr>,
+    /// The cluster ports of this shard, one for each part of the keys. There are none if the server
+    /// has no cluster port.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<ClusterPort>,
+}
+
+/// A port for clients that know the slots of keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterPort {
+    /// The host under which clients reach it.
+    pub host: String,
+    /// Its number.
+    pub port: u16,
 }
 
 /// The process at the address of a server.

@@ -1,21 +1,26 @@
-//! The door of a cluster: each shard has one, and the door of one shard executes all commands.
+//! The door of a cluster: each shard has one, and the door of the shard that owns a part of the
+//! keys executes its commands.
 //!
-//! The tables of Redis's databases lie beside each other, so one shard owns all of them. Its door
-//! is the *owner's door*. A client may connect to any server: the door there forwards all bytes of
-//! the connection to the owner's door, in both directions, and does not look at them. So
-//! transactions, blocking commands and messages of channels need no code here.
+//! The tables of a [`Part`] lie beside each other, so one shard owns all of them. Its door is the
+//! *owner's door*. A client may connect to any server: the door there forwards all bytes of the
+//! connection to the owner's door, in both directions, and does not look at them. So transactions,
+//! blocking commands and messages of channels need no code here.
 //!
 //! ```text
 //!  client ──► door of any server ── stream ──► owner's door ──► executed on its shard
 //!             New ► Waiting ► Opening ► Forwarded       Guest ► a client like all others
 //! ```
 //!
-//! - **Search.** The coordinator's map has the shard that owns the table with the catalog. That
-//!   shard tells the address of its door. While no shard serves the table, clients wait.
+//! - **Ports.** A client of the plain port belongs to part 0. A cluster port is that of one part,
+//!   which is a node for clients that know the slots of keys ([`ports`]).
+//! - **Search.** The coordinator's map has the shard that owns the table with the catalog of a
+//!   part. That shard tells the addresses of its door. While no shard serves the part, clients
+//!   wait. A door with cluster ports searches for the owners of all parts, so that it can tell them
+//!   to clients.
 //! - **Greeting.** A stream to the owner's door begins with one line: the cluster, the table, the
-//!   client's address and a digest of the password. The owner's door answers with a line, or closes
-//!   the stream if its shard does not own the table. No byte of the client is sent before that
-//!   answer. So a connection that finds no owner has executed nothing, and goes on waiting.
+//!   client's address, its port and a digest of the password. The owner's door answers with a line,
+//!   or closes the stream if its shard does not own the table. No byte of the client is sent before
+//!   that answer. So a connection that finds no owner has executed nothing, and goes on waiting.
 //! - **Refusal.** An error instead of the answer goes to the client: the owner's door has too many
 //!   clients, or another password. The door that owns the tables checks the password of all
 //!   clients. So it must have the password that each other server's operator relies on.
@@ -32,30 +37,47 @@
 //! [`Databases::take_over`]: super::redis::Databases::take_over
 
 mod greeting;
+mod part;
+mod ports;
+mod search;
+
+pub(crate) use ports::Ports;
+pub use ports::{Announce, ClusterOptions};
 
 use super::redis::{self, Redis};
-use super::{DoorOf, Protocol};
+use super::{Protocol, Session};
 use crate::owner::Owner;
 use greeting::{GREETING_BYTES_MAX, Greeting, OTHER_PASSWORD, READY, Received, Refusal, refusal};
+use part::Part;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
+use thunderhead_doors::resp::{Node, Port};
+use thunderhead_log::Evicted;
 use thunderhead_master::Shard;
-use thunderhead_master::coordinator_client::{CoordinatorClient, CoordinatorReply, QuestionId};
+use thunderhead_master::coordinator_client::CoordinatorClient;
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::{Opened, Taken, Then};
-use thunderhead_rpc::{CallError, CallId, Context, Opcode};
+use thunderhead_rpc::Context;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::names::Addresses;
-use thunderhead_wire::control::{
-    Empty, Map, MapRequest, ServerList, ServerState, Settings, of_body, to_body,
-};
+use thunderhead_wire::control::{ServerList, ServerState, Settings};
 use thunderhead_wire::membership::FoundDoor;
-use thunderhead_wire::{LogPosition, MasterId, Status, TableId};
+use thunderhead_wire::{LogPosition, MasterId};
 
-/// The name of the table with the catalog.
+/// The name of the table with the catalog of the first part. It also has the number of parts.
 pub const CATALOG_TABLE: &str = "redis";
+
+/// Returns the name of the table with the catalog of a part.
+#[must_use]
+pub fn catalog_table(part: u32) -> String {
+    match part {
+        0 => CATALOG_TABLE.to_owned(),
+        part => format!("{CATALOG_TABLE}/{part}"),
+    }
+}
 
 /// How long a client waits for a shard that serves the tables. A recovery mostly takes less.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -69,6 +91,12 @@ const ASKING: Duration = Duration::from_millis(250);
 /// The pause between two looks at the map while clients wait.
 const SEARCH_PAUSE: Duration = Duration::from_millis(20);
 
+/// The pause between two looks at the map without such clients, for the replies about nodes.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long evicted collections wait for the door of their part.
+const STRAYS_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The pause before bytes are offered again whose receiver does not read.
 const FULL_PAUSE: Duration = Duration::from_millis(2);
 
@@ -81,10 +109,22 @@ const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
 /// The reply to a client for which no shard serves.
 const LOADING: &[u8] = b"-LOADING No server has the keys at the moment. Try again later.\r\n";
 
+/// The same on a cluster port.
+const CLUSTER_DOWN: &[u8] =
+    b"-CLUSTERDOWN No server has the slots of this node at the moment. Try again later.\r\n";
+
+/// The reply to all clients of a server whose operator wants another number of parts.
+const OTHER_PARTS: &[u8] =
+    b"-ERR the keys of this cluster are divided into another number of parts \
+than this server's setting says: set server.redis_parts alike on all servers\r\n";
+
 /// A connection of a client that this door does not serve by itself, or of another door.
 #[derive(Clone, Copy, Debug)]
 struct Client {
     peer: Option<SocketAddr>,
+    /// The part that executes its commands.
+    part: u32,
+    port: Port,
     /// Since when its first bytes wait.
     since: Option<Time>,
     state: State,
@@ -98,100 +138,161 @@ enum State {
     Opening { upstream: ConnectionId, until: Time },
     /// All its bytes go to the owner's door.
     Forwarded { upstream: ConnectionId },
-    /// A connection of another door without its greeting, which must come in time. If the greeting
-    /// waits for the coordinator's map, `asked` is the number of maps that were read before.
-    Guest { until: Time, asked: Option<u64> },
+    /// A connection of another door without its greeting, which must come in time. `asked`: the
+    /// greeting waits for the coordinator's map, or has waited for it.
+    Guest { until: Time, asked: bool },
 }
 
 /// A stream to the owner's door.
 #[derive(Clone, Copy, Debug)]
 struct Upstream {
     client: ConnectionId,
+    part: u32,
     master: MasterId,
-}
-
-/// The owner's door.
-#[derive(Clone, Copy, Debug)]
-struct RemoteOwner {
-    master: MasterId,
-    door: SocketAddr,
 }
 
 /// See the module's documentation.
 pub(crate) struct ClusterDoor {
-    local: DoorOf<Redis>,
+    /// The parts that are known: only the first one before their number was read.
+    parts: Vec<Part>,
+    /// The parts of clients whose commands are executed here, if it is not the first part.
+    places: BTreeMap<ConnectionId, u32>,
     options: redis::Options,
-    /// The address for other doors, and the number of its listener.
-    inside: Option<(SocketAddr, u32)>,
+    cluster: ClusterOptions,
+    /// The time at which it began to serve.
+    began: Option<Time>,
+    ports: Option<Ports>,
     /// The master of this shard.
     master: MasterId,
-    /// The table with the catalog.
-    table: Option<TableId>,
-    /// The table that this shard has taken over.
-    taken_over: Option<TableId>,
     coordinator: CoordinatorClient,
-    question: Option<QuestionId>,
-    /// The number of answers about the map.
-    maps: u64,
-    /// The question to the owner, at its address.
-    call: Option<(CallId, MasterId, SocketAddr)>,
-    owner: Option<RemoteOwner>,
     clients: BTreeMap<ConnectionId, Client>,
     upstreams: BTreeMap<ConnectionId, Upstream>,
     /// Streams whose bytes are offered again when the timer runs out.
     full: Vec<ConnectionId>,
     timer_at: Time,
+    /// The time of the next look at the map for the replies about nodes, and the part that it is
+    /// about.
+    watches_at: Time,
+    watched: usize,
+    /// The nodes that the parts were told.
+    nodes: Vec<Option<Node>>,
+    /// Evicted collections for the doors of other parts, and the time until which they are kept.
+    strays: Rc<RefCell<Vec<Evicted>>>,
+    strays_until: Option<Time>,
     /// The time from which the next error about settings is logged.
     complains_from: Time,
 }
 
 impl ClusterDoor {
-    pub(crate) fn new(options: &redis::Options, coordinators: Addresses) -> ClusterDoor {
+    pub(crate) fn new(
+        options: &redis::Options,
+        cluster: ClusterOptions,
+        coordinators: Addresses,
+    ) -> ClusterDoor {
         let mut options = options.clone();
-        // All shards of the process have the same options. Each keeps the settings of its own
-        // clients, and the next generation begins without them, as after a crash.
-        options.settings = Arc::default();
         // A password of `CONFIG SET` would be lost when another shard takes over.
         options.server.may_set_password = false;
         ClusterDoor {
-            local: DoorOf::new(Redis::new(&options)),
+            parts: vec![Part::new(0, &options, &cluster)],
+            places: BTreeMap::new(),
             options,
-            inside: None,
+            cluster,
+            began: None,
+            ports: None,
             master: MasterId(0),
-            table: None,
-            taken_over: None,
             coordinator: CoordinatorClient::new(coordinators, Owner::ClusterDoorCoordinator),
-            question: None,
-            maps: 0,
-            call: None,
-            owner: None,
             clients: BTreeMap::new(),
             upstreams: BTreeMap::new(),
             full: Vec::new(),
             timer_at: Time::NEVER,
+            watches_at: Time::default(),
+            watched: 0,
+            nodes: Vec::new(),
+            strays: Rc::default(),
+            strays_until: None,
             complains_from: Time::default(),
         }
     }
 
     /// Begins to serve, at the start of a generation. No client is served before.
-    pub(crate) fn begin(&mut self, now: Time, settings: &Settings, master: MasterId) {
+    pub(crate) fn begin(
+        &mut self,
+        context: &mut Context<'_>,
+        settings: &Settings,
+        master: MasterId,
+    ) {
         self.master = master;
         let server = &mut self.options.server;
         server.replicas = settings.replicas;
         server.is_kept = settings.replicas > 0;
         let longest = settings.segment_bytes as usize / 8;
         server.value_bytes_max = server.value_bytes_max.min(longest);
-        self.local.protocol.set_options(&self.options);
-        self.local.protocol.begin(now);
+        self.began = Some(context.now());
+        self.parts = vec![self.new_part(0)];
+        if self.has_cluster_ports() {
+            self.set_timer(context, WATCH_PAUSE);
+        }
     }
 
-    pub(crate) fn set_inside(&mut self, address: SocketAddr, listener: u32) {
-        self.inside = Some((address, listener));
+    fn new_part(&self, number: u32) -> Part {
+        let mut part = Part::new(number, &self.options, &self.cluster);
+        if let Some(began) = self.began {
+            part.local.protocol.begin(began);
+        }
+        part
     }
 
-    /// Returns the address for other doors.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.inside.map(|(address, _)| address)
+    /// Makes the parts, once their number is known.
+    fn grow(&mut self) {
+        let Some(parts) = self.cluster.parts.recorded() else { return };
+        let known = self.parts.len() as u32;
+        if known == parts.count() {
+            return;
+        }
+        let more: Vec<Part> = (known..parts.count()).map(|part| self.new_part(part)).collect();
+        self.parts.extend(more);
+        for part in &mut self.parts {
+            part.local.protocol.set_strays(Some(Rc::clone(&self.strays)));
+        }
+        self.nodes = vec![None; self.parts.len()];
+        self.give_nodes();
+    }
+
+    pub(crate) fn set_ports(&mut self, ports: Ports) {
+        self.ports = Some(ports);
+    }
+
+    fn has_cluster_ports(&self) -> bool {
+        self.ports.as_ref().is_some_and(|ports| !ports.of_parts.is_empty())
+    }
+
+    /// Returns the addresses for other doors and for clients.
+    pub(crate) fn found(&self) -> FoundDoor {
+        let Some(ports) = &self.ports else {
+            return FoundDoor { address: None, ports: Vec::new() };
+        };
+        let of_parts = ports.of_parts.iter().map(|(port, _)| port.clone()).collect();
+        FoundDoor { address: Some(ports.inside.0), ports: of_parts }
+    }
+
+    fn part(&mut self, number: u32) -> Option<&mut Part> {
+        self.parts.get_mut(number as usize)
+    }
+
+    /// Returns the part that executes the commands of a connection here.
+    fn part_of(&mut self, stream: ConnectionId) -> Option<&mut Part> {
+        let number = self.places.get(&stream).copied().unwrap_or(0);
+        self.part(number)
+    }
+
+    /// Returns the kind of a listener's port, and its part; `None` for the port for other doors.
+    fn port_of(&self, listener: u32) -> Option<(Port, u32)> {
+        let Some(ports) = &self.ports else { return Some((Port::Plain, 0)) };
+        if ports.inside.1 == listener {
+            return None;
+        }
+        let of_part = ports.of_parts.iter().position(|(_, own)| *own == listener);
+        Some(of_part.map_or((Port::Plain, 0), |part| (Port::Cluster, part as u32)))
     }
 
     pub(crate) fn opened(
@@ -201,28 +302,51 @@ impl ClusterDoor {
         opened: &Opened,
     ) {
         let Some(listener) = opened.listener else { return self.greet(context, stream) };
-        let is_guest = self.inside.is_some_and(|(_, inside)| inside == listener);
-        let count = self.clients.len() + self.local.sessions.len();
-        if count >= self.local.protocol.connections_max() {
+        let executed: usize = self.parts.iter().map(|part| part.local.sessions.len()).sum();
+        if self.clients.len() + executed >= self.options.server.clients_max {
             context.send_bytes(stream, &[Redis::FAREWELL]);
             return context.finish_stream(stream);
         }
-        let mut state = State::Waiting;
-        if is_guest {
-            state = State::Guest { until: context.now() + OPENING, asked: None };
+        let (mut state, port) = (State::Waiting, self.port_of(listener));
+        if port.is_none() {
+            state = State::Guest { until: context.now() + OPENING, asked: false };
             self.set_timer(context, OPENING);
         }
-        self.clients.insert(stream, Client { peer: opened.peer, since: None, state });
+        let (port, part) = port.unwrap_or_default();
+        let client = Client { peer: opened.peer, part, port, since: None, state };
+        self.clients.insert(stream, client);
+    }
+
+    /// Begins to execute the commands of a connection here.
+    fn execute_here(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: ConnectionId,
+        (number, port, peer): (u32, Port, Option<SocketAddr>),
+    ) {
+        let Some(part) = self.parts.get_mut(number as usize) else { return };
+        part.local.opened(context, stream, &Opened { listener: None, peer });
+        if port != Port::Plain
+            && let Some(Session { own: client, .. }) = part.local.session(stream)
+        {
+            let client = *client;
+            part.local.protocol.set_port(client, port);
+        }
+        if number != 0 {
+            self.places.insert(stream, number);
+        }
     }
 
     /// Greets the owner's door, over a stream that has opened.
     fn greet(&self, context: &mut Context<'_>, stream: ConnectionId) {
         let client = self.upstreams.get(&stream).and_then(|it| self.clients.get(&it.client));
-        let (Some(client), Some(table), Some(cluster)) = (client, self.table, context.cluster())
-        else {
+        let part = client.and_then(|client| self.parts.get(client.part as usize));
+        let table = part.and_then(|part| part.table);
+        let (Some(client), Some(table), Some(cluster)) = (client, table, context.cluster()) else {
             return context.finish_stream(stream);
         };
-        let greeting = Greeting { cluster: cluster.0, table, peer: client.peer };
+        let is_of_cluster = client.port != Port::Plain;
+        let greeting = Greeting { cluster: cluster.0, table, peer: client.peer, is_of_cluster };
         let line = greeting.line(self.options.server.password.as_deref());
         context.send_bytes(stream, &[line.as_bytes()]);
     }
@@ -240,18 +364,25 @@ impl ClusterDoor {
         }
         let Some(client) = self.clients.get(&from).copied() else {
             // The shard may have lost the tables, and got them again, since the last command.
-            self.owns(shard.as_deref());
-            return self.local.bytes(context, shard, from, bytes);
+            let master = self.master;
+            let Some(part) = self.part_of(from) else { return Taken::read_on(bytes.len()) };
+            part.owns(shard.as_deref(), master);
+            return part.local.bytes(context, shard, from, bytes);
         };
         match client.state {
             State::Forwarded { upstream } => self.forward(context, from, upstream, bytes),
             State::Opening { .. } => Taken { bytes: 0, then: Then::Wait },
             State::Guest { .. } => self.guest(context, shard, (from, client), bytes),
-            State::Waiting if self.owns(shard.as_deref()) => {
+            State::Waiting if self.has_other_parts() => {
+                self.refuse(context, from, OTHER_PARTS);
+                Taken::read_on(bytes.len())
+            }
+            State::Waiting if self.owns(shard.as_deref(), client.part) => {
                 self.clients.remove(&from);
-                let opened = Opened { listener: None, peer: client.peer };
-                self.local.opened(context, from, &opened);
-                self.local.bytes(context, shard, from, bytes)
+                self.execute_here(context, from, (client.part, client.port, client.peer));
+                self.tell_nodes(context);
+                let Some(part) = self.part_of(from) else { return Taken::read_on(bytes.len()) };
+                part.local.bytes(context, shard, from, bytes)
             }
             State::Waiting => {
                 self.wait(context, from);
@@ -260,19 +391,24 @@ impl ClusterDoor {
         }
     }
 
-    /// Whether the shard of this door owns the tables. Takes over if it is new, or if the shard did
-    /// not own them at an earlier call: another shard may have changed them meanwhile.
-    fn owns(&mut self, shard: Option<&Shard>) -> bool {
-        let owned = self.table.filter(|table| shard.is_some_and(|shard| shard.owns(*table)));
-        let Some(table) = owned else {
-            self.taken_over = None;
-            return false;
-        };
-        if self.taken_over.replace(table) != Some(table) {
-            tracing::info!(%table, master = %self.master, "this shard executes Redis's commands now");
-            self.local.protocol.take_over(table, self.master);
-        }
-        true
+    /// Whether the operator of this server wants another number of parts.
+    fn has_other_parts(&self) -> bool {
+        let wanted = self.cluster.parts.wanted();
+        self.cluster.parts.recorded().is_some_and(|parts| parts != wanted)
+    }
+
+    /// Ends a connection with an error.
+    fn refuse(&mut self, context: &mut Context<'_>, stream: ConnectionId, error: &[u8]) {
+        self.clients.remove(&stream);
+        context.send_bytes(stream, &[error]);
+        context.finish_stream(stream);
+    }
+
+    /// Whether the shard of this door owns a part: see [`Part::owns`].
+    fn owns(&mut self, shard: Option<&Shard>, part: u32) -> bool {
+        self.grow();
+        let (master, is_known) = (self.master, self.cluster.parts.recorded().is_some());
+        is_known && self.part(part).is_some_and(|part| part.owns(shard, master))
     }
 
     /// Has a client wait for the owner's door, or requests a stream to it.
@@ -280,13 +416,19 @@ impl ClusterDoor {
         let now = context.now();
         let Some(client) = self.clients.get_mut(&from) else { return };
         client.since.get_or_insert(now);
-        match self.owner {
-            Some(RemoteOwner { master, door }) => {
-                let upstream = context.connect_stream(door);
-                client.state = State::Opening { upstream, until: now + OPENING };
-                self.upstreams.insert(upstream, Upstream { client: from, master });
+        let number = client.part;
+        let is_known = self.cluster.parts.recorded().is_some();
+        if let Some(part) = self.parts.get_mut(number as usize) {
+            match part.owner.as_ref().filter(|_| is_known) {
+                Some(owner) => {
+                    let upstream = context.connect_stream(owner.door);
+                    client.state = State::Opening { upstream, until: now + OPENING };
+                    let master = owner.master;
+                    let of_client = Upstream { client: from, part: number, master };
+                    self.upstreams.insert(upstream, of_client);
+                }
+                None => part.search(context, &mut self.coordinator),
             }
-            None => self.search(context),
         }
         self.set_timer(context, SEARCH_PAUSE);
     }
@@ -369,23 +511,24 @@ impl ClusterDoor {
         let cluster = context.cluster().map(|cluster| cluster.0);
         let received = line.and_then(Received::read);
         let received = received.filter(|it| Some(it.greeting.cluster) == cluster);
-        let owns = self.owns(shard.as_deref());
-        let is_known = |it: &Received<'_>| self.table == Some(it.greeting.table);
-        let is_mine = owns && received.as_ref().is_some_and(is_known);
-        if let Some(received) = &received
-            && !owns
-            && !is_known(received)
-            && self.reads_map(context, from, client.state)
-        {
+        self.grow();
+        let named = received.as_ref().map(|it| it.greeting.table);
+        let part = self.parts.iter().position(|part| part.table.is_some() && part.table == named);
+        if received.is_some() && part.is_none() && self.reads_maps(context, from, client.state) {
             return Taken { bytes: 0, then: Then::Wait };
         }
+        let part = part.unwrap_or_default() as u32;
+        let is_mine = self.owns(shard.as_deref(), part)
+            && self.part(part).is_some_and(|part| part.table == named);
         self.clients.remove(&from);
         let password = self.options.server.password.as_deref();
         match received.filter(|_| is_mine) {
             Some(received) if received.has_password(password) => {
                 context.send_bytes(from, &[READY]);
-                let opened = Opened { listener: None, peer: received.greeting.peer };
-                self.local.opened(context, from, &opened);
+                let Greeting { peer, is_of_cluster, .. } = received.greeting;
+                let port = if is_of_cluster { Port::Forwarded } else { Port::Plain };
+                self.execute_here(context, from, (part, port, peer));
+                self.tell_nodes(context);
             }
             Some(_) => {
                 context.send_bytes(from, &[OTHER_PASSWORD]);
@@ -403,17 +546,18 @@ impl ClusterDoor {
         Taken { bytes: end + 1, then: Then::Again }
     }
 
-    /// Lets a greeting wait for the map, unless it has waited for one.
-    fn reads_map(&mut self, context: &mut Context<'_>, from: ConnectionId, state: State) -> bool {
+    /// Lets a greeting wait for the map of each part, unless it has waited for them.
+    fn reads_maps(&mut self, context: &mut Context<'_>, from: ConnectionId, state: State) -> bool {
         let State::Guest { until, asked } = state else { return false };
-        let asked = asked.unwrap_or(self.maps);
-        if asked != self.maps {
-            return false;
+        if asked {
+            return self.parts.iter().any(|part| part.question.is_some());
         }
         if let Some(client) = self.clients.get_mut(&from) {
-            client.state = State::Guest { until, asked: Some(asked) };
+            client.state = State::Guest { until, asked: true };
         }
-        self.ask_for_map(context);
+        for part in &mut self.parts {
+            part.ask_for_map(context, &mut self.coordinator);
+        }
         true
     }
 
@@ -428,15 +572,16 @@ impl ClusterDoor {
 
     /// Handles the failure of a stream to the owner's door.
     fn lost(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        let Some(Upstream { client: id, master }) = self.upstreams.remove(&stream) else { return };
+        let Some(upstream) = self.upstreams.remove(&stream) else { return };
+        let Upstream { client: id, part, master } = upstream;
         let Some(client) = self.clients.get_mut(&id) else { return };
-        if self.owner.is_some_and(|owner| owner.master == master) {
-            self.owner = None;
+        if let Some(part) = self.parts.get_mut(part as usize) {
+            part.owner.take_if(|owner| owner.master == master);
         }
         if matches!(client.state, State::Opening { .. }) {
             // Nothing was sent yet.
             client.state = State::Waiting;
-            self.search_later(context);
+            self.set_timer(context, SEARCH_PAUSE);
         } else {
             self.clients.remove(&id);
             context.finish_stream(id);
@@ -453,34 +598,50 @@ impl ClusterDoor {
                 context.finish_stream(upstream);
             }
             Some(State::Waiting | State::Guest { .. }) => {}
-            None => self.local.closed(context, stream),
+            None => {
+                if let Some(part) = self.part_of(stream) {
+                    part.local.closed(context, stream);
+                }
+                self.places.remove(&stream);
+            }
         }
     }
 
     /// Handles the end of a stream's input.
     pub(crate) fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        if let Some(upstream) = self.upstreams.get(&stream) {
+        if let Some(upstream) = self.upstreams.get(&stream).copied() {
             let client = self.clients.get(&upstream.client);
             let was_accepted = client.is_some_and(|it| matches!(it.state, State::Forwarded { .. }));
             // All replies have arrived: the owner's door has closed, as after `QUIT`.
             context.finish_stream(stream);
-            let owner = self.owner;
+            let owner = self.part(upstream.part).and_then(|part| part.owner.clone());
             self.lost(context, stream);
             // The owner's door still accepts others, if it accepted this one.
-            self.owner = self.owner.or(owner.filter(|_| was_accepted));
+            if let Some(part) = self.part(upstream.part)
+                && part.owner.is_none()
+            {
+                part.owner = owner.filter(|_| was_accepted);
+            }
             return;
         }
         match self.clients.get(&stream).map(|client| client.state) {
             // The replies to its last commands still come.
             Some(State::Forwarded { upstream }) => context.end_output(upstream),
             Some(_) => context.finish_stream(stream),
-            None => self.local.ended(context, stream),
+            None => {
+                if let Some(part) = self.part_of(stream) {
+                    part.local.ended(context, stream);
+                }
+            }
         }
     }
 
     pub(crate) fn ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
-        if !self.upstreams.contains_key(&stream) && !self.clients.contains_key(&stream) {
-            self.local.ending(context, stream);
+        if !self.upstreams.contains_key(&stream)
+            && !self.clients.contains_key(&stream)
+            && let Some(part) = self.part_of(stream)
+        {
+            part.local.ending(context, stream);
         }
     }
 
@@ -488,122 +649,13 @@ impl ClusterDoor {
     pub(crate) fn learn(&mut self, context: &mut Context<'_>, list: &ServerList) {
         let up = || list.servers.iter().filter(|server| server.state == ServerState::Up);
         let is_up = |master| up().flat_map(|it| &it.shards).any(|shard| shard.master == master);
-        if self.owner.is_some_and(|owner| !is_up(owner.master)) {
-            self.owner = None;
+        for part in &mut self.parts {
+            part.owner.take_if(|owner| !is_up(owner.master));
         }
         let failed = self.upstreams.iter().filter(|(_, upstream)| !is_up(upstream.master));
         for stream in failed.map(|(stream, _)| *stream).collect::<Vec<_>>() {
             context.finish_stream(stream);
             self.lost(context, stream);
-        }
-    }
-
-    /// Asks for the owner of the tables, if clients wait for it.
-    fn search(&mut self, context: &mut Context<'_>) {
-        if self.call.is_none() && self.owner.is_none() {
-            self.ask_for_map(context);
-        }
-    }
-
-    fn ask_for_map(&mut self, context: &mut Context<'_>) {
-        if self.question.is_some() {
-            return;
-        }
-        let table = Some(CATALOG_TABLE.to_owned());
-        let body = to_body(&MapRequest { table, ..MapRequest::default() });
-        let asked = self.coordinator.ask(context, Owner::ClusterDoor, Opcode::Map, body);
-        self.question = Some(asked);
-    }
-
-    fn search_later(&mut self, context: &mut Context<'_>) {
-        self.set_timer(context, SEARCH_PAUSE);
-    }
-
-    pub(crate) fn on_coordinator_timer(&mut self, context: &mut Context<'_>) {
-        self.coordinator.on_timer(context);
-    }
-
-    /// Takes the coordinator's answer about the owner.
-    pub(crate) fn on_coordinator_reply(
-        &mut self,
-        context: &mut Context<'_>,
-        call: CallId,
-        outcome: Result<&[u8], CallError>,
-    ) {
-        let reply = self.coordinator.reply(context, call, outcome);
-        let CoordinatorReply::Answered { question, answer, .. } = reply else { return };
-        if self.question != Some(question) {
-            return;
-        }
-        self.question = None;
-        self.maps += 1;
-        match answer {
-            Ok(body) => self.take_map(context, of_body::<Map>(&body)),
-            Err(CallError::Refused { status: Status::NoSuchTable, .. }) => {
-                self.table = None;
-                self.options.databases.want_catalog();
-            }
-            Err(_) => {}
-        }
-        for (stream, client) in &self.clients {
-            if matches!(client.state, State::Guest { asked: Some(_), .. }) {
-                context.resume_stream(*stream);
-            }
-        }
-    }
-
-    fn take_map(&mut self, context: &mut Context<'_>, map: Option<Map>) {
-        let Some(table) = map.and_then(|map| map.tables.into_iter().next()) else { return };
-        self.table = Some(table.id);
-        let Some(tablet) = table.tablets.first() else { return };
-        if self.owner.is_some_and(|owner| owner.master != tablet.master) {
-            self.owner = None;
-        }
-        if tablet.master != self.master {
-            self.taken_over = None;
-        }
-        match tablet.address {
-            // This shard: the clients are served now, or when it knows that it owns them.
-            Some(_) if tablet.master == self.master => self.resume_waiting(context),
-            Some(address) => {
-                let (body, timeout) = (to_body(&Empty {}), Some(ASKING));
-                let (owner, find) = (Owner::ClusterDoor, Opcode::FindDoor);
-                let call = context.call(owner, address, find, &[&body], timeout);
-                self.call = Some((call, tablet.master, address));
-            }
-            None => {}
-        }
-    }
-
-    /// Takes the owner's answer about its door.
-    pub(crate) fn on_found(
-        &mut self,
-        context: &mut Context<'_>,
-        call: CallId,
-        outcome: Result<&[u8], CallError>,
-    ) {
-        let asked = self.call.filter(|(asked, ..)| *asked == call);
-        let Some((_, master, address)) = asked else { return };
-        self.call = None;
-        match outcome.ok().and_then(of_body::<FoundDoor>) {
-            Some(FoundDoor { address: Some(door) }) => {
-                self.owner = Some(RemoteOwner { master, door });
-                self.resume_waiting(context);
-            }
-            Some(FoundDoor { address: None }) if self.complains(context.now()) => tracing::error!(
-                %master,
-                %address,
-                "the shard with the keys of Redis's clients has no door for them, so no server serves them; set server.redis on all servers"
-            ),
-            _ => {}
-        }
-    }
-
-    /// Offers the bytes of all clients again that wait for the owner's door.
-    fn resume_waiting(&self, context: &mut Context<'_>) {
-        let waits = |client: &Client| client.state == State::Waiting && client.since.is_some();
-        for (stream, _) in self.clients.iter().filter(|(_, client)| waits(client)) {
-            context.resume_stream(*stream);
         }
     }
 
@@ -638,20 +690,20 @@ impl ClusterDoor {
             let Some(since) = client.since else { continue };
             waits = true;
             match client.state {
-                _ if since + PATIENCE <= now => over.push((*stream, client.state)),
+                _ if since + PATIENCE <= now => over.push((*stream, *client)),
                 State::Opening { upstream, until } if until <= now => late.push(upstream),
                 _ => {}
             }
         }
-        for (stream, state) in over {
-            tracing::warn!("no shard has served Redis's keys for {PATIENCE:?}");
-            self.clients.remove(&stream);
-            if let State::Opening { upstream, .. } = state {
+        for (stream, client) in over {
+            let part = client.part;
+            tracing::warn!(part, "no shard has served Redis's keys for {PATIENCE:?}");
+            if let State::Opening { upstream, .. } = client.state {
                 self.upstreams.remove(&upstream);
                 context.finish_stream(upstream);
             }
-            context.send_bytes(stream, &[LOADING]);
-            context.finish_stream(stream);
+            let is_plain = client.port == Port::Plain;
+            self.refuse(context, stream, if is_plain { LOADING } else { CLUSTER_DOWN });
         }
         for stream in silent {
             self.clients.remove(&stream);
@@ -665,27 +717,48 @@ impl ClusterDoor {
             self.lost(context, upstream);
         }
         if waits {
-            if self.owner.is_some() || self.owns(shard) {
-                self.resume_waiting(context);
-            } else {
-                self.search(context);
-            }
+            self.search_for_clients(context, shard);
             self.set_timer(context, SEARCH_PAUSE);
+        }
+        if self.has_cluster_ports() && self.began.is_some() {
+            self.watch(context, shard);
         }
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.local.has_work()
+        self.parts.iter().any(|part| part.local.has_work()) || !self.strays.borrow().is_empty()
     }
 
     pub(crate) fn turn_over(&mut self, context: &mut Context<'_>, durable: LogPosition) {
-        self.local.turn_over(context, durable);
+        for part in &mut self.parts {
+            part.local.turn_over(context, durable);
+        }
+        if self.strays.borrow().is_empty() {
+            self.strays_until = None;
+            return;
+        }
+        // Another part of this shard has them. If none has, they are of a dropped table.
+        let now = context.now();
+        match self.strays_until {
+            Some(until) if until <= now => self.strays.borrow_mut().clear(),
+            Some(_) => {}
+            None => {
+                self.strays_until = Some(now + STRAYS_PATIENCE);
+                for part in self.parts.iter_mut().filter(|part| part.taken_over.is_some()) {
+                    part.local.protocol.sweep_at(now);
+                    part.local.set_timer(context);
+                }
+            }
+        }
     }
 
-    pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, shard: Option<&mut Shard>) {
-        if self.taken_over.is_some() {
-            self.owns(shard.as_deref());
+    pub(crate) fn on_timer(&mut self, context: &mut Context<'_>, mut shard: Option<&mut Shard>) {
+        let master = self.master;
+        for part in &mut self.parts {
+            if part.taken_over.is_some() {
+                part.owns(shard.as_deref(), master);
+            }
+            part.local.on_timer(context, shard.as_deref_mut());
         }
-        self.local.on_timer(context, shard);
     }
 }

@@ -1,19 +1,24 @@
 //! The door for Redis's clients: databases are tables of the shard.
 
 mod databases;
+mod key_parts;
 mod store;
 
 pub use databases::{CATALOG_KEY, Databases, TableWork, TakeOver};
+pub use key_parts::KeyParts;
 
 use super::{Next, Protocol, World};
 use databases::Tables;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Absent, Caches, Store, has_pages};
 use thunderhead_doors::resp::{
-    ClientId, Facts, Output, ScriptClock, Server, ServerOptions, Settings, Step, Swept,
+    ClientId, Facts, Nodes, Output, Port, ScriptClock, Server, ServerOptions, Settings, Step, Swept,
 };
+use thunderhead_log::Evicted;
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
 use thunderhead_runtime::Time;
@@ -65,7 +70,12 @@ pub(crate) struct Redis {
     clock: (Time, u64),
     /// A key as the log has it, and a value.
     buffers: (Vec<u8>, Vec<u8>),
+    /// Evicted collections of other parts of the keys that are in this shard.
+    strays: Strays,
 }
+
+/// Evicted collections whose part is not known, if doors of several parts share a shard.
+pub(super) type Strays = Option<Rc<RefCell<Vec<Evicted>>>>;
 
 impl Protocol for Redis {
     type Session = ClientId;
@@ -208,14 +218,28 @@ impl Redis {
             sweeps_at: None,
             clock: (Time::default(), 0),
             buffers: (Vec::new(), Vec::new()),
+            strays: None,
         }
     }
 
-    /// Takes options that were not known before the cluster was. No client is served yet, so none
-    /// has changed a setting.
-    pub(super) fn set_options(&mut self, options: &Options) {
-        self.server = Server::new(options.server.clone());
-        self.options = options.clone();
+    /// Sets the place for evicted collections of other parts of the keys.
+    pub(super) fn set_strays(&mut self, strays: Strays) {
+        self.strays = strays;
+    }
+
+    /// Looks for useless pages soon.
+    pub(super) fn sweep_at(&mut self, now: Time) {
+        self.sweeps_at = Some(now);
+    }
+
+    /// Sets the port of a client that has just connected.
+    pub(super) fn set_port(&mut self, client: ClientId, port: Port) {
+        self.server.set_port(client, port);
+    }
+
+    /// Takes the nodes of the cluster.
+    pub(super) fn set_nodes(&mut self, nodes: Nodes) {
+        self.server.set_nodes(nodes);
     }
 
     /// Takes over the databases with a shard that owns their tables from now on. Nothing that was
@@ -265,11 +289,11 @@ impl Redis {
         door.keep_evicted(has_pages, is_freeing);
         door.note_evicted_keys(self.server.tells_evicted());
         let time = self.clock.1;
-        let Redis { server, options, tables, output, facts, buffers, .. } = self;
+        let Redis { server, options, tables, output, facts, buffers, strays, .. } = self;
         let mut store =
             Store::new((door, time), tables, &options.databases, buffers, (caches, is_freeing));
         let result = act(server, Ok(&mut store), facts, output);
-        let (evicted, keys) = (store.evicted(), store.evicted_keys());
+        let (evicted, keys) = (store.evicted(strays.as_ref()), store.evicted_keys());
         let (cost, until, blocked) = store.end();
         if !keys.is_empty() {
             server.tell_evicted(keys, output);

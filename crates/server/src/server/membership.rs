@@ -36,7 +36,8 @@ impl Server {
         }
         if request.opcode == Opcode::FindDoor {
             let door = self.door.as_mut().and_then(Door::in_cluster);
-            let found = FoundDoor { address: door.and_then(|door| door.address()) };
+            let nothing = || FoundDoor { address: None, ports: Vec::new() };
+            let found = door.map_or_else(nothing, |door| door.found());
             return context.reply(request.reply_to, &[&to_body(&found)]);
         }
         match of_body::<ServerList>(request.body) {

@@ -10,8 +10,10 @@ use thunderhead_wire::TableId;
 /// The longest greeting of another door, and the longest answer to one.
 pub(super) const GREETING_BYTES_MAX: usize = 250;
 
-/// The first words of a greeting, with its version.
+/// The first words of a greeting, with its version: for a client of the plain port, and for one of
+/// a cluster port.
 const GREETING: &str = "THUNDERHEAD DOOR 1";
+const CLUSTER_GREETING: &str = "THUNDERHEAD CLUSTER DOOR 1";
 
 /// The answer to a greeting.
 pub(super) const READY: &[u8] = b"READY\n";
@@ -28,13 +30,16 @@ pub(super) struct Greeting {
     pub(super) table: TableId,
     /// The address of its client.
     pub(super) peer: Option<SocketAddr>,
+    /// Whether its client uses a cluster port.
+    pub(super) is_of_cluster: bool,
 }
 
 impl Greeting {
     /// Returns the line of a door with a password.
     pub(super) fn line(&self, password: Option<&[u8]>) -> String {
         let peer = self.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
-        let text = format!("{GREETING} {} {} {peer}", self.cluster, self.table.0);
+        let words = if self.is_of_cluster { CLUSTER_GREETING } else { GREETING };
+        let text = format!("{words} {} {} {peer}", self.cluster, self.table.0);
         let digest = digest_of(password, &text);
         format!("{text} {digest}\n")
     }
@@ -52,14 +57,17 @@ pub(super) struct Received<'a> {
 impl Received<'_> {
     pub(super) fn read(line: &str) -> Option<Received<'_>> {
         let (text, digest) = line.rsplit_once(' ')?;
-        let mut words = text.strip_prefix(GREETING)?.strip_prefix(' ')?.split(' ');
+        let of_cluster = text.strip_prefix(CLUSTER_GREETING);
+        let rest = of_cluster.or_else(|| text.strip_prefix(GREETING))?;
+        let mut words = rest.strip_prefix(' ')?.split(' ');
         let cluster = words.next()?.parse().ok()?;
         let table = TableId(words.next()?.parse().ok()?);
         let peer = match words.next()? {
             "-" => None,
             peer => Some(peer.parse().ok()?),
         };
-        let greeting = Greeting { cluster, table, peer };
+        let is_of_cluster = of_cluster.is_some();
+        let greeting = Greeting { cluster, table, peer, is_of_cluster };
         words.next().is_none().then_some(Received { greeting, text, digest })
     }
 
@@ -121,7 +129,10 @@ mod tests {
     fn a_greeting_names_the_cluster_the_table_and_the_client() {
         let read = |rest: &str| Received::read(&format!("{GREETING}{rest}")).map(|it| it.greeting);
         let peer = "10.0.0.1:5".parse().ok();
-        let greeting = Greeting { cluster: 7, table: TableId(3), peer };
+        let greeting = Greeting { cluster: 7, table: TableId(3), peer, is_of_cluster: false };
+        let of_cluster = Greeting { is_of_cluster: true, ..greeting.clone() };
+        let line = of_cluster.line(None);
+        assert_eq!(Received::read(line.trim_end()).map(|it| it.greeting), Some(of_cluster));
         assert_eq!(read(" 7 3 10.0.0.1:5 -"), Some(greeting.clone()));
         assert_eq!(read(" 7 3 - ab"), Some(Greeting { peer: None, ..greeting }));
         let wrong = ["", " 7", " 7 3", " 7 3 -", " 7 3 x -", " 7 3 - - -", " -7 3 - -", "7 3 - -"];
@@ -133,6 +144,7 @@ mod tests {
             cluster: u64::MAX,
             table: TableId(u64::MAX),
             peer: "[1111:2222:3333:4444:5555:6666:7777:8888%4294967295]:65535".parse().ok(),
+            is_of_cluster: true,
         };
         assert!(longest.line(Some(b"secret")).len() < GREETING_BYTES_MAX);
     }
@@ -140,7 +152,8 @@ mod tests {
     #[test]
     fn doors_find_that_their_passwords_differ() {
         let passwords = [None, Some(b"".as_slice()), Some(b"-"), Some(b"secret"), Some(b"Secret")];
-        let greeting = Greeting { cluster: 7, table: TableId(3), peer: None };
+        let (cluster, table) = (7, TableId(3));
+        let greeting = Greeting { cluster, table, peer: None, is_of_cluster: false };
         for given in passwords {
             let line = greeting.line(given);
             assert!(!line.contains("ecret"), "{line}");

@@ -1,7 +1,9 @@
 //! The store on which Redis's commands are executed: the tables of the databases in the shard.
 
 use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, number, place};
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_doors::resp::Server;
 use thunderhead_doors::resp::store as contract;
@@ -149,9 +151,20 @@ impl<'a, 'd> Store<'a, 'd> {
     }
 
     /// Takes the large collections that were evicted: their databases, kinds and headers.
-    pub(super) fn evicted(&mut self) -> Vec<(Database, Kind, Vec<u8>)> {
-        let evicted = self.objects.take_evicted();
+    /// Those of other parts of the keys go to `strays`, and those of this part come from there.
+    pub(super) fn evicted(
+        &mut self,
+        strays: Option<&Rc<RefCell<Vec<Evicted>>>>,
+    ) -> Vec<(Database, Kind, Vec<u8>)> {
+        let mut evicted = self.objects.take_evicted();
         let Some(catalog) = self.tables.catalog() else { return Vec::new() };
+        if let Some(strays) = strays {
+            let mut strays = strays.borrow_mut();
+            evicted.append(&mut strays);
+            let is_own = |it: &Evicted| catalog.database_of(it.table).is_some();
+            let (own, others) = evicted.into_iter().partition(is_own);
+            (evicted, *strays) = (own, others);
+        }
         let with_database = |it: Evicted| {
             let database = catalog.database_of(it.table)? as Database;
             Some((database, kind_of(&it.attributes), it.value))

@@ -193,7 +193,7 @@ impl World {
                         listen: vec![StreamAddress::Tcp(at_door)],
                         protocol: DoorProtocol::Redis(options),
                         listens: Arc::default(),
-                        in_cluster: false,
+                        cluster: None,
                     })
                 });
                 let options = Options {
