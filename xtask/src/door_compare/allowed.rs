@@ -102,14 +102,6 @@ pub(super) const REDIS: &[Rule] = &[
         reason: "There is always a limit for memory.",
     },
     Rule {
-        command: "CLUSTER",
-        request: "",
-        theirs: "-ERR",
-        ours: "cluster support disabled",
-        goes_on: true,
-        reason: "Every form of CLUSTER is refused, also one with a wrong number of arguments.",
-    },
-    Rule {
         command: "ACL",
         request: "",
         theirs: "-ERR wrong number",

@@ -13,7 +13,9 @@
 
 use super::client::Client;
 use super::command_info::visit_keys;
-use super::commands::{ADMIN, Command, FAST, Group, LOADING, STALE, by_subcommand};
+use super::commands::{
+    ADMIN, Command, FAST, Group, LOADING, NO_ASYNC_LOADING, STALE, by_subcommand,
+};
 use super::context::Context;
 use super::key_slots::{Parts, SLOTS, slot_of};
 use super::number::integer_of;
@@ -40,7 +42,7 @@ const fn looks(
 
 /// Returns a subcommand that is refused.
 const fn refused(name: &'static str, arity: i32, since: &'static str) -> Command {
-    Command::new(name, arity, ADMIN | STALE, cluster_refused).about(
+    Command::new(name, arity, ADMIN | STALE | NO_ASYNC_LOADING, cluster_refused).about(
         ABOUT,
         since,
         "Refused: the servers manage the slots.",
@@ -105,6 +107,7 @@ pub(super) const COMMANDS: &[Command] = &[
             refused("cluster|saveconfig", 2, "3.0.0"),
             refused("cluster|set-config-epoch", 3, "3.0.0"),
             refused("cluster|setslot", -4, "3.0.0"),
+            refused("cluster|slot-stats", -4, "8.2.0"),
         ])
         .about(Group::Cluster, "3.0.0", "Describes the nodes and the slots of keys."),
 ];
@@ -536,6 +539,7 @@ fn failure_reports(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done 
 }
 
 fn help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    nodes_of(context)?;
     super::help::reply(context, "cluster");
     Ok(())
 }

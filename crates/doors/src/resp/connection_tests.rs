@@ -220,6 +220,8 @@ fn other_commands_of_administration_answer() {
             "-ERR unknown subcommand or wrong number of arguments for 'foo'. Try DEBUG HELP.|",
         ),
         ("cluster info", "-ERR This instance has cluster support disabled|"),
+        ("cluster help", "-ERR This instance has cluster support disabled|"),
+        ("cluster meet", "-ERR wrong number of arguments for 'cluster|meet' command|"),
         ("readonly", "-ERR This instance has cluster support disabled|"),
         ("replicaof no one", "+OK|"),
         ("slaveof NO ONE", "+OK|"),
