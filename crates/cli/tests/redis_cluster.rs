@@ -145,21 +145,23 @@ fn connect(address: &str) -> Connection {
 /// Returns the server whose shard executes the commands.
 fn owner(cluster: &Cluster) -> u32 {
     let mut client = cluster.client(Duration::from_secs(10)).unwrap();
-    let master = wait("the table has an owner", || {
+    let tables = wait("the table has an owner", || {
         let tablet = client.table_info("redis").ok()?.tablets.first().copied()?;
-        tablet.address.map(|_| tablet.master)
+        tablet.address.and_then(|_| client.tables().ok())
     });
-    let tables = client.tables().unwrap();
     let catalog = tables.iter().find(|it| it.name == "redis").unwrap().id;
     let group: Vec<_> = tables.iter().filter(|it| it.beside == Some(catalog)).collect();
     assert!(group.len() >= 4, "{group:?}");
     assert!(group.iter().all(|it| it.tablets.len() == 1), "{group:?}");
-    let status = client.status().unwrap();
-    let has = |shards: &[thunderhead_client::control::ShardInfo]| {
-        shards.iter().any(|it| it.master == master)
-    };
-    let server = status.servers.servers.iter().find(|it| has(&it.shards)).unwrap();
-    cluster.number_of(server).unwrap()
+    // The owner may crash between the two answers.
+    wait("the owner is known", || {
+        let tablet = client.table_info("redis").ok()?.tablets.first().copied()?;
+        let has = |shards: &[thunderhead_client::control::ShardInfo]| {
+            shards.iter().any(|it| it.master == tablet.master)
+        };
+        let servers = client.status().ok()?.servers.servers;
+        cluster.number_of(servers.iter().find(|it| has(&it.shards))?).ok()
+    })
 }
 
 const FIELDS: usize = 3000;

@@ -133,16 +133,18 @@ fn keys(client: &mut Client, each: usize) -> Vec<(String, u16)> {
 /// Returns the server that has each part.
 fn owners(cluster: &Cluster) -> Vec<u32> {
     let mut client = cluster.client(Duration::from_secs(10)).unwrap();
-    let servers = client.status().unwrap().servers.servers;
-    let owner = |part: u32| {
+    let mut owner = |part: u32| {
         let table = thunderhead_server::catalog_table(part);
-        let tablet = client.table_info(&table).unwrap().tablets[0];
-        let has = |server: &&thunderhead_client::control::ServerInfo| {
-            server.shards.iter().any(|shard| shard.master == tablet.master)
-        };
-        cluster.number_of(servers.iter().find(has).unwrap()).unwrap()
+        wait("the part has an owner", || {
+            let tablet = client.table_info(&table).ok()?.tablets.first().copied()?;
+            let has = |server: &&thunderhead_client::control::ServerInfo| {
+                server.shards.iter().any(|shard| shard.master == tablet.master)
+            };
+            let servers = client.status().ok()?.servers.servers;
+            cluster.number_of(servers.iter().find(has)?).ok()
+        })
     };
-    (0..PARTS).map(owner).collect()
+    (0..PARTS).map(&mut owner).collect()
 }
 
 #[test]
