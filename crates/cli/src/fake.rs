@@ -292,6 +292,7 @@ impl Store for FakeStore {
                     masters: vec![MasterId(1)],
                     bytes: 64 << 20,
                     for_ms: 2345,
+                    ..RecoveryInfo::default()
                 },
                 RecoveryInfo { crashed: MasterId(3), ..RecoveryInfo::default() },
             ],

@@ -195,7 +195,6 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
     let options = RedisServerOptions {
         databases: arguments.databases,
         memory_bytes: arguments.maxmemory,
-        memory_flag: "--maxmemory",
         value_bytes_max: segment_bytes as usize / 8,
         string_bytes_max: STRING_BYTES_MAX.min(arguments.maxmemory / 4) as usize,
         clients_max: arguments.maxclients,

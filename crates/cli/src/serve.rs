@@ -311,7 +311,7 @@ impl StartProgress {
 
     fn say(&mut self, message: String) {
         self.looks += 1;
-        if self.bar.is_hidden() && self.looks % TOLD_LOOKS == 0 {
+        if self.bar.is_hidden() && self.looks.is_multiple_of(TOLD_LOOKS) {
             tracing::warn!("the start is not complete yet: {message}");
         }
         self.bar.set_message(message);

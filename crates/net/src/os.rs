@@ -22,6 +22,7 @@ mod budget;
 mod connection;
 mod door;
 mod held_input;
+mod hot;
 mod socket;
 mod stream;
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct Room {
 /// the same share of room as that of the shard with the most room.
 pub(crate) fn memory_for(live_bytes: u64, rooms: impl Iterator<Item = Room>) -> u64 {
     let most = rooms.max_by_key(|room| room.bytes).filter(|room| room.bytes > 0);
-    let Some(Room { bytes, memory_bytes }) = most else { return live_bytes };
+    let Some(Room { bytes, memory_bytes, .. }) = most else { return live_bytes };
     let needed = u128::from(live_bytes) * u128::from(memory_bytes.max(bytes)) / u128::from(bytes);
     u64::try_from(needed).unwrap_or(u64::MAX)
 }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_needed_memory_has_the_same_share_of_room() {
-        let room = |bytes, memory_bytes| Room { bytes, memory_bytes };
+        let room = |bytes, memory_bytes| Room { bytes, memory_bytes, whole_bytes: memory_bytes };
         assert_eq!(memory_for(90, [room(10, 20), room(30, 40)].into_iter()), 120);
         assert_eq!(memory_for(90, [room(0, 40)].into_iter()), 90);
         assert_eq!(memory_for(90, [].into_iter()), 90);

@@ -342,7 +342,7 @@ pub(super) fn key_places(
 
 /// Returns the places of keys among the words of a command, with their use; `None` if the arguments
 /// make no sense.
-fn places_of(command: &'static Command, words: &[&[u8]]) -> Option<Vec<(usize, &'static str)>> {
+fn places_of(command: &Command, words: &[&[u8]]) -> Option<Vec<(usize, &'static str)>> {
     let mut places = Vec::new();
     for keys in command.keys {
         let found = find(keys, words);

@@ -201,6 +201,9 @@ fn latency_reset(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     Ok(())
 }
 
+/// A command with its calls, and the calls up to each bound.
+type Shown<'n> = (&'n str, u64, Vec<(u64, u64)>);
+
 fn latency_histogram(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let Context { state, reply, .. } = context;
     let calls = &state.counts.calls;
@@ -210,7 +213,7 @@ fn latency_histogram(context: &mut Context<'_>, arguments: Arguments<'_>) -> Don
         Some((name, *executed, histogram.as_ref()?.sums())).filter(|it| !it.2.is_empty())
     };
     let of = |command: &'static Command| of_place(state.names.place_of(command));
-    let shown: Vec<(&str, u64, Vec<(u64, u64)>)> = match arguments.len() {
+    let shown: Vec<Shown<'_>> = match arguments.len() {
         2 => (0..calls.len()).filter_map(of_place).collect(),
         _ => {
             let named = from(arguments, 2).filter_map(|name| state.names.named(name));
