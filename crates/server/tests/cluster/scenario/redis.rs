@@ -29,11 +29,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use step::{Own, Step};
-use thunderhead_metastore::sim::Faults;
-use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::Random;
-use thunderhead_simulator::{HostId, Scheduling};
+use thunderhead_simulator::HostId;
 
 /// The port of the door.
 pub(super) const PORT: u16 = 6379;
@@ -171,9 +169,12 @@ fn objects_and_fields_that_were_found_expired_stay_gone_after_a_crash() {
     for number in 0..16 {
         let mut random = Random::from_seed(number);
         let plan = Plan {
-            link: Link { delay: Duration::from_micros(20), ..Link::default() },
-            scheduling: Scheduling::default(),
-            metastore: Faults::none(),
+            link: thunderhead_net::sim::Link {
+                delay: Duration::from_micros(20),
+                ..thunderhead_net::sim::Link::default()
+            },
+            scheduling: thunderhead_simulator::Scheduling::default(),
+            metastore: thunderhead_metastore::sim::Faults::none(),
             ..Plan::of_redis(&mut random)
         };
         let plan = Rc::new(plan);
