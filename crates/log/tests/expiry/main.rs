@@ -599,6 +599,30 @@ fn a_mark_outlives_the_segment_in_which_it_was_written() {
     assert!(recovered.time() >= Timestamp(100) && recovered.settle_clock().is_ok());
 }
 
+/// The log knows the times of items, but not those of the parts of a value.
+#[test]
+fn the_clock_never_shows_a_time_before_that_of_a_part_that_was_found_gone() {
+    let (watch, recorder) = (Watch::default(), Recorder::new());
+    let mut log = log_with(256 << 10, recorder.clone(), &watch);
+    log.write(TABLE, b"k", b"a value with a part").unwrap();
+    watch.set(150);
+    assert!(!log.has_found_expired());
+    log.note_gone(Timestamp(100));
+    assert!(log.has_found_expired());
+    log.settle_clock().unwrap();
+    assert!(!log.has_found_expired());
+    log.turn();
+    let earlier = Watch::default();
+    let recovered = replayed(&recorder, usize::MAX, &earlier);
+    assert!(recovered.time() >= Timestamp(100), "{:?}", recovered.time());
+    // A time that has not come moves no clock.
+    log.note_gone(Timestamp(9000));
+    log.settle_clock().unwrap();
+    log.turn();
+    let recovered = replayed(&recorder, usize::MAX, &earlier);
+    assert!(recovered.time() < Timestamp(1000), "{:?}", recovered.time());
+}
+
 #[test]
 fn every_partition_of_a_segment_has_its_clock_marks() {
     use thunderhead_log::filter::{Filter, Partitions};

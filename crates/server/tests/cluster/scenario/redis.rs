@@ -80,8 +80,8 @@ pub(super) fn play(world: &mut World, plan: &Plan, random: &mut Random) -> Resul
     result
 }
 
-/// Waits for the server, and writes the objects for other steps. The returned flag must be set at the
-/// end.
+/// Waits for the server, and writes the objects for other steps. The returned flag must be set at
+/// the end.
 fn begin(world: &mut World, plan: &Plan, clients: &Clients) -> Result<Rc<Cell<bool>>, String> {
     let is_together = world.until(BEGINNING, |world| {
         world.known().is_some_and(|(_, list)| list.servers.len() == plan.servers)
@@ -159,41 +159,4 @@ fn looking_back(clients: &Clients) -> Vec<Step> {
     }
     steps.extend(records.expiring.keys().map(|number| Step::ReadExpiring(*number, true)));
     steps
-}
-
-#[test]
-fn objects_and_fields_that_were_found_expired_stay_gone_after_a_crash() {
-    // An object has an even number, and a field an odd one. The sweeper frees the memory of an
-    // expired field soon, so the server crashes at once. The clock of a restarted process shows
-    // another date, in half of the cases an earlier one.
-    for number in 0..16 {
-        let mut random = Random::from_seed(number);
-        let plan = Plan {
-            link: thunderhead_net::sim::Link {
-                delay: Duration::from_micros(20),
-                ..thunderhead_net::sim::Link::default()
-            },
-            scheduling: thunderhead_simulator::Scheduling::default(),
-            metastore: thunderhead_metastore::sim::Faults::none(),
-            ..Plan::of_redis(&mut random)
-        };
-        let plan = Rc::new(plan);
-        let mut world = World::new(number, &plan, random.split(), false);
-        let to = SocketAddr::new(world.simulation.address(world.hosts(0)[0]), PORT);
-        let clients = Clients { to, records: Rc::default() };
-        begin(&mut world, &plan, &clients).unwrap_or_else(|why| panic!("{why}"));
-        let reads = (0..4000).map(|_| Step::ReadExpiring((1, number), false));
-        let steps = [Step::WriteExpiring((1, number), 50 + 10 * number)].into_iter().chain(reads);
-        clients.add(&mut world, "client", Work::Steps(steps.collect()));
-        let finds_it_gone = || clients.records.borrow().counts.contains_key("reads of expired");
-        while !finds_it_gone() {
-            world.run_for(Duration::from_micros(100));
-        }
-        world.stop(0, Duration::from_millis(10));
-        assert!(clients.end(&mut world, HEALING), "{}", world.describe());
-        let mut records = clients.records.borrow_mut();
-        records.check(&[]);
-        assert_eq!(records.failures, [""; 0], "number {number}");
-        assert!(records.counts["reads of expired"] > 1000, "{:?}", records.counts);
-    }
 }
