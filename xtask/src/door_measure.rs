@@ -4,6 +4,7 @@
 //! servers in turn, so that other load on the machine affects all alike. A figure is the median of
 //! the rounds. The server is on one core, and the client on another.
 
+mod expiry;
 mod fill;
 
 use crate::door_compare::servers::{Kind, Server};
@@ -13,14 +14,14 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The marks between which a page has the results.
-const BEGIN: &str = "<!-- measured: begin -->";
-const END: &str = "<!-- measured: end -->";
+/// The names of the marks between which a page has the results: of most parts, and of `expiry`.
+const MEASURED: &str = "measured";
+const EXPIRY: &str = "expiry";
 
 /// The options of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The parts: `memory`, `speed`, `durable`; all when none is given.
+    /// The parts: `memory`, `speed`, `durable`, `expiry`; all when none is given.
     parts: Vec<String>,
     /// Rows whose names contain this text; all when it is not given.
     #[arg(long)]
@@ -28,13 +29,13 @@ pub(crate) struct Arguments {
     /// Rounds of each row of speed.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Thousands of objects in the rows of memory.
+    /// Thousands of objects in the rows of memory, and of keys that expire.
     #[arg(long, default_value_t = 1000)]
     thousands: u64,
     /// Seconds of a turn of a server in a row of speed.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Write the results into this page, between the marks `measured: begin` and `measured: end`.
+    /// Write the results into this page, between marks like `measured: begin`, `measured: end`.
     #[arg(long, value_name = "FILE.md")]
     write: Option<PathBuf>,
 }
@@ -47,7 +48,7 @@ const KINDS: [Kind; 3] = [Kind::OurRedis, Kind::Redis, Kind::Valkey];
 
 /// Runs the parts.
 pub(crate) fn door_measure(arguments: &Arguments) -> Result<()> {
-    let parts = ["memory", "speed", "durable"];
+    let parts = ["memory", "speed", "durable", "expiry"];
     if let Some(name) = arguments.parts.iter().find(|name| !parts.contains(&name.as_str())) {
         bail!("there is no part {name}; the parts are {}", parts.join(", "));
     }
@@ -84,10 +85,22 @@ pub(crate) fn door_measure(arguments: &Arguments) -> Result<()> {
         ];
         text += &speed(arguments, &thunderhead, true, &setups)?;
     }
-    match &arguments.write {
-        None => Ok(()),
-        Some(page) => write(page, &text),
+    let mut of_expiry = String::new();
+    if is_wanted("expiry") {
+        let mut setups = vec![
+            Setup { kind: Kind::OurRedis, name: "Thunderhead", more: &[] },
+            Setup { kind: Kind::OurRedis, name: "Thunderhead, `--data`", more: &["--data"] },
+        ];
+        let others = [Kind::Redis, Kind::Valkey];
+        setups.extend(others.map(|kind| Setup { kind, name: name(kind), more: &[] }));
+        let is_wanted =
+            |setup: &Setup| arguments.only.as_ref().is_none_or(|it| setup.name.contains(it));
+        setups.retain(is_wanted);
+        of_expiry = expiry::expiry(&thunderhead, &setups, arguments.rounds, arguments.thousands)?;
     }
+    let Some(page) = &arguments.write else { return Ok(()) };
+    write(page, MEASURED, &text)?;
+    write(page, EXPIRY, &of_expiry)
 }
 
 const fn name(kind: Kind) -> &'static str {
@@ -98,11 +111,16 @@ const fn name(kind: Kind) -> &'static str {
     }
 }
 
-fn write(page: &Path, text: &str) -> Result<()> {
+/// Writes the results of some parts into a page, if there are any.
+fn write(page: &Path, mark: &str, text: &str) -> Result<()> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let (begin, end) = (format!("<!-- {mark}: begin -->"), format!("<!-- {mark}: end -->"));
     let old = std::fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
-    let (before, rest) = old.split_once(BEGIN).context("the page has no mark for the begin")?;
-    let (_, after) = rest.split_once(END).context("the page has no mark for the end")?;
-    let new = format!("{before}{BEGIN}\n\n{}\n{END}{after}", text.trim_start());
+    let (before, rest) = old.split_once(&begin).context("the page has no mark for the begin")?;
+    let (_, after) = rest.split_once(&end).context("the page has no mark for the end")?;
+    let new = format!("{before}{begin}\n\n{}\n{end}{after}", text.trim_start());
     std::fs::write(page, new).with_context(|| format!("write {}", page.display()))
 }
 

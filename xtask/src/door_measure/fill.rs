@@ -23,13 +23,22 @@ pub(super) const ROWS: [Row; 4] = [
 
 /// Fills a server with so many objects.
 pub(super) fn fill(server: SocketAddr, row: &Row, count: u64) -> Result<()> {
+    fill_with(server, count, row.command)
+}
+
+/// Does so many commands, which a function writes.
+pub(super) fn fill_with(
+    server: SocketAddr,
+    count: u64,
+    command: impl Fn(&mut Vec<u8>, u64),
+) -> Result<()> {
     let stream = TcpStream::connect(server).context("connect")?;
     let (mut replies, mut stream) = (BufReader::new(stream.try_clone()?), stream);
     let (mut bytes, mut line) = (Vec::new(), Vec::new());
     for first in (0..count).step_by(PIPELINE as usize) {
         bytes.clear();
         let end = count.min(first + PIPELINE);
-        (first..end).for_each(|number| (row.command)(&mut bytes, number));
+        (first..end).for_each(|number| command(&mut bytes, number));
         stream.write_all(&bytes)?;
         for _ in first..end {
             line.clear();
@@ -64,7 +73,7 @@ fn member(bytes: &mut Vec<u8>, number: u64) {
 }
 
 /// Writes a command.
-fn put(bytes: &mut Vec<u8>, words: &[&str]) {
+pub(super) fn put(bytes: &mut Vec<u8>, words: &[&str]) {
     bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
