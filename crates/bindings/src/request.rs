@@ -13,7 +13,7 @@
 //!
 //! | bytes | content of an operation |
 //! | --- | --- |
-//! | 1 | kind: 0 read, 1 write, 2 delete, 3 increment, 4 write a number, 5 set the expiry, 6 read it |
+//! | 1 | kind: 0 read, 1 write, 2 delete, 3 increment, 4 write a number, 5 set expiry, 6 read it |
 //! | 1 | condition: 0 always, 1 absent, 2 present, 3 the version is, 4 the version is below |
 //! | 1 | kinds 3 and 4: 0 whole number, 1 floating-point number; else 0 |
 //! | 1 | 1 if a time to live follows; else 0. Kinds 1 and 4 may have one, kind 5 has one |

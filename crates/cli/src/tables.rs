@@ -32,8 +32,8 @@ pub(crate) enum Command {
         /// objects that were not used lately.
         #[arg(long, value_enum, default_value_t = Kept::Durable)]
         policy: Kept,
-        /// The most bytes of its objects, with their keys and headers, such as 1GiB. A durable table
-        /// refuses writes that would exceed it; a cache evicts its own objects.
+        /// The most bytes of its objects, with their keys and headers, such as 1GiB. A durable
+        /// table refuses writes that would exceed it; a cache evicts its own objects.
         #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
         max: Option<u64>,
         /// The bytes of a cache of which none are evicted for other tables, such as 100MiB.

@@ -232,7 +232,7 @@ fn each_tablet_has_a_share_for_its_hashes() {
         matches!(refused, Some(Error::TabletFull { limit_bytes: it, .. }) if it == limit_bytes),
         "{refused:?}"
     );
-    // Half of the tablet goes: what remains has an eighth of the table.
+    // Half of the tablet goes. The other half has an eighth of the table.
     log.cut_tablet(TabletRange { last: KeyHash(quarter.last.0 / 2), ..quarter });
     while log.clear_some() {}
     let refused = fill(&mut log);
@@ -270,8 +270,8 @@ fn limits_hold_again_for_a_rebuilt_tablet() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever happens to two caches, none is larger than its maximum, an object is the one that
-    /// was written last or none, and the table without a maximum loses nothing.
+    /// With any operations on two caches, no cache is larger than its maximum. A read finds the
+    /// value that was written last or no object. The cache without a maximum loses nothing.
     #[test]
     fn a_cache_with_a_maximum_never_exceeds_it(
         operations in proptest::collection::vec((0..3u8, 0..60u8, 0..600usize), 1..400),

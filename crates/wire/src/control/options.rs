@@ -43,8 +43,8 @@ pub struct TableOptions {
     /// The behaviour of the table if memory is full.
     #[serde(default, skip_serializing_if = "Policy::is_durable")]
     pub policy: Policy,
-    /// The most bytes that the live objects of the table may take, with their keys and headers. Each
-    /// tablet has a share in proportion to its hash range. 0: there is no limit.
+    /// The most bytes that the live objects of the table may take, with their keys and headers.
+    /// Each tablet has a share in proportion to its hash range. 0: there is no limit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_bytes: u64,
     /// The bytes of the table of which none are evicted for other tables, divided in the same way.
