@@ -271,6 +271,15 @@ impl<'k> Items<'_, 'k> {
         self.tree.rank(self.pages, objects, key)
     }
 
+    /// Returns a cursor before the first item whose hash is not lower than one.
+    pub(super) fn cursor_at_hash(
+        &self,
+        objects: &mut Transaction<'_>,
+        hash: u64,
+    ) -> Result<Cursor<'k>, Stop> {
+        self.tree.cursor_at_hash(self.pages, objects, hash)
+    }
+
     /// Returns the number of items whose hashes are lower. The items must be in pages.
     pub(super) fn rank_of_hash(
         &self,

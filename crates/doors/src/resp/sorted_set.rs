@@ -19,7 +19,7 @@ pub(super) const ORDER_FORM: Form = Form::BYTES;
 
 /// The number and form of the tree with the scores of members.
 const BY_MEMBER: usize = 1;
-const MEMBER_FORM: Form = Form::HASH;
+const MEMBER_FORM: Form = Form::SCORES;
 
 const FORMS: &[Form] = &[ORDER_FORM, MEMBER_FORM];
 
@@ -244,9 +244,7 @@ impl<'k> SortedSet<'k> {
         hash: u64,
         mut visit: impl FnMut(f64, &[u8]) -> bool,
     ) -> Result<(), Stop> {
-        let tree = self.collection.nth(BY_MEMBER);
-        let begin = tree.rank_of_hash(objects, hash)?;
-        let mut cursor = tree.cursor(objects, begin)?;
+        let mut cursor = self.collection.nth(BY_MEMBER).cursor_at_hash(objects, hash)?;
         while let Some((member, score)) = cursor.next(objects)? {
             if !visit(score_of(score)?, member) {
                 break;
@@ -288,9 +286,7 @@ impl<'k> SortedSet<'k> {
     fn index(&mut self, objects: &mut Transaction<'_>, was_indexed: bool) -> Result<(), Stop> {
         let is_indexed = self.is_indexed()?;
         if was_indexed && !is_indexed {
-            let mut tree = self.collection.nth(BY_MEMBER);
-            let length = tree.len()?;
-            tree.remove_range(objects, 0, length)?;
+            self.collection.nth(BY_MEMBER).remove_range(objects, 0, u64::MAX)?;
         } else if is_indexed && !was_indexed {
             let mut members = Vec::new();
             self.visit(objects, 0..self.length, false, |score, member| {

@@ -74,13 +74,16 @@ pub(super) struct Form {
     pub(super) order: Order,
     /// Whether items have values. Those without keys do.
     pub(super) has_values: bool,
+    /// Whether inner nodes count the items below. If not, only searches by keys and visits have
+    /// right results, and the counts are any numbers.
+    pub(super) has_counts: bool,
     /// The length of a node above which it is split.
     pub(super) node_bytes_max: usize,
 }
 
 impl Form {
     const fn new(order: Order, has_values: bool) -> Form {
-        Form { order, has_values, node_bytes_max: NODE_BYTES_MAX }
+        Form { order, has_values, has_counts: true, node_bytes_max: NODE_BYTES_MAX }
     }
 
     /// The elements of a list: values alone.
@@ -89,6 +92,9 @@ impl Form {
     pub(super) const SET: Form = Form::new(Order::Hashed, false);
     /// Fields with values, by the hashes of the fields.
     pub(super) const HASH: Form = Form::new(Order::Hashed, true);
+    /// Members with their scores, by the hashes of the members. An insertion writes a leaf, and no
+    /// node above it.
+    pub(super) const SCORES: Form = Form { has_counts: false, ..Form::HASH };
     /// Keys by their bytes, such as scores with members.
     pub(super) const BYTES: Form = Form::new(Order::Bytes, false);
     /// Keys by their bytes, with values, such as the ids of entries.
@@ -197,6 +203,16 @@ impl Tree {
         key: &[u8],
     ) -> Result<(u64, bool), Stop> {
         self.rank_of(pages, objects, &Sought::new(self.form, key))
+    }
+
+    /// Returns a cursor before the first item whose hash is not lower than one.
+    pub(super) fn cursor_at_hash<'k>(
+        &self,
+        pages: &Pages<'k>,
+        objects: &mut Transaction<'_>,
+        hash: u64,
+    ) -> Result<Cursor<'k>, Stop> {
+        Cursor::at_key(self.form, self.root(), pages, objects, &Sought::from_hash(hash))
     }
 
     /// Returns the number of items whose hashes are lower. The items must be in pages.

@@ -3,7 +3,7 @@
 use super::super::pages::Pages;
 use super::super::stop::{self, Stop};
 use super::super::transaction::Transaction;
-use super::node::{Child, Leaf, Node};
+use super::node::{Child, Leaf, Node, Sought};
 use super::{Form, HEIGHT_MAX, Inner};
 
 /// The key and the value of an item.
@@ -33,6 +33,36 @@ impl<'k> Cursor<'k> {
         let node = Node::parse(form, root)?;
         cursor.descend(node, objects, position)?;
         Ok(cursor)
+    }
+
+    /// Returns a cursor before the first item whose key is not lower than one.
+    pub(super) fn at_key(
+        form: Form,
+        root: &[u8],
+        pages: &Pages<'k>,
+        objects: &mut Transaction<'_>,
+        sought: &Sought<'_>,
+    ) -> Result<Cursor<'k>, Stop> {
+        let mut node = Node::parse(form, root)?;
+        // The items of a root are in the order of insertion.
+        node.sort(form);
+        let mut path = Vec::new();
+        while path.len() < HEIGHT_MAX {
+            let inner = match node {
+                Node::Leaf(leaf) => {
+                    let at = leaf.items.partition_point(|it| sought.compare(leaf.key(it)).is_gt());
+                    return Ok(Cursor { pages: pages.clone(), form, path, leaf, at });
+                }
+                Node::Inner(inner) => inner,
+            };
+            // The separator of the first child is not used.
+            let others = inner.children.get(1..).unwrap_or_default();
+            let index = others.partition_point(|it| !sought.is_below(inner.separator(it)));
+            let Child { page, count, .. } = inner.children[index];
+            path.push((inner, index));
+            node = Node::parse_child(form, pages.read(objects, page)?, count)?;
+        }
+        Err(stop::DAMAGED)
     }
 
     /// Goes down to the leaf with a position below a node.

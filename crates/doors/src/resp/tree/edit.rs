@@ -166,7 +166,8 @@ impl Tree {
                 continue;
             }
             let leaf = Slots::parse(self.form, bytes, room)?;
-            if levels.last().is_some_and(|level| level.count != leaf.len() as u64) {
+            let has_counts = self.form.has_counts;
+            if levels.last().is_some_and(|it| has_counts && it.count != leaf.len() as u64) {
                 return Err(stop::DAMAGED);
             }
             let position = match target {
@@ -534,7 +535,7 @@ impl Tree {
         levels: &mut Vec<Level>,
         (before, after): (u64, u64),
     ) -> Result<Option<(u64, Inner)>, Stop> {
-        if before == after {
+        if before == after || !self.form.has_counts {
             return Ok(None);
         }
         while let Some(mut level) = levels.pop() {

@@ -357,9 +357,12 @@ impl Inner {
     }
 
     /// Returns the index of the child with a position, and the position in that child. A position
-    /// at the end is in the last child.
+    /// at the end is in the last child. The highest number stays the end without regard to counts.
     pub(super) fn index_at(&self, mut position: u64) -> Result<(usize, u64), Stop> {
         let last = self.children.len().saturating_sub(1);
+        if position == u64::MAX && !self.children.is_empty() {
+            return Ok((last, position));
+        }
         for (index, child) in self.children.iter().enumerate() {
             if position < child.count || index == last {
                 return Ok((index, position.min(child.count)));
@@ -405,7 +408,7 @@ impl Node {
     /// If there are more or fewer.
     pub(super) fn parse_child(form: Form, bytes: &[u8], count: u64) -> Result<Node, Stop> {
         let node = Node::parse(form, bytes)?;
-        if node.count() == count { Ok(node) } else { Err(stop::DAMAGED) }
+        if node.count() == count || !form.has_counts { Ok(node) } else { Err(stop::DAMAGED) }
     }
 
     pub(super) fn len(&self) -> usize {
