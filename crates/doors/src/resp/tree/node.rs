@@ -8,9 +8,11 @@
 //! ```
 //!
 //! The number of children and their places have two bytes each, the lowest first. An inner node of
-//! more than 65 535 bytes has no index. All other numbers are varints. A separator is the shortest prefix of the order key of the child's
-//! first item that is above the order keys of the child before it. That of a node's first child is
-//! not used. The order key of [`Order::Hashed`] is the hash of the key, then the key.
+//! more than 65 535 bytes has no index. All other numbers are varints.
+//!
+//! A separator is the shortest prefix of the order key of the child's first item that is above the
+//! order keys of the child before it. That of a node's first child is not used. The order key of
+//! [`Order::Hashed`] is the hash of the key, then the key.
 
 use super::super::stop::{self, Stop};
 use super::super::varint;

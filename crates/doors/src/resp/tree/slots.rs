@@ -119,8 +119,8 @@ impl Slots {
         self.count = self.count - range.len() + count;
     }
 
-    /// Inserts items, which lie in some bytes as in a leaf, before another one or at the end. This is
-    /// the last change.
+    /// Inserts items, which lie in some bytes as in a leaf, before another one or at the end. This
+    /// is the last change.
     pub(super) fn insert_run(&mut self, index: usize, (count, items): (usize, &[u8])) {
         let at = self.begins[index];
         self.bytes.splice(at..at, items.iter().copied());
