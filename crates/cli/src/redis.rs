@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 use crate::door::{self, DoorServer, MEGABYTE, octal, positive};
 use crate::exit::Failure;
 use crate::serve::Until;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -204,6 +205,7 @@ pub(crate) fn run(arguments: &Arguments, until: Until, json: bool) -> Result<(),
         port: arguments.port,
         run_id: run_id(),
         policy: arguments.maxmemory_policy,
+        secret: secret(),
         ..RedisServerOptions::default()
     };
     let protocol = DoorProtocol::Redis(RedisOptions {
@@ -297,6 +299,15 @@ impl Names {
             None => Ok(()),
         }
     }
+}
+
+/// Returns random bytes that nobody else knows, if the system has some.
+#[expect(clippy::disallowed_methods, reason = "a command reads the machine's random numbers")]
+fn secret() -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let mut source = std::fs::File::open("/dev/urandom").ok()?;
+    source.read_exact(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Forty hexadecimal digits that name this start of the server.

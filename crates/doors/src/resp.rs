@@ -30,9 +30,10 @@
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
 //! - `DUMP` writes simple forms that Redis 7.0 reads, and so other bytes than Redis 8.2. `RESTORE`
 //!   refuses bytes behind a value.
-//! - Modules, users other than `default` and replication are missing. No slot of a cluster moves
-//!   alone, and its nodes have no bus.
+//! - Modules and replication are missing. No slot of a cluster moves alone, and its nodes have no
+//!   bus.
 
+mod acl;
 mod administration;
 mod bit_fields;
 mod bits;
@@ -181,6 +182,8 @@ mod transactions;
 mod transactions_tests;
 mod tree;
 mod users;
+#[cfg(test)]
+mod users_tests;
 mod varint;
 mod waits;
 #[cfg(test)]

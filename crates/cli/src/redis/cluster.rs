@@ -5,7 +5,7 @@
 //! a shard of this process owns the tables of its part ([`Databases`] says why). The thread of the
 //! first part also finds out how many parts there are, and starts the others.
 
-use super::{PREFIX, STRING_BYTES_MAX, run_id};
+use super::{PREFIX, STRING_BYTES_MAX, run_id, secret};
 use crate::exit::Failure;
 use crate::serve::cannot;
 use std::io;
@@ -65,6 +65,7 @@ impl ClusterDoor {
             password: password.map(|password| password.as_bytes().to_vec()),
             port: listen.port(),
             run_id: run_id(),
+            secret: secret(),
             ..RedisServerOptions::default()
         };
         let protocol =

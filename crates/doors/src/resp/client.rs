@@ -1,5 +1,6 @@
 //! The state of a client's connection.
 
+use super::acl;
 use super::cluster::Port;
 use super::commands::Command;
 use super::parser::Arguments;
@@ -9,6 +10,7 @@ use super::tracking::Tracked;
 use super::writer::Version;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// A command that was read, and is executed later.
 #[derive(Clone, Debug)]
@@ -64,6 +66,8 @@ pub(super) struct Client {
     pub(super) version: Version,
     pub(super) database: Database,
     pub(super) is_authenticated: bool,
+    /// The name of its user, unless that is `default`.
+    pub(super) user: Option<Rc<[u8]>>,
     pub(super) name: Vec<u8>,
     pub(super) lib_name: Vec<u8>,
     pub(super) lib_version: Vec<u8>,
@@ -103,6 +107,7 @@ impl Client {
             version: Version::Two,
             database: 0,
             is_authenticated: false,
+            user: None,
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),
@@ -121,6 +126,11 @@ impl Client {
             tracked: None,
             commands: 0,
         }
+    }
+
+    /// Returns the name of its user.
+    pub(super) fn user_name(&self) -> &[u8] {
+        self.user.as_deref().unwrap_or(acl::DEFAULT)
     }
 
     /// Whether the reply to the command that was just executed is dropped.

@@ -1,8 +1,9 @@
 //! `CLIENT`: commands about the connections of all clients.
 
+use super::acl::Users;
 use super::client::{Client, Replies};
 use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, NOT_QUEUED, STALE, by_subcommand};
-use super::connection::{USER, check_name};
+use super::connection::check_name;
 use super::context::{Context, from, is};
 use super::number::integer_of;
 use super::parser::Arguments;
@@ -156,7 +157,7 @@ fn client_setinfo(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 /// Returns the line of a client in `CLIENT LIST`.
-fn line(client: &Client, now_ms: u64) -> Vec<u8> {
+pub(super) fn line(client: &Client, now_ms: u64) -> Vec<u8> {
     let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
     let mut flags = String::new();
     let [tracked, is_broken, is_broadcast] = client.tracking_flags();
@@ -189,7 +190,7 @@ fn line(client: &Client, now_ms: u64) -> Vec<u8> {
         format!(
             " age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} watch={} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 oll=0 omem=0 \
-             tot-mem={multi_bytes} events=r cmd={} user=default redir={} resp={version} lib-name=",
+             tot-mem={multi_bytes} events=r cmd={} user=",
             seconds(client.opened_ms),
             seconds(client.active_ms),
             client.database,
@@ -198,10 +199,12 @@ fn line(client: &Client, now_ms: u64) -> Vec<u8> {
             client.shard_channels.len(),
             client.watched.len(),
             client.last,
-            client.redirect_number(),
         )
         .as_bytes(),
     );
+    line.extend_from_slice(client.user_name());
+    let rest = format!(" redir={} resp={version} lib-name=", client.redirect_number());
+    line.extend_from_slice(rest.as_bytes());
     line.extend_from_slice(&client.lib_name);
     line.extend_from_slice(b" lib-ver=");
     line.extend_from_slice(&client.lib_version);
@@ -272,13 +275,15 @@ struct Filter<'a> {
     peer: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
     age_min: Option<i64>,
+    user: Option<&'a [u8]>,
     skips_self: bool,
 }
 
 impl<'a> Filter<'a> {
-    fn of(arguments: Arguments<'a>) -> Result<Filter<'a>, Stop> {
+    fn of(arguments: Arguments<'a>, users: &Users) -> Result<Filter<'a>, Stop> {
         let (number, wanted, peer, local, age_min) = (None, None, None, None, None);
-        let mut filter = Filter { number, wanted, peer, local, age_min, skips_self: true };
+        let mut filter =
+            Filter { number, wanted, peer, local, age_min, user: None, skips_self: true };
         if arguments.len() == 3 {
             (filter.peer, filter.skips_self) = (arguments.get(2), false);
             return Ok(filter);
@@ -302,10 +307,11 @@ impl<'a> Filter<'a> {
                 it if is(it, "ADDR") => filter.peer = Some(value),
                 it if is(it, "LADDR") => filter.local = Some(value),
                 it if is(it, "USER") => {
-                    if value != USER {
+                    if users.named(value).is_none() {
                         let text = [b"ERR No such user '", value, b"'"].concat();
                         return Err(Stop::error_of(text));
                     }
+                    filter.user = Some(value);
                 }
                 it if is(it, "SKIPME") && is(value, "yes") => filter.skips_self = true,
                 it if is(it, "SKIPME") && is(value, "no") => filter.skips_self = false,
@@ -321,13 +327,14 @@ impl<'a> Filter<'a> {
             && self.wanted.is_none_or(|wanted| is_of_type(client, wanted))
             && self.peer.is_none_or(|peer| peer == client.peer.as_bytes())
             && self.local.is_none_or(|local| local == client.local.as_bytes())
+            && self.user.is_none_or(|user| client.is_authenticated && user == client.user_name())
             && self.age_min.is_none_or(|least| age >= least)
             && !(self.skips_self && client.id == own)
     }
 }
 
 fn client_kill(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let filter = Filter::of(arguments)?;
+    let filter = Filter::of(arguments, &context.state.settings.users)?;
     let (own, now_ms) = (context.client, context.objects.now());
     let clients = context.state.clients.values();
     let killed: Vec<ClientId> =

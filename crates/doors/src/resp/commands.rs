@@ -391,6 +391,9 @@ fn place(name: &[u8]) -> usize {
 }
 
 impl Names {
+    /// The number of places.
+    pub(super) const PLACES: usize = PLACES;
+
     pub(super) fn new() -> Names {
         let mut places = vec![None; PLACES];
         for command in all().flat_map(|command| [command].into_iter().chain(command.subcommands)) {

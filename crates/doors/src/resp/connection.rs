@@ -1,5 +1,6 @@
 //! Commands about the own connection: see `clients.rs` for those about all of them.
 
+use super::acl;
 use super::client::{Client, Replies};
 use super::cluster::Port;
 use super::commands::{
@@ -12,6 +13,7 @@ use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use super::store::Database;
 use super::writer::Version;
+use std::rc::Rc;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("hello", -1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, hello)
@@ -61,9 +63,6 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// The version of Redis whose commands are executed, as clients see it.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
-
-/// The only user.
-pub(super) const USER: &[u8] = b"default";
 
 fn ping(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if arguments.len() > 2 {
@@ -140,36 +139,34 @@ fn quit(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 const WRONG_PASSWORD: Stop =
     Stop::error("WRONGPASS invalid username-password pair or user is disabled.");
 
-/// Checks a name and a password.
-fn check_password(context: &mut Context<'_>, user: &[u8], given: &[u8]) -> Done {
-    let is_right = user == USER
-        && context.state.settings.password.as_ref().is_none_or(|own| is_same(own, given));
-    if !is_right {
+/// Checks a name and a password for a command.
+fn check_password(context: &mut Context<'_>, word: &[u8], user: &[u8], given: &[u8]) -> Done {
+    let known = context.state.settings.users.named(user);
+    if !known.is_some_and(|known| known.lets_in(given)) {
+        let now_ms = context.objects.now();
+        let (object, user) = (word.to_vec(), user.to_vec());
+        context.state.note_refused(context.client, "auth", (object, user), now_ms);
         return Err(WRONG_PASSWORD);
     }
-    context.client().is_authenticated = true;
+    let client = context.client();
+    client.is_authenticated = true;
+    client.user = (user != acl::DEFAULT).then(|| Rc::from(user));
     context.state.changes_limits = true;
     Ok(())
-}
-
-/// Compares in a time that does not depend on the place of a difference.
-fn is_same(own: &[u8], given: &[u8]) -> bool {
-    let differences = own.iter().zip(given).fold(0, |all, (own, given)| all | (own ^ given));
-    own.len() == given.len() && differences == 0
 }
 
 fn auth(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     match (arguments.get(1), arguments.get(2), arguments.len()) {
         (Some(password), None, 2) => {
-            if context.state.settings.password.is_none() {
+            if context.state.settings.users.default_user().is_open {
                 return Err(Stop::error(
                     "ERR AUTH <password> called without any password configured for the default \
                      user. Are you sure your configuration is correct?",
                 ));
             }
-            check_password(context, USER, password)?;
+            check_password(context, &arguments[0], acl::DEFAULT, password)?;
         }
-        (Some(user), Some(password), 3) => check_password(context, user, password)?,
+        (Some(user), Some(password), 3) => check_password(context, &arguments[0], user, password)?,
         _ => return Err(stop::SYNTAX),
     }
     context.ok();
@@ -198,11 +195,11 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             }
         },
     };
-    let (mut name, mut at) = (None, 2);
+    let (mut name, mut given_password, mut at) = (None, None, 2);
     while let Some(word) = arguments.get(at) {
         match (arguments.get(at + 1), arguments.get(at + 2)) {
             (Some(user), Some(password)) if is(word, "AUTH") => {
-                check_password(context, user, password)?;
+                given_password = Some((user, password));
                 at += 3;
             }
             (Some(given), _) if is(word, "SETNAME") => {
@@ -215,6 +212,9 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
                 return Err(Stop::error_of(text));
             }
         }
+    }
+    if let Some((user, password)) = given_password {
+        check_password(context, &arguments[0], user, password)?;
     }
     let client = context.client();
     if !client.is_authenticated {
@@ -253,7 +253,7 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn reset(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    let is_stranger = context.state.settings.password.is_some();
+    let is_stranger = !context.state.lets_in_all();
     let Context { state, client, .. } = context;
     state.end_transaction(*client);
     let Some(client) = state.clients.get_mut(client) else { return Ok(()) };

@@ -163,6 +163,7 @@ fn stats(context: &mut Context<'_>, text: &mut String) -> Done {
     let counts = &state.counts;
     let connections = facts.connections.max(counts.connections);
     let (channels, patterns) = state.channels.counts();
+    let denied = state.acl_log.counts();
     let [_, tracked_keys, tracked_items, tracked_prefixes] = state.tracking.counts();
     for (name, number) in [
         ("total_connections_received", connections),
@@ -183,6 +184,10 @@ fn stats(context: &mut Context<'_>, text: &mut String) -> Done {
         ("latest_fork_usec", 0),
         ("total_forks", 0),
         ("total_error_replies", counts.errors),
+        ("acl_access_denied_auth", denied[0]),
+        ("acl_access_denied_cmd", denied[1]),
+        ("acl_access_denied_key", denied[2]),
+        ("acl_access_denied_channel", denied[3]),
     ] {
         line(text, format_args!("{name}:{number}"));
     }

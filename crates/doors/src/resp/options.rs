@@ -34,6 +34,8 @@ pub struct ServerOptions {
     pub may_flush: bool,
     /// Whether `CONFIG SET requirepass` is allowed.
     pub may_set_password: bool,
+    /// Random bytes that nobody else knows, from which `ACL GENPASS` makes passwords.
+    pub secret: Option<[u8; 32]>,
 }
 
 impl ServerOptions {
@@ -64,6 +66,7 @@ impl Default for ServerOptions {
             policy: "noeviction",
             may_flush: true,
             may_set_password: true,
+            secret: None,
         }
     }
 }

@@ -150,7 +150,9 @@ impl Runs {
     ) -> Option<usize> {
         let word = Word::of(bytes)?;
         let of_client = state.clients.get(&client)?;
+        let user = state.settings.users.of(of_client.user.as_deref());
         let is_usual = of_client.is_authenticated
+            && user.is_some_and(|user| user.may_everything())
             && of_client.multi.is_none()
             && of_client.replies == Replies::On
             && !of_client.is_subscriber()

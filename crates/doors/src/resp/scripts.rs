@@ -321,7 +321,11 @@ fn run(
                 caller.call(lua, &given, raises)
             })
         };
-        let calls = Calls { call: function(true)?, pcall: function(false)? };
+        let check = |_: &Lua, given: Variadic<Argument>| {
+            caller.try_borrow().map_err(mlua::Error::external)?.may_call(&given)
+        };
+        let check = scope.create_function(check)?;
+        let calls = Calls { call: function(true)?, pcall: function(false)?, check };
         match program.programs {
             Programs::Scripts => interpreter.run(program.function, given, &calls, (time, seed)),
             Programs::Libraries => interpreter.call(program.function, given, &calls, (time, seed)),

@@ -16,11 +16,13 @@
 //!   next command of another client.
 //! - The outcome depends only on the store, on the facts and on the bytes: there is no other clock.
 
+use super::acl::Users;
+use super::acl::{AclLog, Circumstance};
 use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::{Client, Multi, Queued};
 use super::cluster::{self, Nodes, Port};
-use super::commands::{AT_ONCE, Command, Names};
+use super::commands::{ADMIN, AT_ONCE, Command, Names};
 use super::context::{Context, is};
 use super::counts::Counts;
 use super::events::{Events, Kinds};
@@ -159,6 +161,8 @@ impl Server {
             latencies: Monitor::default(),
             tracking: Tracking::default(),
             nodes: Arc::new(Nodes::alone()),
+            acl_log: AclLog::default(),
+            passwords_made: 0,
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         let runs = Runs::new(&state.names);
@@ -246,6 +250,12 @@ impl Server {
         if self.state.is_waiting(client) {
             return Step::Waits(0);
         }
+        if !self.state.settings.users.is_loaded {
+            if !self.load_users(store) {
+                return Step::NotNow;
+            }
+            return self.step_dyn(store, facts, client, bytes, output);
+        }
         if let Some(limits) = parser.limits_between_commands() {
             let (runs, state) = (&mut self.runs, &mut self.state);
             if let Some(used) = runs.execute(state, store, limits, client, bytes, output) {
@@ -306,6 +316,35 @@ impl Server {
 
     pub(super) fn events_and_state(&mut self) -> (&mut Events, &mut State) {
         (&mut self.events, &mut self.state)
+    }
+
+    /// Forgets the users. The next command reads those of the store, which may be another one.
+    pub fn forget_users(&mut self) {
+        self.state.settings.users = Users::new(self.state.settings.password.as_deref());
+    }
+
+    /// Reads the users of the store, and whom it lets in without a password. Returns whether that
+    /// is done.
+    #[cold]
+    fn load_users(&mut self, store: &mut dyn Store) -> bool {
+        let Server { state, overlay, events, .. } = self;
+        let mut users = state.settings.users.clone();
+        let value_bytes_max = state.options.value_bytes_max;
+        let mut objects = Transaction::new(store, overlay, events, 0, value_bytes_max, false);
+        let password = state.settings.password.as_deref();
+        if users.load(&state.names, &mut objects, password).is_err() {
+            return false;
+        }
+        state.settings.users = users;
+        let lets_in = state.lets_in_all();
+        let ids: Vec<ClientId> = state.clients.values().map(|client| client.id).collect();
+        for id in ids {
+            if let Some(client) = self.state.clients.get_mut(&id) {
+                (client.is_authenticated, client.user) = (lets_in, None);
+            }
+            self.set_limits(id);
+        }
+        true
     }
 
     /// Skips a command that could not be done for too long: the client gets an error. `is_full`
@@ -436,7 +475,18 @@ impl Run<'_> {
     fn command(&mut self, id: ClientId, arguments: Arguments<'_>, output: &mut Output) -> Outcome {
         let now_ms = self.store.now();
         let Some(client) = self.state.clients.get(&id) else { return Outcome::End };
-        let permitted = self.state.permitted(client, &arguments);
+        let circumstance = match client.multi {
+            Some(_) => Circumstance::Multi,
+            None => Circumstance::TopLevel,
+        };
+        let permitted = self.state.permitted(client, &arguments).and_then(|command| {
+            if let Some(client) = self.state.clients.get_mut(&id) {
+                client.last = command.name;
+            }
+            let when = (circumstance, now_ms);
+            let checked = self.state.check_rights(id, command, &arguments, when);
+            checked.map(|()| command).map_err(|(_, text)| stop::no_permission(&text))
+        });
         let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
         client.active_ms = now_ms;
         if client.opened_ms == 0 {
@@ -466,7 +516,6 @@ impl Run<'_> {
             return Outcome::Waits(false);
         }
         let Some(client) = self.state.clients.get_mut(&id) else { return Outcome::End };
-        client.last = command.name;
         if let Some(multi) = &mut client.multi
             && !command.has(AT_ONCE)
         {
@@ -538,6 +587,9 @@ impl Run<'_> {
         let ServerOptions { value_bytes_max, string_bytes_max, .. } = self.state.options;
         let Client { database, version, touches_not, .. } = *client;
         let (is_again, seed) = (client.waits.is_some(), self.state.seed);
+        // Other commands do not change users.
+        let changes_users = command.has(ADMIN) || command.name == "exec";
+        let users = changes_users.then(|| self.state.settings.users.clone());
         self.signals.clear();
         self.state.begin_counts();
         let is_tracking = self.state.tracking.is_active();
@@ -583,6 +635,11 @@ impl Run<'_> {
         let (ends, hits, misses) = (context.ends, context.objects.hits, context.objects.misses);
         let done = self.overlay.gone.settle_failed(done, self.store);
         let is_again = matches!(done, Err(Stop::Refused(Refusal::NotNow)));
+        if done.is_err()
+            && let Some(users) = users
+        {
+            self.state.settings.users = users;
+        }
         let garbage = self.overlay.begun.end(done.is_ok(), is_again);
         self.state.sweeper.note(garbage.into_iter());
         if is_again {
@@ -673,6 +730,18 @@ impl Run<'_> {
         Outcome::Done
     }
 
+    /// Ends the waiting of a client, to which the replies behind a mark belong.
+    fn end_waiting(&mut self, id: ClientId, order: u64, mark: Mark, output: &mut Output) {
+        self.state.blocked.end(order);
+        if let Some(client) = self.state.clients.get_mut(&id) {
+            client.waits = None;
+        }
+        self.answered(id, mark, output);
+        let reply = output.replies.split_off(mark.0[0]);
+        output.messages.push((id, reply));
+        output.woken.push(id);
+    }
+
     /// Executes the commands of clients that wait for elements, if there are some now.
     fn serve_blocked(&mut self, output: &mut Output) {
         while let Some((order, waiting, database, key)) = self.state.blocked.next_ready() {
@@ -689,6 +758,14 @@ impl Run<'_> {
             let (id, queued) = (waiting.client, Rc::clone(&waiting.queued));
             // The reply goes to another client than the one whose step this is.
             let mark = Mark::of(output);
+            let when = (Circumstance::TopLevel, self.store.now());
+            let checked = self.state.check_rights(id, queued.command, &queued.arguments(), when);
+            if let Err((_, text)) = checked {
+                self.state.count_rejected(queued.command);
+                self.state.refuse(id, &stop::no_permission(&text), output);
+                self.end_waiting(id, order, mark, output);
+                continue;
+            }
             let (done, _) = self.call(id, queued.command, queued.arguments(), output, true);
             match done {
                 Err(Stop::Refused(Refusal::NotNow)) => return mark.restore(output),
@@ -705,14 +782,7 @@ impl Run<'_> {
                 Ok(()) => {}
             }
             self.finish_events(output);
-            self.state.blocked.end(order);
-            if let Some(client) = self.state.clients.get_mut(&id) {
-                client.waits = None;
-            }
-            self.answered(id, mark, output);
-            let reply = output.replies.split_off(mark.0[0]);
-            output.messages.push((id, reply));
-            output.woken.push(id);
+            self.end_waiting(id, order, mark, output);
             self.finish_tracking(id, queued.command, Mark::of(output), output);
         }
     }

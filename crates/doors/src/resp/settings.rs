@@ -3,6 +3,7 @@
 //! Many of them have no effect here. They exist because clients read them, or set them before their
 //! work. They last until the server restarts.
 
+use super::acl::Users;
 use super::events::Kinds;
 use super::glob;
 use super::number::integer_of;
@@ -82,8 +83,13 @@ use Values::{Bytes, Fixed, Integer, Text, Words, YesOrNo};
 
 const ANY: Values = Integer(0, i64::MAX);
 
+/// The most entries of `ACL LOG`, whatever the setting says.
+const ACL_ENTRIES_MAX: usize = 10_000;
+
 /// The settings with their values at the start.
 const SETTINGS: &[(&str, Values, &str)] = &[
+    ("acl-pubsub-default", Fixed, "resetchannels"),
+    ("aclfile", Fixed, ""),
     ("acllog-max-len", ANY, "128"),
     ("active-expire-effort", Integer(1, 10), "1"),
     ("activedefrag", YesOrNo, "no"),
@@ -167,7 +173,9 @@ const SETTINGS: &[(&str, Values, &str)] = &[
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) policy: Policy,
+    /// The password of the user `default`, if `requirepass` has set it.
     pub(super) password: Option<Vec<u8>>,
+    pub(super) users: Users,
     pub(super) may_set_password: bool,
     /// The kinds of events that clients want.
     pub(super) events: Kinds,
@@ -202,6 +210,7 @@ impl Settings {
         let mut settings = Settings {
             policy,
             password: options.password.clone(),
+            users: Users::new(options.password.as_deref()),
             may_set_password: options.may_set_password,
             events: Kinds::NONE,
             slower_than_us: -1,
@@ -255,6 +264,12 @@ impl Settings {
         value.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
     }
 
+    /// Returns the most entries of `ACL LOG`.
+    pub(super) fn acl_entries_max(&self) -> usize {
+        let value = self.values.get("acllog-max-len").and_then(|value| integer_of(value));
+        value.and_then(|count| usize::try_from(count).ok()).unwrap_or(0).min(ACL_ENTRIES_MAX)
+    }
+
     /// Returns the time that scripts may take, in milliseconds.
     pub(super) fn script_ms(&self) -> i64 {
         self.values.get("busy-reply-threshold").and_then(|text| integer_of(text)).unwrap_or(0)
@@ -288,6 +303,7 @@ impl Settings {
         }
         if name == "requirepass" {
             self.password = (!value.is_empty()).then(|| value.to_vec());
+            self.users.set_password(self.password.as_deref());
             return Ok(());
         }
         let Some((_, values, _)) = SETTINGS.iter().find(|(own, _, _)| *own == name) else {
@@ -375,6 +391,7 @@ impl Server {
 
     /// Takes the settings of a former server.
     pub fn take_settings(&mut self, settings: Settings) {
+        let settings = Settings { users: settings.users.to_be_loaded(), ..settings };
         self.state.settings = settings;
     }
 }

@@ -275,9 +275,32 @@ fn in_order(
     Ok(weighed.into_iter().map(|(_, element)| element).collect())
 }
 
+/// Checks that the client's user may read each key: `BY` and `GET` may name any.
+fn check_rights(context: &Context<'_>, arguments: &Arguments<'_>, options: &Options<'_>) -> Done {
+    let (has_by, has_get) =
+        (!options.keeps_order() && options.by.is_some(), !options.gets.is_empty());
+    let state = &*context.state;
+    let name = state.clients.get(&context.client).and_then(|client| client.user.as_deref());
+    let user = state.settings.users.of(name);
+    if !(has_by || has_get) || user.is_some_and(|user| user.may_everything()) {
+        return Ok(());
+    }
+    let words: Vec<&[u8]> = arguments.iter().collect();
+    let command = state.names.command(&arguments[0]);
+    let reads_all = user.zip(command);
+    if reads_all.is_some_and(|(user, it)| user.reads_all_with(&state.names, it, &words)) {
+        return Ok(());
+    }
+    Err(Stop::error(match has_by {
+        true => "ERR BY option of SORT denied due to insufficient ACL permissions.",
+        false => "ERR GET option of SORT denied due to insufficient ACL permissions.",
+    }))
+}
+
 fn sorted(context: &mut Context<'_>, arguments: Arguments<'_>, may_store: bool) -> Done {
     let options = Options::of(arguments, may_store)?;
     options.check_slots(context, &arguments[1])?;
+    check_rights(context, &arguments, &options)?;
     let is_of_script = context.is_of_script;
     let objects = &mut context.objects;
     let (kind, mut all) = elements(objects, &arguments[1])?;

@@ -1,5 +1,6 @@
 //! The state of the server that commands see: its clients, what they wait for, and the settings.
 
+use super::acl::{AclLog, Circumstance, Denied, Refused};
 use super::blocked::Blocked;
 use super::channels::Channels;
 use super::client::Client;
@@ -50,6 +51,9 @@ pub(super) struct State {
     pub(super) latencies: Monitor,
     pub(super) tracking: Tracking,
     pub(super) nodes: Arc<Nodes>,
+    pub(super) acl_log: AclLog,
+    /// The hashes from which `ACL GENPASS` has made passwords.
+    pub(super) passwords_made: u64,
 }
 
 impl State {
@@ -65,8 +69,75 @@ impl State {
         self.last_number += 1;
         self.counts.connections += 1;
         let client = Client::new(id, self.last_number, peer, local, now_ms);
-        let client = Client { is_authenticated: self.settings.password.is_none(), ..client };
+        let client = Client { is_authenticated: self.lets_in_all(), ..client };
         self.clients.insert(id, client);
+    }
+
+    /// Whether a client need not give a password.
+    pub(super) fn lets_in_all(&self) -> bool {
+        let default = self.settings.users.default_user();
+        default.is_on && default.is_open
+    }
+
+    /// Checks whether a client's user may execute a command. A refusal is noted.
+    ///
+    /// # Errors
+    /// The reason, and its sentence.
+    #[inline]
+    pub(super) fn check_rights(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        (circumstance, now_ms): (Circumstance, u64),
+    ) -> Result<(), (Denied, Vec<u8>)> {
+        let name = self.clients.get(&id).and_then(|client| client.user.as_deref());
+        match self.settings.users.of(name) {
+            Some(user) if user.may_everything() => Ok(()),
+            _ => self.check_rules(id, command, arguments, (circumstance, now_ms)),
+        }
+    }
+
+    #[cold]
+    fn check_rules(
+        &mut self,
+        id: ClientId,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        (circumstance, now_ms): (Circumstance, u64),
+    ) -> Result<(), (Denied, Vec<u8>)> {
+        let Some(client) = self.clients.get(&id) else { return Ok(()) };
+        let Some(user) = self.settings.users.of(client.user.as_deref()) else {
+            // The user was deleted, and the connection ends.
+            return Err((Denied::Command, b"The user does not exist any more".to_vec()));
+        };
+        let words: Vec<&[u8]> = arguments.iter().collect();
+        let Err(denied) = user.check(&self.names, command, &words) else { return Ok(()) };
+        let text = denied.text(user, command);
+        let (reason, object) = match denied {
+            Denied::Command => ("command", command.name.as_bytes().to_vec()),
+            Denied::Key(place) => ("key", words.get(place).unwrap_or(&&b""[..]).to_vec()),
+            Denied::Channel(place) => ("channel", words.get(place).unwrap_or(&&b""[..]).to_vec()),
+        };
+        let user = user.name.clone();
+        let client = super::clients::line(client, now_ms);
+        let refused = Refused { reason, circumstance, object, user, client };
+        self.acl_log.note(refused, now_ms, self.settings.acl_entries_max());
+        Err((denied, text))
+    }
+
+    /// Notes a refusal of a command of a client: its object, and the name of the user.
+    pub(super) fn note_refused(
+        &mut self,
+        id: ClientId,
+        reason: &'static str,
+        (object, user): (Vec<u8>, Vec<u8>),
+        now_ms: u64,
+    ) {
+        let client = self.clients.get(&id).map(|client| super::clients::line(client, now_ms));
+        let (circumstance, client) = (Circumstance::TopLevel, client.unwrap_or_default());
+        let refused = Refused { reason, circumstance, object, user, client };
+        self.acl_log.note(refused, now_ms, self.settings.acl_entries_max());
     }
 
     /// Drops a reply that the client does not want.

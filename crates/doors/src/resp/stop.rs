@@ -88,6 +88,11 @@ pub(super) const TRY_AGAIN: &str = "TRYAGAIN The slot cannot be served now";
 /// The error before the password.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 
+/// Returns the error for a command that the user may not execute.
+pub(super) fn no_permission(text: &[u8]) -> Stop {
+    Stop::error_of([b"NOPERM ", text].concat())
+}
+
 /// Returns the error for a wrong number of arguments.
 pub(super) fn wrong_arity(name: &str) -> Stop {
     Stop::error_of(format!("ERR wrong number of arguments for '{name}' command"))

@@ -1,5 +1,6 @@
 //! Transactions: `MULTI`, `EXEC`, `DISCARD`, `WATCH`.
 
+use super::acl::Circumstance;
 use super::client::{Multi, Queued};
 use super::commands::{
     ALLOW_BUSY, AT_ONCE, Command, FAST, Group, Keys, LOADING, NOSCRIPT, PUBSUB, SKIP_SLOWLOG, STALE,
@@ -169,6 +170,13 @@ fn execute(context: &mut Context<'_>, queued: &[Queued]) -> Done {
     context.reply.array(queued.len());
     for queued in queued {
         context.check_reply()?;
+        let when = (Circumstance::Multi, context.objects.now());
+        let (id, own) = (context.client, queued.arguments());
+        if let Err((denied, _)) = context.state.check_rights(id, queued.command, &own, when) {
+            context.state.count_rejected(queued.command);
+            context.state.write_error(&denied.error_in_exec(), &mut context.reply);
+            continue;
+        }
         let (length, signals) = (context.reply.length(), context.signals.len());
         let messages = context.messages.len();
         let begin = context.state.time();

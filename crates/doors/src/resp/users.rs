@@ -1,11 +1,14 @@
-//! `ACL`: commands about users. There is one user, which may do everything.
+//! `ACL`: commands about users. See [`acl`](super::acl).
 
+use super::acl::{self, Denied, User, merged};
 use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, STALE, by_subcommand, subcommand};
-use super::connection::USER;
 use super::context::{Context, from, is};
 use super::number::integer_of;
 use super::parser::Arguments;
+use super::server::ClientId;
 use super::stop::{self, Done, Stop};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, 0, by_subcommand)
     .subcommands(&[
@@ -22,17 +25,22 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, 0, by_subcomma
         Command::new("acl|list", 2, ADMIN | NOSCRIPT | LOADING | STALE, acl_list).about(
             Group::Server,
             "6.0.0",
-            "Describes the user.",
+            "Describes all users.",
         ),
         Command::new("acl|users", 2, ADMIN | NOSCRIPT | LOADING | STALE, acl_users).about(
             Group::Server,
             "6.0.0",
-            "Returns the name of the user.",
+            "Returns the names of all users.",
         ),
         Command::new("acl|cat", -2, NOSCRIPT | LOADING | STALE, acl_cat).about(
             Group::Server,
             "6.0.0",
-            "Returns the categories of commands.",
+            "Returns the categories of commands, or the commands of one.",
+        ),
+        Command::new("acl|genpass", -2, NOSCRIPT | LOADING | STALE, acl_genpass).about(
+            Group::Server,
+            "6.0.0",
+            "Returns a password that nobody can guess.",
         ),
         Command::new("acl|getuser", 3, ADMIN | NOSCRIPT | LOADING | STALE, acl_getuser).about(
             Group::Server,
@@ -41,39 +49,50 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, 0, by_subcomma
         ),
         Command::new("acl|setuser", -3, ADMIN | NOSCRIPT | LOADING | STALE, acl_setuser)
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-            .about(Group::Server, "6.0.0", "Refused: see the error."),
+            .about(Group::Server, "6.0.0", "Makes a user, or changes one."),
         Command::new("acl|deluser", -3, ADMIN | NOSCRIPT | LOADING | STALE, acl_deluser)
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
-            .about(Group::Server, "6.0.0", "Answers 0: there are no other users."),
+            .about(Group::Server, "6.0.0", "Deletes users, and closes their connections."),
         Command::new("acl|dryrun", -4, ADMIN | NOSCRIPT | LOADING | STALE, acl_dryrun).about(
             Group::Server,
             "7.0.0",
-            "Tells whether the user may execute a command, and executes nothing.",
+            "Tells whether a user may execute a command, and executes nothing.",
+        ),
+        Command::new("acl|load", 2, ADMIN | NOSCRIPT | LOADING | STALE, no_file).about(
+            Group::Server,
+            "6.0.0",
+            "Refused: users are kept with the objects.",
         ),
         Command::new("acl|log", -2, ADMIN | NOSCRIPT | LOADING | STALE, acl_log).about(
             Group::Server,
             "6.0.0",
-            "Returns no entries: the user may do everything.",
+            "Returns what was not allowed.",
         ),
+        Command::new("acl|save", 2, ADMIN | NOSCRIPT | LOADING | STALE, no_file)
+            .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])
+            .about(Group::Server, "6.0.0", "Refused: users are kept with the objects."),
     ])
-    .about(Group::Server, "6.0.0", "Commands about users, of which there is one.")];
+    .about(Group::Server, "6.0.0", "Commands about users and their rights.")];
 
 fn acl_whoami(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.string(USER);
+    let name = context.client().user_name().to_vec();
+    context.reply.string(&name);
     Ok(())
 }
 
 fn acl_users(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    context.reply.array(1);
-    context.reply.string(USER);
+    let Context { state, reply, .. } = context;
+    let users = state.settings.users.iter();
+    reply.array(users.len());
+    users.for_each(|user| reply.string(&user.name));
     Ok(())
 }
 
 fn acl_list(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    let pass = if context.state.settings.password.is_some() { "" } else { " nopass" };
-    let line = format!("user default on{pass} sanitize-payload ~* &* +@all");
-    context.reply.array(1);
-    context.reply.string(line.as_bytes());
+    let Context { state, reply, .. } = context;
+    let users = state.settings.users.iter();
+    reply.array(users.len());
+    users.for_each(|user| reply.string(&user.line()));
     Ok(())
 }
 
@@ -102,7 +121,21 @@ const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
+/// Whether there is a category of commands with a name.
+pub(super) fn is_category(name: &[u8]) -> bool {
+    CATEGORIES.iter().any(|category| is(name, category))
+}
+
+/// Returns the error for too many arguments of a subcommand.
+fn too_many(arguments: &Arguments<'_>) -> Stop {
+    let begin = b"ERR unknown subcommand or wrong number of arguments for '";
+    Stop::error_of([&begin[..], &arguments[1], b"'. Try ACL HELP."].concat())
+}
+
 fn acl_cat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if arguments.len() > 3 {
+        return Err(too_many(&arguments));
+    }
     let Some(name) = arguments.get(2) else {
         context.reply.array(CATEGORIES.len());
         for category in CATEGORIES {
@@ -110,7 +143,7 @@ fn acl_cat(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         }
         return Ok(());
     };
-    if !CATEGORIES.iter().any(|category| is(name, category)) {
+    if !is_category(name) {
         return Err(Stop::error_of([b"ERR Unknown category '", name, b"'"].concat()));
     }
     super::command_info::reply_names(context, |command| {
@@ -124,56 +157,170 @@ fn acl_help(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Ok(())
 }
 
-fn acl_getuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    if &arguments[2] != USER {
-        context.reply.null();
-        return Ok(());
+fn no_file(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
+    Err(Stop::error(
+        "ERR This Redis instance is not configured to use an ACL file. Users are kept with the \
+         objects: each change is kept at once",
+    ))
+}
+
+/// The bits of a password that `ACL GENPASS` makes, if it is not told, and at most.
+const BITS: i64 = 256;
+const BITS_MAX: i64 = 4096;
+
+fn acl_genpass(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if arguments.len() > 3 {
+        return Err(too_many(&arguments));
     }
-    let needs_password = context.state.settings.password.is_some();
-    let flags = ["on", "nopass", "sanitize-payload"];
-    let flags = flags.into_iter().filter(|flag| !(needs_password && *flag == "nopass"));
-    let reply = &mut context.reply;
-    reply.map(6);
-    reply.string(b"flags");
-    reply.set(flags.clone().count());
-    flags.for_each(|flag| reply.simple(flag));
-    // Redis shows hashes of passwords. The server shows nothing of its password.
-    reply.string(b"passwords");
-    reply.array(0);
-    for (name, value) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
-        reply.string(name.as_bytes());
-        reply.string(value.as_bytes());
+    let bits = match arguments.get(2) {
+        None => BITS,
+        Some(text) => integer_of(text).ok_or(stop::NOT_AN_INTEGER)?,
+    };
+    if !(1..=BITS_MAX).contains(&bits) {
+        return Err(Stop::error(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a \
+             positive number up to 4096",
+        ));
     }
-    reply.string(b"selectors");
-    reply.array(0);
+    let state = &mut *context.state;
+    let Some(secret) = state.options.secret else {
+        return Err(Stop::error("ERR The server has no random numbers that are secret"));
+    };
+    let digits = (bits as usize).div_ceil(4);
+    let mut password = String::new();
+    while password.len() < digits {
+        state.passwords_made += 1;
+        let hash = Sha256::new().chain_update(secret);
+        let hash = hash.chain_update(state.passwords_made.to_le_bytes()).finalize();
+        password.extend(hash.iter().map(|byte| format!("{byte:02x}")));
+    }
+    password.truncate(digits);
+    context.reply.string(password.as_bytes());
     Ok(())
 }
 
-fn acl_setuser(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    Err(Stop::error(match context.state.settings.may_set_password {
-        true => {
-            "ERR There is only the user 'default': set its password with CONFIG SET requirepass"
+fn acl_getuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let Context { state, reply, .. } = context;
+    let Some(user) = state.settings.users.named(&arguments[2]) else {
+        reply.null();
+        return Ok(());
+    };
+    reply.map(6);
+    reply.string(b"flags");
+    reply.set(user.flags().count());
+    user.flags().for_each(|flag| reply.simple(flag));
+    reply.string(b"passwords");
+    reply.array(user.passwords.len());
+    user.passwords.iter().for_each(|hash| reply.string(hash.as_bytes()));
+    let selector = |reply: &mut super::writer::Writer<'_>, it: &acl::Selector| {
+        reply.string(b"commands");
+        reply.string(it.commands_text().as_bytes());
+        reply.string(b"keys");
+        reply.string(&it.keys_text());
+        reply.string(b"channels");
+        reply.string(&it.channels_text());
+    };
+    selector(reply, &user.root);
+    reply.string(b"selectors");
+    reply.array(user.selectors.len());
+    for it in &user.selectors {
+        reply.map(3);
+        selector(reply, it);
+    }
+    Ok(())
+}
+
+fn acl_setuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    let name = &arguments[2];
+    if name.iter().any(|byte| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x0b)) {
+        return Err(Stop::error("ERR Usernames can't contain spaces or null characters"));
+    }
+    let rules = merged(from(arguments, 3)).map_err(|begin| {
+        let text = b"ERR Unmatched parenthesis in acl selector starting at '";
+        Stop::error_of([&text[..], begin, b"'."].concat())
+    })?;
+    let state = &mut *context.state;
+    let before = state.settings.users.named(name).cloned();
+    let mut user = before.as_ref().map_or_else(|| User::new(name), |user| User::clone(user));
+    for rule in &rules {
+        user.apply(&state.names, rule).map_err(|wrong| {
+            let begin = b"ERR Error in ACL SETUSER modifier '";
+            let end = format!("': {}", wrong.text());
+            Stop::error_of([&begin[..], rule, end.as_bytes()].concat())
+        })?;
+    }
+    let default = state.settings.users.default_user();
+    let is_default = name == acl::DEFAULT;
+    let has_other_password =
+        is_default && (&default.passwords, default.is_open) != (&user.passwords, user.is_open);
+    if has_other_password && !state.settings.may_set_password {
+        return Err(Stop::error(
+            "ERR The password of the user 'default' is an option of the servers: set \
+             server.redis_password, alike for all servers",
+        ));
+    }
+    if has_other_password {
+        state.settings.password = None;
+    }
+    state.settings.users.insert(user);
+    state.settings.users.save(&mut context.objects)?;
+    end_listeners(context, name);
+    context.ok();
+    Ok(())
+}
+
+/// Closes the connections of a user that listen to channels to which the user may not listen.
+fn end_listeners(context: &mut Context<'_>, name: &[u8]) {
+    let Some(user) = context.state.settings.users.named(name).map(Arc::clone) else { return };
+    let clients = context.state.clients.values();
+    let ended = clients.filter(|client| {
+        let mut named = client.channels.iter().chain(&client.shard_channels);
+        client.is_authenticated
+            && client.user_name() == name
+            && (named.any(|channel| !user.may_listen(channel, false))
+                || client.patterns.iter().any(|pattern| !user.may_listen(pattern, true)))
+    });
+    let ended: Vec<ClientId> = ended.map(|client| client.id).collect();
+    end(context, &ended);
+}
+
+/// Closes connections.
+fn end(context: &mut Context<'_>, clients: &[ClientId]) {
+    for client in clients {
+        if *client == context.client {
+            context.ends = true;
+        } else {
+            context.ended.push(*client);
         }
-        false => {
-            "ERR There is only the user 'default': set its password with server.redis_password, \
-             alike for all servers"
-        }
-    }))
+    }
 }
 
 fn acl_deluser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    if from(arguments, 2).any(|name| name == USER) {
+    if from(arguments, 2).any(|name| name == acl::DEFAULT) {
         return Err(Stop::error("ERR The 'default' user cannot be removed"));
     }
-    context.reply.integer(0);
+    let mut count = 0;
+    for name in from(arguments, 2) {
+        if context.state.settings.users.remove(name) {
+            count += 1;
+            let clients = context.state.clients.values();
+            let own = clients.filter(|client| client.user_name() == name);
+            let own: Vec<ClientId> = own.map(|client| client.id).collect();
+            end(context, &own);
+        }
+    }
+    if count > 0 {
+        context.state.settings.users.save(&mut context.objects)?;
+    }
+    context.reply.integer(count);
     Ok(())
 }
 
 fn acl_dryrun(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let (user, name) = (&arguments[2], &arguments[3]);
-    if user != USER {
+    let Some(user) = context.state.settings.users.named(user) else {
         return Err(Stop::error_of([b"ERR User '", user, b"' not found"].concat()));
-    }
+    };
     let names = &context.state.names;
     let Some(mut command) = names.command(name) else {
         return Err(Stop::error_of([b"ERR Command '", name, b"' not found"].concat()));
@@ -184,82 +331,46 @@ fn acl_dryrun(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if !command.takes(arguments.len() - 3) {
         return Err(stop::wrong_arity(command.name));
     }
-    context.ok();
+    let words: Vec<&[u8]> = from(arguments, 3).collect();
+    match user.check(names, command, &words) {
+        Ok(()) => context.ok(),
+        Err(denied) => {
+            let text = denied.long_text(user, command, &words);
+            context.reply.string(&text);
+        }
+    }
     Ok(())
 }
 
 fn acl_log(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     match (arguments.get(2), arguments.len()) {
-        (None, _) => context.reply.array(0),
-        (Some(word), 3) if is(word, "RESET") => context.ok(),
+        (None, _) => acl::reply_log(context, 10),
+        (Some(word), 3) if is(word, "RESET") => {
+            context.state.acl_log.reset();
+            context.ok();
+        }
         (Some(count), 3) => {
-            integer_of(count).ok_or(stop::NOT_AN_INTEGER)?;
-            context.reply.array(0);
+            let count = integer_of(count).ok_or(stop::NOT_AN_INTEGER)?;
+            acl::reply_log(context, usize::try_from(count).unwrap_or(0));
         }
-        _ => {
-            let begin = b"ERR unknown subcommand or wrong number of arguments for '";
-            let text = [&begin[..], &arguments[1], b"'. Try ACL HELP."].concat();
-            return Err(Stop::error_of(text));
-        }
+        _ => return Err(too_many(&arguments)),
     }
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::resp::testing::Door;
-
-    #[test]
-    fn acl_describes_the_only_user() {
-        let mut door = Door::new();
-        door.expect(&[
-            ("acl whoami", "$7|default|"),
-            ("acl users", "*1|$7|default|"),
-            ("acl list", "*1|$51|user default on nopass sanitize-payload ~* &* +@all|"),
-            ("acl cat foo", "-ERR Unknown category 'foo'|"),
-            (
-                "acl getuser default",
-                "*12|$5|flags|*3|+on|+nopass|+sanitize-payload|$9|passwords|*0|$8|commands|$5|+@all|\
-                 $4|keys|$2|~*|$8|channels|$2|&*|$9|selectors|*0|",
-            ),
-            ("acl getuser foo", "$-1|"),
-            ("acl deluser foo bar", ":0|"),
-            ("acl deluser foo default", "-ERR The 'default' user cannot be removed|"),
-        ]);
-        assert!(door.said("acl setuser foo on").contains("only the user 'default'"));
-        door.said("config set requirepass secret");
-        let user = door.said("acl getuser default");
-        assert!(user.starts_with("*12|$5|flags|*2|+on|+sanitize-payload|"), "{user}");
-        assert!(!user.contains("secret"), "the password stays secret: {user}");
-    }
-
-    #[test]
-    fn acl_dryrun_checks_the_command_and_executes_nothing() {
-        Door::new().expect(&[
-            ("acl dryrun default set a b", "+OK|"),
-            ("exists a", ":0|"),
-            ("acl dryrun foo set a b", "-ERR User 'foo' not found|"),
-            ("acl dryrun default foo", "-ERR Command 'foo' not found|"),
-            ("acl dryrun default set a", "-ERR wrong number of arguments for 'set' command|"),
-            ("acl dryrun default client list", "+OK|"),
-            (
-                "acl dryrun default client id x",
-                "-ERR wrong number of arguments for 'client|id' command|",
-            ),
-        ]);
-    }
-
-    #[test]
-    fn acl_log_has_no_entries() {
-        Door::new().expect(&[
-            ("acl log", "*0|"),
-            ("acl log 10", "*0|"),
-            ("acl log x", "-ERR value is not an integer or out of range|"),
-            ("acl log reset", "+OK|"),
-            (
-                "acl log reset a",
-                "-ERR unknown subcommand or wrong number of arguments for 'log'. Try ACL HELP.|",
-            ),
-        ]);
+impl Denied {
+    /// Returns the error for a command of a transaction that was allowed when it was queued.
+    pub(super) fn error_in_exec(self) -> Stop {
+        let reason = match self {
+            Denied::Command => "no permission to execute the command or subcommand",
+            Denied::Key(_) => "no permission to touch the specified keys",
+            Denied::Channel(_) => {
+                "no permission to access one of the channels used as arguments to the command"
+            }
+        };
+        Stop::error_of(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the \
+             EXEC call. This command is no longer allowed for the following reason: {reason}"
+        ))
     }
 }

@@ -247,6 +247,7 @@ impl Redis {
     pub(super) fn take_over(&mut self, catalog: TableId, master: MasterId) {
         self.tables = Tables::default();
         self.options.databases.take_over(catalog, master);
+        self.server.forget_users();
     }
 
     fn milliseconds(&self, now: Time) -> u64 {

@@ -63,14 +63,13 @@ const FIXED: &str = "it is an option of the server";
 const IDLE: &str = "objects have no idle time and no frequency";
 const MEMORY: &str = "memory is freed by cleaners";
 const NEW: &str = "Redis has it since 8.4 or 8.6";
-const USER: &str = "there is one user";
 const STARTS: &str = "its tests start servers of Redis";
 const BUFFERS: &str = "the buffers of clients are not shown";
 
 /// All files of both versions.
 pub(super) const FILES: [File; 57] = [
-    not_run("acl", USER),
-    not_run("acl-v2", USER),
+    not_run("acl", STARTS),
+    not_run("acl-v2", STARTS),
     not_run("aofrw", "there is no file of commands"),
     not_run("auth", STARTS),
     file("bitfield", [18, 18], 1, &[]),
@@ -203,12 +202,9 @@ pub(super) const FILES: [File; 57] = [
     not_run("oom-score-adj", "the server does not change its priority"),
     file(
         "other",
-        [16, 16],
+        [17, 17],
         4,
-        &[
-            skip(&["Coverage: HELP commands"], "there are no modules and no HOTKEYS"),
-            skip(&["RESET clears authenticated state"], USER),
-        ],
+        &[skip(&["Coverage: HELP commands"], "there are no modules and no HOTKEYS")],
     ),
     file(
         "pause",
@@ -233,7 +229,7 @@ pub(super) const FILES: [File; 57] = [
     file("scan", [22, 22], 8, &[]),
     file(
         "scripting",
-        [195, 189],
+        [198, 191],
         6,
         &[
             skip(
@@ -256,7 +252,6 @@ pub(super) const FILES: [File; 57] = [
                 "the number of libraries is limited",
             ),
             skip(&["CLUSTER RESET can not be invoke from within a script"], CLUSTER),
-            skip(&["Script ACL check"], USER),
             skip(&["EVAL - Scripts do not block on waitaof"], FIXED),
             skip(&["/Timedout "], ENDED),
             skip(&["not enough good replicas"], "there are no replicas"),
@@ -264,7 +259,6 @@ pub(super) const FILES: [File; 57] = [
                 &["reject script do not cause a Lua stack leak", "Consistent eval error reporting"],
                 FIXED,
             ),
-            skip(&["Wrong arity EVAL in acl_check_cmd returns error not crash"], USER),
         ],
     ),
     not_run("shutdown", STARTS),

@@ -54,7 +54,6 @@ const SENTINEL: &str = "there is no Sentinel";
 const SERVERS: &str = "it needs several servers";
 const TLS: &str = "there is no TLS";
 const TRACKING: &str = "the client's cache was not tried yet";
-const USERS: &str = "there is only the user default";
 const VECTORS: &str = "there are no vector sets";
 
 /// The files of the suite.
@@ -102,11 +101,6 @@ const BETWEEN: &str = " / ";
 /// The exceptions.
 const EXCEPTIONS: &[Exception] = &[
     fails("ACL Categories / lists acl categories and subcategories with Modules", MODULES),
-    fails("ACL permissions", USERS),
-    fails("ACL user commands / gen password", USERS),
-    fails("ACL user commands / gen password with length", USERS),
-    fails("ACL user commands / setuser and deluser", USERS),
-    fails("ACL / should ACL LOG", USERS),
     fails(
         "Commands / Functions / Shows function stats",
         "no other command is executed during a function",

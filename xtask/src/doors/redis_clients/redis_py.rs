@@ -54,7 +54,6 @@ const PORT: &str = "it uses port 6379";
 const SENTINEL: &str = "there is no Sentinel";
 const TLS: &str = "there is no TLS";
 const TRACKING: &str = "the client's cache was not tried yet";
-const USERS: &str = "there is only the user default";
 const VECTORS: &str = "there are no vector sets";
 
 /// The files with tests, in `tests` and `tests/test_asyncio`.
@@ -69,7 +68,7 @@ const FILES: [File; 78] = [
     ("asyncio/test_connect", None),
     ("asyncio/test_connection", None),
     ("asyncio/test_connection_pool", None),
-    ("asyncio/test_credentials", Some(USERS)),
+    ("asyncio/test_credentials", None),
     ("asyncio/test_cwe_404", None),
     ("asyncio/test_encoding", None),
     ("asyncio/test_hash", None),
@@ -104,7 +103,7 @@ const FILES: [File; 78] = [
     ("test_connection", None),
     ("test_connection_pool", None),
     ("test_crc", Some(CLIENT)),
-    ("test_credentials", Some(USERS)),
+    ("test_credentials", None),
     ("test_data_structure", Some(CLIENT)),
     ("test_defaults", Some(CLIENT)),
     ("test_driver_info", Some(CLIENT)),
@@ -142,14 +141,6 @@ const FILES: [File; 78] = [
 /// The exceptions. Their names are without the directory and the parameters.
 const EXCEPTIONS: &[Exception] = &[
     skipped("test_pubsub.py::TestPubSubAutoReconnect", "it fails now and then, with Redis too"),
-    fails("test_commands.py::TestRedisCommands::test_acl_deluser", USERS),
-    fails("test_commands.py::TestRedisCommands::test_acl_dryrun", USERS),
-    fails("test_commands.py::TestRedisCommands::test_acl_genpass", USERS),
-    fails("test_commands.py::TestRedisCommands::test_acl_getuser_setuser", USERS),
-    fails("test_commands.py::TestRedisCommands::test_acl_list", USERS),
-    fails("test_commands.py::TestRedisCommands::test_acl_log", USERS),
-    fails("test_commands.py::TestRedisCommands::test_auth", USERS),
-    fails("test_commands.py::TestRedisCommands::test_client_kill_filter_by_user", USERS),
     fails("test_commands.py::TestRedisCommands::test_client_setinfo", PORT),
     fails("test_commands.py::TestRedisCommands::test_client_setinfo_with_driver_info", PORT),
     fails(

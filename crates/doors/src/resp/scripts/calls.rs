@@ -2,9 +2,10 @@
 
 use super::failure::{Failure, error_table};
 use super::interpreter::Interpreter;
-use super::library::error as error_in_place;
+use super::library::{error as error_in_place, named_command};
 use super::replies;
 use super::values::{Argument, argument_text};
+use crate::resp::acl::Circumstance;
 use crate::resp::cluster::NOT_LOCAL;
 use crate::resp::commands::{Command, NOSCRIPT};
 use crate::resp::context::Context;
@@ -62,6 +63,13 @@ impl Caller<'_, '_> {
                 return failed(text);
             }
         };
+        let when = (Circumstance::Script, self.context.objects.now());
+        let id = self.context.client;
+        if let Err((_, text)) = self.context.state.check_rights(id, command, &arguments, when) {
+            self.context.state.count_rejected(command);
+            self.context.state.count_error(b"ERR");
+            return failed(&format!("ACL failure in script: {}", String::from_utf8_lossy(&text)));
+        }
         let reply = self.execute(lua, command, arguments)?;
         match reply.strip_prefix(b"-") {
             Some(text) if raises => {
@@ -70,6 +78,20 @@ impl Caller<'_, '_> {
             }
             _ => replies::value_of(lua, &reply),
         }
+    }
+
+    /// Whether the user may execute a command: `redis.acl_check_cmd`.
+    ///
+    /// # Errors
+    /// If there is no such command.
+    pub(super) fn may_call(&self, given: &[Argument]) -> mlua::Result<bool> {
+        let state = &*self.context.state;
+        let queued = named_command(&state.names, given)?;
+        let arguments = queued.arguments();
+        let words: Vec<&[u8]> = arguments.iter().collect();
+        let name = state.clients.get(&self.context.client).and_then(|it| it.user.as_deref());
+        let user = state.settings.users.of(name);
+        Ok(user.is_some_and(|user| user.check(&state.names, queued.command, &words).is_ok()))
     }
 
     /// Returns the command that is called, if a script may execute it.

@@ -92,6 +92,8 @@ pub(super) struct Interpreter {
 pub(super) struct Calls {
     pub(super) call: Function,
     pub(super) pcall: Function,
+    /// Tells whether the user may execute a command.
+    pub(super) check: Function,
 }
 
 /// The outcome of a script.
@@ -269,6 +271,7 @@ impl Interpreter {
         self.json.reset();
         self.redis.raw_set("call", &calls.call)?;
         self.redis.raw_set("pcall", &calls.pcall)?;
+        self.redis.raw_set("acl_check_cmd", &calls.check)?;
         self.limits.begin(&self.lua, time)
     }
 

@@ -2,6 +2,7 @@
 
 use super::failure::{Failure, error_table, with_code};
 use super::values::{Argument, truncated};
+use crate::resp::client::Queued;
 use crate::resp::commands::Names;
 use crate::resp::connection::REDIS_VERSION;
 use crate::resp::number::integer_of;
@@ -76,9 +77,6 @@ pub(super) fn library(lua: &Lua, version: &Rc<Cell<Version>>) -> mlua::Result<Ta
     table.raw_set("replicate_commands", lua.create_function(|_, _: Given| Ok(true))?)?;
     table.raw_set("breakpoint", lua.create_function(|_, _: Given| Ok(false))?)?;
     table.raw_set("debug", lua.create_function(|_, _: Given| Ok(()))?)?;
-    let names = Names::new();
-    let check = lua.create_function(move |_, given: Given| check_command(&names, &given))?;
-    table.raw_set("acl_check_cmd", check)?;
     table.raw_set("REDIS_VERSION", REDIS_VERSION)?;
     table.raw_set("REDIS_VERSION_NUM", REDIS_VERSION_NUMBER)?;
     for (name, number) in LEVELS.into_iter().chain(REPLICATION) {
@@ -132,8 +130,8 @@ fn set_repl(given: &Given) -> mlua::Result<()> {
     }
 }
 
-/// Whether the user may execute a command: the only one may execute all.
-fn check_command(names: &Names, given: &Given) -> mlua::Result<bool> {
+/// Returns the command whose rights a script asks for.
+pub(super) fn named_command(names: &Names, given: &[Argument]) -> mlua::Result<Queued> {
     if given.is_empty() {
         return Err(error("Please specify at least one argument for this redis lib call"));
     }
@@ -146,8 +144,10 @@ fn check_command(names: &Names, given: &Given) -> mlua::Result<bool> {
         places.push(bytes.len()..bytes.len() + word.len());
         bytes.extend_from_slice(word);
     }
-    match names.known(&Arguments::new(&bytes, &places)) {
-        Some(_) => Ok(true),
+    let arguments = Arguments::new(&bytes, &places);
+    match names.known(&arguments) {
+        Some(command) if command.takes(places.len()) => Ok(Queued::new(command, &arguments)),
+        Some(_) => Err(error("Wrong number of args calling Redis command from script")),
         None => Err(error("Invalid command passed to redis.acl_check_cmd()")),
     }
 }
