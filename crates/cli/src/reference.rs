@@ -136,7 +136,7 @@ fn redis_commands(text: &mut String) -> std::fmt::Result {
     }
     text.push_str(
         "\nCommands of clusters on the plain port, those of replication, and `SHUTDOWN` are refused with \
-         advice, and so are `MIGRATE`, `MODULE`,\n`ACL LOAD`, `ACL SAVE`, `CONFIG REWRITE` and \
+         advice, and so are `MIGRATE`, `MODULE LOAD`,\n`ACL LOAD`, `ACL SAVE`, `CONFIG REWRITE` and \
          `DEBUG SLEEP`. `REPLICAOF NO ONE` answers `OK`. Every\ncommand that is not in the table \
          gets the error for an unknown one.\n",
     );
