@@ -36,6 +36,7 @@ pub(crate) mod shared;
 mod side_log;
 mod table_limits;
 mod tablets;
+pub(crate) mod victims;
 mod write;
 
 pub(crate) use adopt::SegmentInAdoption;

@@ -36,6 +36,7 @@ use crate::limits::CLEANERS_MAX;
 use crate::memory::quiescence::Reader;
 use crate::sync::lock;
 use balancer::Verdict;
+use combine::Goal;
 pub use phase::Phase;
 use phase::Watch;
 use std::sync::Arc;
@@ -120,6 +121,9 @@ impl Cleaner {
         if let Some(step) = self.look(Candidates::pick_for_expiry, expiry::look, watch) {
             return step;
         }
+        if let Some(step) = self.evict(watch) {
+            return step;
+        }
         let verdict = balancer::verdict(&shared);
         // This look frees nothing by itself: if memory is short, other work comes between two.
         if (verdict == Verdict::Rest || !self.rescanned)
@@ -195,7 +199,7 @@ impl Cleaner {
         if compacts && !self.can_wait() {
             return None;
         }
-        self.combine_picked(Candidates::pick_spent, true, watch)
+        self.combine_picked(Candidates::pick_spent, Goal::Sweep, watch)
     }
 
     /// Combined cleaning of almost empty segments.
@@ -203,17 +207,22 @@ impl Cleaner {
         if !self.can_wait() {
             return None;
         }
-        self.combine_picked(Candidates::pick_for_sweeping, true, watch)
+        self.combine_picked(Candidates::pick_for_sweeping, Goal::Sweep, watch)
+    }
+
+    /// Evicts the objects of caches in a segment, if whole segments are to be evicted.
+    fn evict(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
+        self.combine_picked(Candidates::pick_for_eviction_pass, Goal::Evict, watch)
     }
 
     fn combine(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
-        self.combine_picked(Candidates::pick_for_combining, false, watch)
+        self.combine_picked(Candidates::pick_for_combining, Goal::Combine, watch)
     }
 
     fn combine_picked(
         &mut self,
         pick: fn(&mut Candidates, &Shared) -> Vec<Candidate>,
-        counts_as_coming: bool,
+        goal: Goal,
         watch: &mut Watch<'_>,
     ) -> Option<Step> {
         // The reactor must know the survivors of the pass before, before this one takes new ids.
@@ -225,7 +234,7 @@ impl Cleaner {
             return None;
         }
         let (shared, reader) = (&self.shared, &mut self.reader);
-        match combine::combine(shared, reader, self.place, segments, counts_as_coming, watch) {
+        match combine::combine(shared, reader, self.place, segments, goal, watch) {
             Ok(()) => Some(Step::Combined),
             Err(segments) => {
                 let mut candidates = lock(&self.shared.candidates);

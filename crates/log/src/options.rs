@@ -20,12 +20,19 @@ pub enum Tombstones {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of a full segment: a multiple of the seglet size, at least eight seglets and at most 1
-    /// GiB. An eighth of it limits keys and values, if that is less than [`KEY_BYTES_MAX`] and
-    /// [`VALUE_BYTES_MAX`]. The memory must hold three segments and `pool_segments` more.
+    /// GiB. An eighth of it limits keys, if that is less than [`KEY_BYTES_MAX`], and `value_share`
+    /// says how it limits values. The memory must hold three segments and `pool_segments` more.
     ///
     /// [`KEY_BYTES_MAX`]: crate::KEY_BYTES_MAX
     /// [`VALUE_BYTES_MAX`]: crate::VALUE_BYTES_MAX
     pub segment_bytes: usize,
+    /// The longest value takes one part in so many of a segment, if that is less than
+    /// [`VALUE_BYTES_MAX`]: 2 to 8. With 8 little is lost at the end of a segment if the next
+    /// object does not fit. With 2 segments for the same values are a quarter as long, and
+    /// cleaners need less memory.
+    ///
+    /// [`VALUE_BYTES_MAX`]: crate::VALUE_BYTES_MAX
+    pub value_share: usize,
     /// The scheme by which the log remembers that an object was deleted or replaced.
     pub tombstones: Tombstones,
     /// When to clean, how, and how much is kept in reserve.
@@ -42,6 +49,9 @@ pub struct CleanerOptions {
     pub free_fraction_low: f64,
     /// ...or at most this share of the memory that is not live, if that is less.
     pub free_share_low: f64,
+    /// The same share in a cache without copies, whose cleaners evict whole segments. They free
+    /// memory at once, so it may be scarcer: then more entries are dead when they are cleaned.
+    pub cache_free_share_low: f64,
     /// Combined cleaning runs once live tombstones fill this share of the memory that is not live.
     /// The paper has 0.4 here. With folded tombstones, compaction leaves residual ones as long as
     /// an older segment is in the log, so memory is better served when those segments leave sooner.
@@ -66,6 +76,9 @@ pub struct CleanerOptions {
     /// Writes that add data are refused once live data fills this fraction. Overwrites of the same
     /// size go on to the safe limit, and deletes always.
     pub write_fraction: f64,
+    /// Objects of a cache without copies may fill this fraction. Not all of it is used, to spare
+    /// the cleaners: the smaller the objects, the less.
+    pub cache_fraction: f64,
     /// Full segments kept for survivors, per cleaner that may run at once: 1 to 1024.
     pub pool_segments: usize,
     /// Seglets that only deletes may take. They hold no live data, so most of the memory must
@@ -77,6 +90,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             segment_bytes: 8 << 20,
+            value_share: 8,
             tombstones: Tombstones::default(),
             cleaner: CleanerOptions::default(),
         }
@@ -89,6 +103,7 @@ impl Default for CleanerOptions {
             compaction: true,
             free_fraction_low: 0.10,
             free_share_low: 0.5,
+            cache_free_share_low: 0.15,
             tombstone_share_high: 0.1,
             disk_expansion: 2.0,
             disk_share_high: 0.9,
@@ -97,6 +112,7 @@ impl Default for CleanerOptions {
             segments_per_pass: 8,
             safe_fraction: 0.98,
             write_fraction: 0.95,
+            cache_fraction: 0.97,
             pool_segments: 1,
             delete_seglets: 4,
         }
@@ -104,11 +120,18 @@ impl Default for CleanerOptions {
 }
 
 impl Options {
-    /// The longest value that a log with these segments takes: an eighth of a segment, and at most
+    /// The longest value that a log with these segments takes: at most
     /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX).
     #[must_use]
     pub fn value_bytes_max(&self) -> usize {
-        limits::VALUE_BYTES_MAX.min(self.segment_bytes / 8)
+        limits::VALUE_BYTES_MAX.min(self.segment_bytes / self.value_share)
+    }
+
+    /// The most survivors that entries of so many bytes can need: the next entry did not fit into a
+    /// survivor that is full.
+    pub(crate) fn survivors_of(&self, bytes: usize) -> usize {
+        let longest = self.segment_bytes / 8 + self.segment_bytes / self.value_share;
+        1 + bytes / (self.segment_bytes - longest)
     }
 
     /// The longest key that a log with these segments takes: an eighth of a segment, and at most
@@ -141,6 +164,9 @@ impl Options {
                 self.segment_bytes
             ));
         }
+        if !(2..=8).contains(&self.value_share) {
+            return fail(format!("value_share is {}; it must be 2 to 8", self.value_share));
+        }
         if self.segment_bytes > 1 << 30 {
             return fail(format!("segment_bytes is {}; the limit is 1 GiB", self.segment_bytes));
         }
@@ -167,11 +193,13 @@ impl Options {
         let fractions = [
             ("free_fraction_low", c.free_fraction_low),
             ("free_share_low", c.free_share_low),
+            ("cache_free_share_low", c.cache_free_share_low),
             ("tombstone_share_high", c.tombstone_share_high),
             ("disk_share_high", c.disk_share_high),
             ("utilization_max", c.utilization_max),
             ("safe_fraction", c.safe_fraction),
             ("write_fraction", c.write_fraction),
+            ("cache_fraction", c.cache_fraction),
         ];
         for (name, value) in fractions {
             if !(value > 0.0 && value <= 1.0) {

@@ -173,6 +173,7 @@ impl Log {
             prior_span,
             expires,
             cached,
+            queued: created,
         };
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);

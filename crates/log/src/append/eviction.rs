@@ -25,7 +25,7 @@
 
 use super::Log;
 use super::expired::ExpiredItem;
-use super::shared::Shared;
+use super::shared::{LiveLimits, Shared};
 use super::write::{ExistingEntry, ReplacedEntry};
 use crate::memory::object::Object;
 use crate::memory::segment;
@@ -79,23 +79,46 @@ pub struct Evicted {
     pub value: Vec<u8>,
 }
 
+impl Eviction {
+    /// Whether the user of the log wants to know of evicted objects.
+    pub(super) fn watches(&self) -> bool {
+        self.keeps.is_some() || self.notes_keys
+    }
+
+    /// Whether the user wants this object when it is evicted.
+    pub(super) fn keeps(&self, object: &Object<'_>) -> bool {
+        self.keeps.is_some_and(|keeps| keeps(object))
+    }
+
+    /// Notes an evicted object for the user.
+    pub(super) fn note(&mut self, table: TableId, key: Vec<u8>, kept: Option<Evicted>) {
+        if self.notes_keys && self.keys.len() < KEYS_MAX {
+            self.keys.push((table, key));
+        }
+        self.kept.extend(kept);
+    }
+}
+
 impl Shared {
     /// Whether live data and tombstones exceed the mark above which objects of caches are evicted:
     /// a little below the limit for writes, so that no write has to wait.
-    fn is_above_high_water(&self, live_bytes: u64, writes: u64) -> bool {
+    pub(super) fn is_above_high_water(&self, live_bytes: u64, limits: LiveLimits) -> bool {
         let tombstones = self.sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64;
         let wanted = self.sums.wanted_bytes.load(Ordering::Relaxed);
-        live_bytes + tombstones + wanted > writes - writes / 32
+        let gone = self.sums.victim_bytes.load(Ordering::Relaxed);
+        let LiveLimits { writes, cache, .. } = limits;
+        // Objects that are no cache's have a lower limit, and wait for evictions.
+        let is_for_cache = wanted == 0 && self.evicts_in_passes();
+        let mark = if is_for_cache { cache - cache / 64 } else { writes - writes / 32 };
+        (live_bytes + tombstones + wanted).saturating_sub(gone) > mark
     }
 
     /// Whether cleaners are to look for objects to evict.
     pub(crate) fn wants_victims(&self) -> bool {
         self.sums.has_cache.load(Ordering::Relaxed)
             && self.sums.victims.load(Ordering::Relaxed) < VICTIMS_MIN
-            && self.is_above_high_water(
-                self.sums.live_bytes.load(Ordering::Relaxed),
-                self.limits().writes,
-            )
+            && !self.evicts_in_passes()
+            && self.is_above_high_water(self.sums.live_bytes.load(Ordering::Relaxed), self.limits())
     }
 }
 
@@ -133,7 +156,8 @@ impl Log {
 
     /// Whether any object waits to be evicted. It may have changed since a cleaner found it.
     fn has_victims(&self) -> bool {
-        self.shared.sums.victims.load(Ordering::Relaxed) > 0
+        let sums = &self.shared.sums;
+        sums.victims.load(Ordering::Relaxed) > 0 || sums.victim_bytes.load(Ordering::Relaxed) > 0
     }
 
     /// Helps the cleaners to find objects of caches, after a write found no memory. Cleaners look
@@ -157,12 +181,25 @@ impl Log {
     /// Sets whether objects of caches make room for newer ones: they do by default.
     pub fn set_evicts(&mut self, evicts: bool) {
         self.eviction.is_off = !evicts;
+        self.set_eviction_in_passes();
+    }
+
+    /// Lets cleaners evict whole segments, unless nothing is evicted, the user frees memory after
+    /// each eviction, or a table keeps some bytes for itself.
+    pub(super) fn set_eviction_in_passes(&mut self) {
+        let decides = self.eviction.keeps.is_some() || self.limited.has_reserved();
+        let is_free = !self.eviction.is_off && !decides;
+        if self.shared.sums.evicts_in_passes.swap(is_free, Ordering::Relaxed) != is_free {
+            // A cache has other limits now: the next turn counts them anew.
+            self.limits_with = usize::MAX;
+        }
     }
 
     /// Keeps some evicted objects until [`Log::take_evicted`]. As long as there is one, nothing
     /// else is evicted.
     pub fn keep_evicted(&mut self, keeps: Keeps) {
         self.eviction.keeps = Some(keeps);
+        self.set_eviction_in_passes();
     }
 
     /// Takes the evicted objects that were kept.
@@ -226,7 +263,7 @@ impl Log {
     }
 
     fn is_above_high_water(&self) -> bool {
-        self.shared.is_above_high_water(self.live_bytes, self.limits.writes)
+        self.shared.is_above_high_water(self.live_bytes, self.limits)
     }
 
     /// Evicts some objects before so many are written to caches in one group, if memory is short.
@@ -251,6 +288,9 @@ impl Log {
         if self.shared.frames.is_rebuilding() {
             return;
         }
+        if self.shared.evicts_in_passes() {
+            return self.make_room_by_passes();
+        }
         let before = self.eviction.evicted;
         for _ in 0..LOOKS {
             let is_close = self.live_bytes > self.limits.writes - self.limits.writes / 64;
@@ -270,6 +310,14 @@ impl Log {
     /// Whether nothing may be evicted now.
     pub(super) fn is_eviction_paused(&self) -> bool {
         self.eviction.is_paused || !self.eviction.kept.is_empty()
+    }
+
+    /// Does so in a log whose cleaners evict whole segments.
+    fn make_room_by_passes(&mut self) {
+        if self.limits.is_close_for_cache(self.live_bytes) {
+            self.drop_victims_for_write();
+            self.reach_victims();
+        }
     }
 
     /// Looks at the next object of the queue; false if there is none, or no room for a tombstone.
@@ -307,7 +355,7 @@ impl Log {
             return true;
         }
         let object = Object { memory: &self.memory, located: item.located };
-        let kept = self.eviction.keeps.is_some_and(|keeps| keeps(&object)).then(|| Evicted {
+        let kept = self.eviction.keeps(&object).then(|| Evicted {
             table: victim.table,
             attributes: item.attributes,
             value: object.value().to_vec(),

@@ -8,8 +8,9 @@
 
 use super::Log;
 use super::replicator::SegmentBytes;
-use super::shared::Pass;
+use super::shared::{Pass, Shared};
 use super::side_log::SideHandover;
+use super::victims::Victim;
 use crate::format::metadata::SegmentKind;
 use crate::memory::segment::Segment;
 use std::collections::VecDeque;
@@ -41,6 +42,25 @@ pub(super) struct Handovers {
     /// A finished cleaning pass.
     pub(super) pass: Option<PassHandover>,
     pub(super) allowance: Allowance,
+}
+
+impl Handovers {
+    /// Takes the victims of the pass that is being handed over, if it has any left.
+    pub(super) fn take_victims(&mut self, shared: &Shared) -> Option<Vec<Victim>> {
+        if self.pass.is_none() {
+            let pass = shared.passes.pop()?;
+            self.pass = Some(PassHandover { pass, survivor: 0, bytes: 0 });
+        }
+        let victims = &mut self.pass.as_mut()?.pass.victims;
+        (!victims.is_empty()).then(|| std::mem::take(victims))
+    }
+
+    /// Puts back the remaining victims.
+    pub(super) fn put_victims(&mut self, victims: Vec<Victim>) {
+        if let Some(handover) = &mut self.pass {
+            handover.pass.victims = victims;
+        }
+    }
 }
 
 impl Default for Handovers {
@@ -136,7 +156,14 @@ impl Log {
     /// replicator.
     #[inline(never)]
     pub(super) fn receive_passes(&mut self, is_urgent: bool) {
+        if !is_urgent {
+            self.drop_victims();
+        }
         let mut left = self.handovers.allowance.bytes(is_urgent);
+        if self.shared.is_cache_without_copies() {
+            // The replicator copies nothing.
+            left = usize::MAX;
+        }
         while left > 0 {
             let handover = self.handovers.pass.take().or_else(|| {
                 let pass = self.shared.passes.pop()?;
@@ -144,6 +171,11 @@ impl Log {
             });
             let Some(mut handover) = handover else { break };
             let Some(survivor) = handover.pass.survivors.get(handover.survivor) else {
+                if !handover.pass.victims.is_empty() {
+                    // The index names them: see the module `victims`.
+                    self.handovers.pass = Some(handover);
+                    return;
+                }
                 self.pass_handed_over(handover.pass);
                 continue;
             };
@@ -166,7 +198,10 @@ impl Log {
         }
         // A pass without survivors, or with all of them just handed over, need not wait for another
         // turn.
-        if self.handovers.pass.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
+        let is_done = |it: &PassHandover| {
+            it.survivor == it.pass.survivors.len() && it.pass.victims.is_empty()
+        };
+        if self.handovers.pass.as_ref().is_some_and(is_done)
             && let Some(handover) = self.handovers.pass.take()
         {
             self.pass_handed_over(handover.pass);

@@ -187,7 +187,10 @@ impl Log {
         let expires = attributes.expires != Timestamp::ZERO;
         self.keeps_time |= expires;
         if attributes.is_cached {
-            self.shared.sums.has_cache.store(true, Ordering::Relaxed);
+            if !self.shared.sums.has_cache.swap(true, Ordering::Relaxed) {
+                // A cache may have other limits: the next turn counts them anew.
+                self.limits_with = usize::MAX;
+            }
         }
         // That of an item that expires counts as the version of a deleted object from the start.
         if attributes.is_cached || expires {

@@ -541,7 +541,7 @@ impl Log {
         Usage {
             log_bytes: self.shared.log_bytes(),
             live_bytes: self.live_bytes,
-            live_limit: self.limits.writes,
+            live_limit: self.limits.writes.max(self.limits.cache),
             index_bytes: self.memory.index_bytes() as u64,
             free_bytes: (self.memory.free_seglets() * self.memory.seglet_bytes()) as u64,
             tombstone_bytes: sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64,

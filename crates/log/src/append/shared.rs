@@ -13,6 +13,7 @@
 use super::candidates::{Candidate, Candidates};
 use super::expired::ExpiredItem;
 use super::frames::Frames;
+use super::victims::Victim;
 use crate::error::OptionsError;
 use crate::format::entry::Seal;
 use crate::format::unnamed_survivors::UnnamedSurvivors;
@@ -78,6 +79,10 @@ pub(crate) struct Sums {
     pub(crate) expiring: AtomicUsize,
     /// The length of the queue of objects that may be evicted.
     pub(crate) victims: AtomicUsize,
+    /// Bytes of the victims in passes, which the log's thread has not taken out of the index yet.
+    pub(crate) victim_bytes: AtomicU64,
+    /// Cleaners may evict whole segments.
+    pub(crate) evicts_in_passes: AtomicBool,
     /// The room for objects that are to be written together, for which objects must be evicted.
     pub(crate) wanted_bytes: AtomicU64,
     /// The free seglets that such objects need.
@@ -126,21 +131,19 @@ pub(crate) struct LiveLimits {
     pub(crate) writes: u64,
     /// All writes are refused beyond this: up to here cleaning is sure to make progress.
     pub(crate) safe: u64,
+    /// Writes to caches are refused beyond this, until objects are evicted. It is higher if
+    /// cleaners evict whole segments: they make progress however much is live.
+    pub(crate) cache: u64,
 }
 
-/// The seglets that hold entries of so many bytes, in segments of a size. They include room for the
+/// The seglets that hold entries of so many bytes. They include room for the
 /// filling at the end of each seglet. For each survivor they include its header, its last seglet,
 /// and the end into which the longest entry did not fit. Entries are copied one by one in an order
 /// that is not known in advance, so this is the worst case.
-fn stock_for(bytes: usize, seglet_bytes: usize, segment_bytes: usize) -> usize {
-    let survivors = survivors_of(bytes, segment_bytes);
+fn stock_for(bytes: usize, seglet_bytes: usize, options: &Options) -> usize {
+    let survivors = options.survivors_of(bytes);
     let filled = seglet_bytes - straddle_bytes(seglet_bytes);
     bytes.div_ceil(filled) + survivors
-}
-
-/// The most survivors that entries of so many bytes can need.
-pub(crate) fn survivors_of(bytes: usize, segment_bytes: usize) -> usize {
-    1 + bytes / (segment_bytes - segment_bytes / 4)
 }
 
 impl Reserves {
@@ -148,7 +151,7 @@ impl Reserves {
         let digest_bytes =
             256 + UnnamedSurvivors::BYTES_MAX + 3 * Reserves::segments_max(memory, options);
         let segment_bytes = options.segment_bytes;
-        let stock = stock_for(segment_bytes, memory.seglet_bytes(), segment_bytes);
+        let stock = stock_for(segment_bytes, memory.seglet_bytes(), options);
         let pool = options.cleaner.pool_segments * stock;
         Reserves {
             emergency: 2 * digest_bytes.div_ceil(memory.seglet_bytes()),
@@ -187,7 +190,13 @@ pub(crate) struct Pass {
     pub(crate) coming: usize,
     pub(crate) cleaned: Vec<Segment>,
     pub(crate) survivors: Vec<Segment>,
+    /// The objects that are not in the survivors, because they make room.
+    pub(crate) victims: Vec<Victim>,
 }
+
+/// The part of the memory that a cache without copies leaves to dead entries, for each part that
+/// its indexes take.
+const SLACK_FOR_INDEXES: f64 = 0.8;
 
 /// A cache without copies of at least so many full segments does without compaction.
 const COMBINED_MIN: usize = 24;
@@ -214,7 +223,7 @@ impl Shared {
             candidates: Mutex::default(),
             tablets: Mutex::default(),
             present: Mutex::default(),
-            sums: Sums::default(),
+            sums: Sums { evicts_in_passes: AtomicBool::new(true), ..Sums::default() },
         }
     }
 
@@ -250,7 +259,7 @@ impl Shared {
 
     /// The seglets that a cleaner needs before it copies so many bytes.
     pub(crate) fn stock_for(&self, bytes: usize) -> usize {
-        stock_for(bytes, self.memory.seglet_bytes(), self.options.segment_bytes)
+        stock_for(bytes, self.memory.seglet_bytes(), &self.options)
     }
 
     pub(crate) fn next_segment_id(&self) -> SegmentId {
@@ -280,10 +289,18 @@ impl Shared {
         let ends = 1.5 * seglet_bytes as f64 / self.options.segment_bytes as f64;
         let fillings = straddle_bytes(seglet_bytes) as f64 / seglet_bytes as f64;
         let cleaner = &self.options.cleaner;
-        let safe = cleaner.safe_fraction.min(1.0 - ends - fillings)
-            * self.usable_bytes(index_seglets) as f64;
+        let usable = self.usable_bytes(index_seglets) as f64;
+        let safe = cleaner.safe_fraction.min(1.0 - ends - fillings) * usable;
         let writes = safe * cleaner.write_fraction / cleaner.safe_fraction;
-        LiveLimits { writes: writes as u64, safe: safe as u64 }
+        let mut cache = writes;
+        if self.evicts_in_passes() {
+            // Cleaners copy less if less is live. Small objects cost them most, and need the
+            // largest indexes.
+            let indexes = index_seglets as f64 / self.memory.seglets() as f64;
+            let part = cleaner.cache_fraction - SLACK_FOR_INDEXES * indexes - ends / 3.0 - fillings;
+            cache = part.max(0.5) * usable;
+        }
+        LiveLimits { writes: writes as u64, safe: safe as u64, cache: cache as u64 }
     }
 
     fn usable_bytes(&self, index_seglets: usize) -> u64 {

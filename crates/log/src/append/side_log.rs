@@ -161,7 +161,8 @@ impl Log {
     fn take_in_pass(&mut self, survivors: Vec<Segment>) {
         if !survivors.is_empty() {
             let cleaned = Vec::new();
-            let pass = Pass { cleaner: 0, promised: 0, coming: 0, cleaned, survivors };
+            let victims = Vec::new();
+            let pass = Pass { cleaner: 0, promised: 0, coming: 0, cleaned, survivors, victims };
             self.ledger.pass_received(pass, self.head.position());
         }
     }

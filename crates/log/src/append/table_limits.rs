@@ -136,6 +136,7 @@ impl Log {
             *has_max |= tablet.share.max_bytes != u64::MAX;
             *has_reserved |= tablet.share.reserved_bytes > 0;
         }
+        self.set_eviction_in_passes();
         self.refresh_admission();
     }
 

@@ -505,7 +505,7 @@ impl Log {
     pub(super) fn admit_beside(&self, new_bytes: u64, old_bytes: u64) -> Result<(), Error> {
         match self.live_limit_exceeded(self.limits, new_bytes, old_bytes) {
             None => Ok(()),
-            Some(limit_bytes) => Err(self.refusal_of_full(limit_bytes)),
+            Some(limit_bytes) => self.admit_to_cache(new_bytes, old_bytes, limit_bytes),
         }
     }
 
@@ -520,13 +520,25 @@ impl Log {
         (live_bytes > limit_bytes).then_some(limit_bytes)
     }
 
-    /// A cache refuses no write for good as long as older objects may make room.
+    /// A cache may have a higher limit. It refuses no write for good as long as older objects may
+    /// make room.
     #[cold]
-    fn refusal_of_full(&self, limit_bytes: u64) -> Error {
-        if self.form.is_cached() && self.may_evict() {
-            return Error::CleanerBehind;
+    #[inline(never)]
+    fn admit_to_cache(&self, new: u64, old: u64, limit_bytes: u64) -> Result<(), Error> {
+        let live_bytes = self.live_bytes + new - old.min(new);
+        if self.form.is_cached() && live_bytes <= self.limits.cache {
+            return Ok(());
         }
-        Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes }
+        // Other objects may make a cache smaller if it is above the limit for them.
+        let is_above = self.live_bytes > self.limits.writes - self.limits.writes / 32;
+        let is_shrinking = is_above && self.shared.evicts_in_passes();
+        if (self.form.is_cached() || is_shrinking) && self.may_evict() {
+            if !self.form.is_cached() {
+                self.shared.sums.wanted_bytes.fetch_max(1, Ordering::Relaxed);
+            }
+            return Err(Error::CleanerBehind);
+        }
+        Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes })
     }
 
     #[inline]

@@ -59,7 +59,11 @@ impl Balance {
         }
         let free = self.free_bytes / self.log_bytes;
         let live = (self.live_bytes / self.log_bytes).min(1.0);
-        if free > options.free_fraction_low.min((1.0 - live) * options.free_share_low) {
+        let share = match shared.evicts_in_passes() {
+            true => options.cache_free_share_low,
+            false => options.free_share_low,
+        };
+        if free > options.free_fraction_low.min((1.0 - live) * share) {
             return Verdict::Rest;
         }
         let tombstones = self.tombstone_bytes / self.log_bytes;

@@ -19,7 +19,7 @@
 //! may have freed them.
 
 use crate::append::candidates::{Candidate, Candidates};
-use crate::append::shared::{Shared, survivors_of};
+use crate::append::shared::Shared;
 use crate::options::Options;
 use std::sync::atomic::Ordering;
 
@@ -133,16 +133,21 @@ impl Candidates {
     }
 
     /// The places of the best candidates by cost and benefit, among the candidates that
-    /// `may_be_taken` admits.
+    /// `may_be_taken` admits. If whole segments are evicted, age does not count: the oldest
+    /// segments leave soon, and to copy them first would be for nothing.
     fn best_by_worth(&self, shared: &Shared, may_be_taken: Rule) -> Vec<usize> {
         let seglet_bytes = shared.memory.seglet_bytes();
         let now = shared.next_segment.load(Ordering::Relaxed);
+        let evicts = shared.evicts_in_passes();
         self.best(shared, may_be_taken, |candidate, live| {
             // The end of a short segment's last seglet is space too.
             let segment = &candidate.segment;
             let space = segment.disk_bytes.max(segment.seglets.len() * seglet_bytes);
             let utilization = (live as f64 / space as f64).max(0.001);
-            let age = (now - segment.created.min(now) + 1) as f64;
+            let age = match evicts {
+                true => 1.0,
+                false => (now - segment.created.min(now) + 1) as f64,
+            };
             (1.0 - utilization).max(0.001) * age / utilization
         })
     }
@@ -181,7 +186,7 @@ impl Candidates {
         for at in ranked {
             let candidate = &self.list[*at];
             let more = candidate.bytes_after(&shared.memory);
-            let survivors = survivors_of(bytes + more, segment_bytes);
+            let survivors = shared.options.survivors_of(bytes + more);
             if shared.stock_for(bytes + more) > affordable || survivors > room {
                 continue;
             }
@@ -197,7 +202,7 @@ impl Candidates {
         let after = live.div_ceil(filled) + live / segment_bytes;
         let frees_memory = after < seglets;
         let frees_disk = after == seglets && live + live / 4 < disk;
-        let frees_frames = survivors_of(bytes, segment_bytes) < chosen.len();
+        let frees_frames = shared.options.survivors_of(bytes) < chosen.len();
         let is_worth_it = match shared.frames.is_high() {
             true => frees_frames,
             false => frees_memory || frees_disk,

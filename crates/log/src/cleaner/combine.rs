@@ -9,7 +9,7 @@ use super::compact::take_stock;
 use super::mover::{Mover, Output};
 use super::phase::{Phase, Watch};
 use crate::append::candidates::Candidate;
-use crate::append::shared::{Pass, Shared, survivors_of};
+use crate::append::shared::{Pass, Shared};
 use crate::format::entry::{self, DEAD, Frame, Kind};
 use crate::format::metadata::{SegmentHeader, SegmentKind};
 use crate::memory::object::Located;
@@ -19,11 +19,27 @@ use crate::memory::{Memory, Reference};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// The goal of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The segments hold next to nothing. Their seglets count as free for the balancer now, so that
+    /// it does not keep cleaning until the digest frees them.
+    Sweep,
+    /// Dead entries are to leave memory.
+    Combine,
+    /// Objects of caches are to leave memory, except those that were used. Their segments count as
+    /// those that are swept.
+    Evict,
+}
+
 /// The survivors of one pass.
 struct Survivors<'a> {
     shared: &'a Shared,
     current: Option<Appender>,
-    done: Vec<Appender>,
+    /// Each with its [`Segment::queued`].
+    done: Vec<(Appender, u64)>,
+    /// The highest [`Segment::queued`] of the segments that are copied.
+    queued: u64,
     stock: Vec<u32>,
 }
 
@@ -54,7 +70,7 @@ impl Survivors<'_> {
         if let Some(mut appender) = self.current.take() {
             self.stock = std::mem::take(&mut appender.stock);
             appender.release_spare(&mut self.stock);
-            self.done.push(appender);
+            self.done.push((appender, self.queued));
         }
     }
 }
@@ -88,6 +104,7 @@ impl Output for Survivors<'_> {
 /// A segment that is being merged.
 struct Source<'a> {
     entries: Entries<'a>,
+    queued: u64,
     next: Option<(Frame, Located)>,
 }
 
@@ -112,14 +129,13 @@ impl<'a> Source<'a> {
 }
 
 /// Cleans candidates into survivors and reports the pass to the reactor. Gives the candidates back
-/// when there is no memory for the copies. `counts_as_coming`: credits the candidates' seglets to
-/// the balancer now, so that it does not keep cleaning until the digest frees them.
+/// when there is no memory for the copies.
 pub(super) fn combine(
     shared: &Shared,
     reader: &mut Reader,
     place: usize,
     candidates: Vec<Candidate>,
-    counts_as_coming: bool,
+    goal: Goal,
     watch: &mut Watch<'_>,
 ) -> Result<(), Vec<Candidate>> {
     watch(Phase::TakingMemory);
@@ -134,7 +150,7 @@ pub(super) fn combine(
     let most = looked_at().map(|(candidate, _)| candidate.bytes_after(memory)).sum();
     let (mut promised, mut seglets) = (0, 0);
     if looked_at().next().is_some() {
-        promised = survivors_of(most, shared.options.segment_bytes);
+        promised = shared.options.survivors_of(most);
         seglets = shared.stock_for(most);
     }
     // A segment that was picked as spent may not be spent any more; it was picked without a check
@@ -152,21 +168,31 @@ pub(super) fn combine(
     let drops = shared.sums.drops.load(Ordering::Acquire);
     let mut cleaned: Vec<Segment> =
         candidates.into_iter().map(|candidate| candidate.segment).collect();
-    let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
+    let mut survivors = Survivors { shared, current: None, done: Vec::new(), queued: 0, stock };
     let mut mover = Mover::new(shared, reader, present, watch);
+    let evicts = shared.evicts_in_passes();
+    if evicts {
+        mover.leave_behind(goal == Goal::Evict, most);
+    }
     let (mut sources, mut unread) = (Vec::new(), 0);
     for (segment, spent) in cleaned.iter().zip(spent) {
         debug_assert!(!spent || mover.leaves_nothing_of(segment), "{segment:?} is spent");
         if spent {
             unread += 1;
         } else {
-            sources.push(Source { entries: segment.entries(memory), next: None });
+            let queued = if goal == Goal::Evict { bound } else { segment.queued };
+            sources.push(Source { entries: segment.entries(memory), queued, next: None });
         }
     }
-    merge(memory, sources, &mut mover, &mut survivors);
+    if evicts {
+        copy_in_order(memory, sources, &mut mover, &mut survivors);
+    } else {
+        merge(memory, sources, &mut mover, &mut survivors);
+    }
     mover.finish();
     survivors.finish_current();
     let (moved, residuals, tombstone_bytes) = (mover.moved, mover.residuals, mover.tombstone_bytes);
+    let victims = std::mem::take(&mut mover.victims);
     let Survivors { done, stock, .. } = survivors;
     stock.into_iter().for_each(|number| shared.memory.give_back(number));
 
@@ -174,8 +200,13 @@ pub(super) fn combine(
     let count = done.len().max(1);
     let survivors: Vec<Segment> = done
         .into_iter()
-        .map(|appender| appender.close(created, drops, tombstone_bytes / count))
+        .map(|(appender, queued)| {
+            let survivor = appender.close(created, drops, tombstone_bytes / count);
+            if evicts { Segment { queued, ..survivor } } else { survivor }
+        })
         .collect();
+    let victim_bytes = victims.iter().map(|victim| u64::from(victim.bytes)).sum();
+    shared.sums.victim_bytes.fetch_add(victim_bytes, Ordering::Relaxed);
     // The survivors have all objects of caches now, and marks of their own.
     cleaned.iter_mut().for_each(|segment| segment.cached = None);
     let sums = &shared.sums;
@@ -189,12 +220,31 @@ pub(super) fn combine(
     sums.counters.entries_moved.fetch_add(moved, Ordering::Relaxed);
     sums.counters.residuals.fetch_add(residuals, Ordering::Relaxed);
     let mut coming = 0;
-    if counts_as_coming {
+    if goal != Goal::Combine {
         coming = cleaned.iter().map(|segment| segment.seglets.len()).sum();
         sums.coming_seglets.fetch_add(coming, Ordering::Relaxed);
     }
-    shared.passes.push(Pass { cleaner: place, promised, coming, cleaned, survivors });
+    shared.passes.push(Pass { cleaner: place, promised, coming, cleaned, survivors, victims });
     Ok(())
+}
+
+/// Hands the entries of all sources to the mover, one source after the other: the survivors of a
+/// cache are evicted in the order in which the sources would have been.
+fn copy_in_order<'a>(
+    memory: &'a Memory,
+    mut sources: Vec<Source<'a>>,
+    mover: &mut Mover<'_>,
+    output: &mut Survivors<'_>,
+) {
+    sources.sort_by_key(|source| source.queued);
+    for mut source in sources {
+        output.queued = source.queued;
+        source.advance(memory, mover, output);
+        while let Some((frame, located)) = source.next {
+            mover.keyed(&frame, &located, output);
+            source.advance(memory, mover, output);
+        }
+    }
 }
 
 /// Hands the entries of all sources to the mover, oldest first.

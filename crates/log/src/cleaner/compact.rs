@@ -83,6 +83,7 @@ pub(super) fn compact(
     let stamp = shared.turns.stamp();
     let mut new = output.appender.close(old.created, drops, tombstone_bytes);
     new.disk_bytes = old.disk_bytes;
+    new.queued = old.queued;
 
     let sums = &shared.sums;
     let tombstones = tombstone_bytes as i64 - old.tombstone_bytes as i64;

@@ -21,6 +21,19 @@ impl Candidates {
     }
 }
 
+impl Candidates {
+    /// Takes the segment whose objects of caches are evicted next, if a segment is to be evicted
+    /// whole.
+    pub(super) fn pick_for_eviction_pass(&mut self, shared: &Shared) -> Vec<Candidate> {
+        if !shared.wants_eviction() {
+            return Vec::new();
+        }
+        let places = self.list.iter().enumerate().filter(|(_, it)| it.segment.cached.is_some());
+        let oldest = places.min_by_key(|(_, it)| (it.segment.queued, it.segment.id));
+        oldest.map(|(at, _)| at).map(|at| self.list.swap_remove(at)).into_iter().collect()
+    }
+}
+
 /// Queues the objects of caches in a segment.
 pub(super) fn look(shared: &Shared, candidate: &mut Candidate) {
     let memory = &*shared.memory;

@@ -18,9 +18,11 @@
 //! takes more room than it finds.
 
 use super::phase::{Phase, Watch};
+use crate::append::expired::ExpiredItem;
 use crate::append::shared::{Shared, TabletMap};
+use crate::append::victims::Victim;
 use crate::format::entry::{
-    self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
+    self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal, USES,
 };
 use crate::memory::object::Located;
 use crate::memory::present_segments::PresentSegments;
@@ -29,7 +31,7 @@ use crate::memory::segment::{self, Appender, Segment};
 use crate::memory::{Memory, Reference};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::KeyHash;
+use thunderhead_wire::{KeyHash, Timestamp};
 
 /// The number of index updates in one batch.
 const BATCH: usize = 32;
@@ -59,6 +61,19 @@ struct Move {
     tablet: usize,
 }
 
+/// The objects of caches that are left behind.
+#[derive(Clone, Copy, Default)]
+struct Leaves {
+    /// Objects that have expired.
+    expired: bool,
+    /// Objects that were not used. A used one loses a use.
+    unused: bool,
+    /// The time by which objects expire.
+    now: Timestamp,
+    /// Bytes of used objects that may be copied.
+    used_bytes: usize,
+}
+
 /// See the module's documentation.
 pub(super) struct Mover<'a> {
     shared: &'a Shared,
@@ -71,6 +86,9 @@ pub(super) struct Mover<'a> {
     pub(super) tombstone_bytes: usize,
     pub(super) moved: u64,
     pub(super) residuals: u64,
+    /// Objects that are left behind to make room.
+    pub(super) victims: Vec<Victim>,
+    leaves: Leaves,
     /// Bytes moved since the cleaner last yielded.
     turn: usize,
     /// Called once a batch, which costs next to nothing.
@@ -98,9 +116,46 @@ impl<'a> Mover<'a> {
             tombstone_bytes: 0,
             moved: 0,
             residuals: 0,
+            victims: Vec::new(),
+            leaves: Leaves::default(),
             turn: 0,
             watch,
         }
+    }
+
+    /// Leaves expired objects of caches behind, and unused ones if objects are to be evicted. There
+    /// are at most so many bytes to copy. While writers wait for memory, half of that are copied at
+    /// most, so that the pass frees some.
+    pub(super) fn leave_behind(&mut self, evicts: bool, most: usize) {
+        let sums = &self.shared.sums;
+        let now = Timestamp(self.shared.time.load(Ordering::Relaxed));
+        let is_short = sums.is_short.load(Ordering::Relaxed) || self.shared.is_full();
+        let used_bytes = if is_short { most / 2 } else { usize::MAX };
+        self.leaves = Leaves { expired: true, unused: evicts, now, used_bytes };
+    }
+
+    /// Leaves an item behind, if it is to make room; false if it is to be copied.
+    #[cold]
+    #[inline(never)]
+    fn leaves_behind(&mut self, frame: &Frame, located: &Located, hash: KeyHash) -> bool {
+        let item = Located::of_item(&self.shared.memory, located.at, frame);
+        let Some((_, extras)) = item.filter(|(_, extras)| extras.attributes.is_cached) else {
+            return false;
+        };
+        let bytes = frame.entry_bytes();
+        let has_expired = extras.attributes.has_expired(self.leaves.now);
+        if !has_expired {
+            let is_used = frame.flags & USES != 0 && bytes <= self.leaves.used_bytes;
+            if is_used && self.leaves.used_bytes != usize::MAX {
+                self.leaves.used_bytes -= bytes;
+            }
+            if is_used || !self.leaves.unused {
+                return false;
+            }
+        }
+        let item = ExpiredItem { table: located.fields.table, hash, at: located.at };
+        self.victims.push(Victim { item, bytes: bytes as u32, has_expired });
+        true
     }
 
     /// Whether cleaning would leave nothing of a segment, judged by its entries.
@@ -165,6 +220,12 @@ impl<'a> Mover<'a> {
             None => KeyHash::of(&key.to_vec()),
         };
         if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
+            if self.leaves.expired
+                && Kind::is_item(frame.flags)
+                && self.leaves_behind(frame, located, hash)
+            {
+                return;
+            }
             self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
             // A segment that is gone now never comes back. A segment that leaves with this pass is
             // gone before the copy may leave.
@@ -188,7 +249,7 @@ impl<'a> Mover<'a> {
         appender.copy(to, from, bytes);
         appender.advance(bytes);
         if is_special(frame.flags) {
-            finish_special(&self.shared.memory, to, frame, appender);
+            finish_special(&self.shared.memory, to, frame, appender, self.leaves.unused);
         }
         self.moves[self.pending] = Move { hash, from, to, bytes, tablet };
         self.pending += 1;
@@ -331,12 +392,22 @@ fn is_special(flags: u8) -> bool {
     flags & LINKED != 0 || USUAL >> (flags & KIND_BITS) & 1 == 0
 }
 
-/// Clears the links of a copied entry, and notes the attributes of an item.
+/// Clears the links of a copied entry, and notes the attributes of an item. Takes one of its uses
+/// if objects are evicted.
 #[cold]
-fn finish_special(memory: &Memory, to: Reference, frame: &Frame, appender: &mut Appender) {
+fn finish_special(
+    memory: &Memory,
+    to: Reference,
+    frame: &Frame,
+    appender: &mut Appender,
+    takes_use: bool,
+) {
     part(memory, to, frame);
     if let Some((_, extras)) = Located::of_item(memory, to, frame) {
         appender.note_item(&extras.attributes);
+        if takes_use && extras.attributes.is_cached {
+            segment::take_use(memory, to);
+        }
     }
 }
 

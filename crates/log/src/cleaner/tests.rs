@@ -34,7 +34,7 @@ fn a_pass_for_which_backups_have_no_room_gives_back_what_it_picked() {
     };
     let (before, free) = (segments(), memory.free_seglets());
     let room = shared.frames.room();
-    assert!(cleaner.combine_picked(pick_without_room, true, &mut |_| {}).is_none());
+    assert!(cleaner.combine_picked(pick_without_room, combine::Goal::Sweep, &mut |_| {}).is_none());
     assert_eq!((segments(), memory.free_seglets()), (before, free));
     assert!(shared.passes.is_empty());
     assert_eq!(shared.sums.coming_seglets.load(Ordering::Relaxed), 0);

@@ -71,6 +71,9 @@ pub(crate) struct Segment {
     pub(crate) expires: Timestamp,
     /// It may have objects of caches.
     pub(crate) cached: Option<CacheMark>,
+    /// The log's clock when its objects of caches were written, or last kept by an eviction. The
+    /// segment with the lowest one is evicted first.
+    pub(crate) queued: u64,
 }
 
 impl Segment {
@@ -476,6 +479,7 @@ impl Appender {
             prior_span: self.prior_span,
             expires: self.expires,
             cached: self.cached.take(),
+            queued: created,
         }
     }
 
@@ -523,7 +527,8 @@ pub(crate) fn count_use(memory: &Memory, at: Reference) {
     }
 }
 
-/// Takes one use of the item at a reference; false if it has none. Reactor only.
+/// Takes one use of the item at a reference; false if it has none. Reactor only, or the cleaner
+/// that is the only one to see the entry.
 pub(crate) fn take_use(memory: &Memory, at: Reference) -> bool {
     // SAFETY: as in `mark_dead`.
     let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };

@@ -11,5 +11,5 @@ pub(crate) fn options(segment_bytes: usize, tombstones: Tombstones, low: f64) ->
         segments_per_pass: 2,
         ..CleanerOptions::default()
     };
-    Options { segment_bytes, tombstones, cleaner }
+    Options { segment_bytes, tombstones, cleaner, ..Options::default() }
 }
