@@ -230,7 +230,7 @@ pub(crate) fn segment_bytes(memory_bytes: u64, value_bytes: usize) -> Option<u32
 /// short segments cleaners copy less, but each takes some memory.
 pub(crate) fn short_segment_bytes(memory_bytes: u64, value_bytes: usize) -> Option<u32> {
     let longest = segment_bytes(memory_bytes, value_bytes)?;
-    let least = (value_bytes as u64 * 8).max(memory_bytes / SEGMENTS_MAX);
+    let least = (value_bytes as u64 * 2).max(memory_bytes / SEGMENTS_MAX);
     let chosen = SEGMENTS.iter().rev().find(|bytes| u64::from(**bytes) >= least);
     Some(chosen.map_or(longest, |bytes| longest.min(*bytes)))
 }
@@ -308,8 +308,8 @@ mod tests {
         assert_eq!((least_megabytes(1 << 20), least_megabytes(10)), (64, 8));
         let short =
             |memory: u64, value| short_segment_bytes(memory << 20, value).map(|bytes| bytes >> 20);
-        assert_eq!((short(64, 1 << 20), short(64, 64 << 10)), (Some(8), Some(1)));
-        assert_eq!((short(256, 64 << 10), short(256, 500 << 10)), (Some(2), Some(4)));
+        assert_eq!((short(64, 1 << 20), short(64, 64 << 10)), (Some(2), Some(1)));
+        assert_eq!((short(256, 64 << 10), short(512, 500 << 10)), (Some(2), Some(4)));
         assert_eq!((short(64 << 10, 64 << 10), short(63, 1 << 20)), (Some(8), None));
         assert_eq!(short(7, 1024), None);
     }

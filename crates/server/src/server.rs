@@ -33,7 +33,7 @@ use thunderhead_runtime::files::Opening;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::command::CommandHeader;
 use thunderhead_wire::control::{
-    BackupInfo, Enlist, Enlisted, Known, Register, Registered, to_body,
+    BackupInfo, Enlist, Enlisted, Known, Register, Registered, Settings, to_body,
 };
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
@@ -334,7 +334,7 @@ impl Server {
         }
         // The check comes before the cluster counts on this server.
         if let Some(memory) = &self.memory
-            && let Err(why) = log_options(registered.settings.segment_bytes).suit(memory)
+            && let Err(why) = log_options(&registered.settings).suit(memory)
         {
             return self.fail(why.to_string());
         }
@@ -420,7 +420,7 @@ impl Server {
         master: MasterId,
     ) -> Result<Shard, String> {
         let settings = &identity.settings;
-        let options = log_options(settings.segment_bytes);
+        let options = log_options(settings);
         let memory = self.memory.take().ok_or("the shard has no memory")?;
         let of_replication = ReplicationSettings {
             server: identity.server,
@@ -607,8 +607,11 @@ fn log_of(seed: u64, shard: usize) -> LogId {
     LogId(Random::from_seed(seed.wrapping_add(shard as u64)).number())
 }
 
-fn log_options(segment_bytes: u32) -> LogOptions {
-    LogOptions { segment_bytes: segment_bytes as usize, ..LogOptions::default() }
+fn log_options(settings: &Settings) -> LogOptions {
+    let of_log = LogOptions::default();
+    // A log without copies has no frames that a short segment would waste.
+    let value_share = if settings.replicas == 0 { 2 } else { of_log.value_share };
+    LogOptions { segment_bytes: settings.segment_bytes as usize, value_share, ..of_log }
 }
 
 impl Service for Server {
