@@ -12,7 +12,7 @@ use super::traces::{Request, Shape, Trace};
 use crate::peers::report::Report;
 use crate::peers::store::Kind;
 use anyhow::{Result, ensure};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use thunderhead_load::output::progress;
 use thunderhead_load::plot::{Marks, Panel, Series};
 use thunderhead_load::table::Table;
@@ -110,6 +110,8 @@ fn measure(
     let mut counts = vec![Count::default(); 1 + simulated.len()];
     let requests = objects * scale.requests;
     let began = Instant::now();
+    #[allow(clippy::disallowed_methods, reason = "Thunderhead uses the date, too")]
+    let date = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
     let mut done = 0;
     let mut batch = Vec::new();
     while done < requests {
@@ -127,7 +129,8 @@ fn measure(
             for request in &batch {
                 let expires = match request.expires_after {
                     0 => f64::INFINITY,
-                    after => now + f64::from(after),
+                    // Both stores count whole seconds, and Thunderhead those of the date.
+                    after => (date + now).floor() - date + f64::from(after),
                 };
                 let is_hit = cache.request(request.key, OBJECT_BYTES, now, expires);
                 if is_counted {
