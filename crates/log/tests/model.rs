@@ -73,6 +73,7 @@ fn options(tombstones: Tombstones, compaction: bool) -> Options {
             disk_expansion: 3.0,
             ..CleanerOptions::default()
         },
+        ..Options::default()
     }
 }
 

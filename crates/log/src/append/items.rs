@@ -186,11 +186,9 @@ impl Log {
     pub(crate) fn note_attributes(&mut self, attributes: &Attributes, version: Version) {
         let expires = attributes.expires != Timestamp::ZERO;
         self.keeps_time |= expires;
-        if attributes.is_cached {
-            if !self.shared.sums.has_cache.swap(true, Ordering::Relaxed) {
-                // A cache may have other limits: the next turn counts them anew.
-                self.limits_with = usize::MAX;
-            }
+        if attributes.is_cached && !self.shared.sums.has_cache.swap(true, Ordering::Relaxed) {
+            // A cache may have other limits: the next turn counts them anew.
+            self.limits_with = usize::MAX;
         }
         // That of an item that expires counts as the version of a deleted object from the start.
         if attributes.is_cached || expires {
