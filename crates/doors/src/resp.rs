@@ -25,8 +25,8 @@
 //! - A string is at most as long as a value of the store, which `proto-max-bulk-len` shows. `LCS`
 //!   compares at most sixteen million pairs of bytes.
 //! - Some settings have no effect, and `maxmemory` cannot be changed.
-//! - `LATENCY` has no events but those of commands, and `LATENCY DOCTOR` another text. `DEBUG` knows
-//!   a few harmless words.
+//! - `LATENCY` has events of commands only, and `LATENCY DOCTOR` has another text. `DEBUG` knows a
+//!   few harmless words.
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
 //! - `DUMP` writes simple forms that Redis 7.0 reads, and so other bytes than Redis 8.2. `RESTORE`
 //!   refuses bytes behind a value.

@@ -1,4 +1,4 @@
-//! The overlay: changes of a command, or of one `MULTI`, that the store does not have yet.
+//! The overlay: changes of a command, or of a `MULTI`. The store does not have them yet.
 //!
 //! They are kept in their shortest form: the databases of the store that were emptied, the order of
 //! all databases, and the last state of each key that was written since. So they stay few if a

@@ -323,8 +323,8 @@ impl Server {
         self.state.settings.users = Users::new(self.state.settings.password.as_deref());
     }
 
-    /// Reads the users of the store, and whom it lets in without a password. Returns whether that
-    /// is done.
+    /// Reads the users of the store, and the clients that it lets in without a password. Returns
+    /// whether that is done.
     #[cold]
     fn load_users(&mut self, store: &mut dyn Store) -> bool {
         let Server { state, overlay, events, .. } = self;
@@ -681,7 +681,7 @@ impl Run<'_> {
         self.events.finish_command(self.state, self.store.now(), &mut output.messages);
     }
 
-    /// Sends the messages about what a command has done.
+    /// Sends the messages about the keys that a command has touched.
     #[inline]
     fn finish_tracking(
         &mut self,
