@@ -301,7 +301,7 @@ impl Names {
     }
 }
 
-/// Returns random bytes that nobody else knows, if the system has some.
+/// Returns secret random bytes, if the system has some.
 #[expect(clippy::disallowed_methods, reason = "a command reads the machine's random numbers")]
 fn secret() -> Option<[u8; 32]> {
     let mut bytes = [0; 32];

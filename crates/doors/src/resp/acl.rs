@@ -46,7 +46,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Returns the user `default`, who may do everything, and whose password may be given.
+    /// Returns the user `default` with all rights, and with a password if one is given.
     pub(super) fn new(password: Option<&[u8]>) -> Users {
         let mut default = User::all_powerful(DEFAULT);
         default.set_password(password);
@@ -117,7 +117,7 @@ impl Users {
     }
 
     /// Reads the users of the store, if it has some. A password of the server's options is the one
-    /// of `default`, whatever the store has.
+    /// of `default`, also if the store has another one.
     pub(super) fn load(
         &mut self,
         names: &Names,

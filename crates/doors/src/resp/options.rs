@@ -34,7 +34,7 @@ pub struct ServerOptions {
     pub may_flush: bool,
     /// Whether `CONFIG SET requirepass` is allowed.
     pub may_set_password: bool,
-    /// Random bytes that nobody else knows, from which `ACL GENPASS` makes passwords.
+    /// Secret random bytes, from which `ACL GENPASS` makes passwords.
     pub secret: Option<[u8; 32]>,
 }
 

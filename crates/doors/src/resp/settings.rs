@@ -83,7 +83,7 @@ use Values::{Bytes, Fixed, Integer, Text, Words, YesOrNo};
 
 const ANY: Values = Integer(0, i64::MAX);
 
-/// The most entries of `ACL LOG`, whatever the setting says.
+/// The most entries of `ACL LOG`, also if the setting allows more.
 const ACL_ENTRIES_MAX: usize = 10_000;
 
 /// The settings with their values at the start.

@@ -1,4 +1,4 @@
-//! The state of the server that commands see: its clients, what they wait for, and the settings.
+//! The state of the server that commands see: its clients, their waits, and the settings.
 
 use super::acl::{AclLog, Circumstance, Denied, Refused};
 use super::blocked::Blocked;

@@ -1,10 +1,10 @@
-//! `CLIENT TRACKING`: the server tells clients which of the keys that they have cached have changed.
+//! `CLIENT TRACKING`: the server tells clients which of their cached keys have changed.
 //!
 //! In the usual mode the *table* has the keys that each client has read. A key leaves the table
 //! with the messages about its change. In the mode `BCAST` a client names prefixes, and gets the
 //! keys of all changes that begin with one of them.
 //!
-//! Commands note what they read and write in [`Tracking::ops`], in their order. After the reply,
+//! Commands note their reads and writes in [`Tracking::ops`], in their order. After the reply,
 //! [`State::finish_tracking`] turns the notes into messages. So a command that is executed again,
 //! or that fails, sends none.
 //!
@@ -58,7 +58,7 @@ pub(super) struct Tracked {
     /// Whether it is not told about its own changes.
     skips_own: bool,
     prefixes: BTreeSet<Vec<u8>>,
-    /// What `CLIENT CACHING` has said about the next command.
+    /// The last `CLIENT CACHING`, which is about the next command.
     caching: Option<bool>,
 }
 
@@ -100,7 +100,7 @@ impl Client {
     }
 }
 
-/// What a command has done with a key.
+/// A use of a key by a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// The client has read it.
@@ -294,7 +294,7 @@ impl State {
         self.tracking.is_over(self.settings.tracked_keys_max)
     }
 
-    /// Sends the messages about what a command of a client has done, or no client.
+    /// Sends the messages about the notes of a command, which a client may have sent.
     #[inline]
     pub(super) fn finish_tracking(
         &mut self,
@@ -388,7 +388,7 @@ impl State {
         }
     }
 
-    /// Sends a message about keys to a client, or to the one that gets its messages.
+    /// Sends a message about keys to a client, or to its redirection.
     fn send_invalidation(
         &mut self,
         id: ClientId,
@@ -447,7 +447,7 @@ impl State {
 }
 
 impl Context<'_> {
-    /// Notes what a command of the client has read and written.
+    /// Notes the reads and writes of a command of the client.
     #[inline]
     pub(super) fn note_tracking(&mut self, command: &Command, arguments: &Arguments<'_>) {
         if self.state.tracking.is_active() {

@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, 0, by_subcomma
         Command::new("acl|genpass", -2, NOSCRIPT | LOADING | STALE, acl_genpass).about(
             Group::Server,
             "6.0.0",
-            "Returns a password that nobody can guess.",
+            "Returns a random password.",
         ),
         Command::new("acl|getuser", 3, ADMIN | NOSCRIPT | LOADING | STALE, acl_getuser).about(
             Group::Server,
@@ -66,7 +66,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, 0, by_subcomma
         Command::new("acl|log", -2, ADMIN | NOSCRIPT | LOADING | STALE, acl_log).about(
             Group::Server,
             "6.0.0",
-            "Returns what was not allowed.",
+            "Returns refused commands and passwords.",
         ),
         Command::new("acl|save", 2, ADMIN | NOSCRIPT | LOADING | STALE, no_file)
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"])

@@ -119,7 +119,7 @@ fn a_user_has_passwords() {
     door.said("acl setuser bob <one +@all");
     assert_eq!(door.said_to(2, "auth bob one"), wrong);
     assert_eq!(door.said_to(2, "acl whoami"), "$3|bob|", "a wrong password changes nothing");
-    assert_eq!(door.said_to(2, "auth nobody x"), wrong);
+    assert_eq!(door.said_to(2, "auth stranger x"), wrong);
     // The last password of a HELLO counts.
     let said = door.said_to(2, "hello 3 auth bob bad auth default x");
     assert_eq!(said.chars().next(), Some('%'));
@@ -247,7 +247,7 @@ fn connections_without_rights_are_closed() {
     door.said("acl setuser u resetchannels &a");
     assert_eq!(door.server.clients(), 1);
     door.said_to(3, "auth u x");
-    assert_eq!(door.said("client kill user nobody"), "-ERR No such user 'nobody'|");
+    assert_eq!(door.said("client kill user stranger"), "-ERR No such user 'stranger'|");
     assert_eq!(door.said("client kill user u"), ":1|");
     door.said_to(3, "auth u x");
     assert!(door.said_to(3, "client info").contains(" user=u "));
@@ -259,9 +259,9 @@ fn connections_without_rights_are_closed() {
 fn refusals_are_in_the_log() {
     let mut door = door_of("+@all -get ~a");
     door.said_to(2, "get a\nget a\nset b 1\nmulti\nget a");
-    door.said_to(3, "auth u\nauth nobody x");
+    door.said_to(3, "auth u\nauth stranger x");
     let log = door.said("acl log");
-    assert!(log.starts_with("*4|*20|$5|count|:1|$6|reason|$4|auth|$7|context|$8|toplevel|$6|object|$4|auth|$8|username|$6|nobody|$11|age-seconds|"), "{log}");
+    assert!(log.starts_with("*4|*20|$5|count|:1|$6|reason|$4|auth|$7|context|$8|toplevel|$6|object|$4|auth|$8|username|$8|stranger|$11|age-seconds|"), "{log}");
     let multi =
         "$5|count|:1|$6|reason|$7|command|$7|context|$5|multi|$6|object|$3|get|$8|username|$1|u|";
     let key = "$5|count|:1|$6|reason|$3|key|$7|context|$8|toplevel|$6|object|$1|b|";
@@ -287,7 +287,7 @@ fn refusals_are_in_the_log() {
 #[test]
 fn acl_dryrun_checks_the_command_and_executes_nothing() {
     let mut door = door_of("~a &c +@all -get");
-    let no = |what: &str| format!("User u has no permissions to {what}");
+    let no = |right: &str| format!("User u has no permissions to {right}");
     let bulk = |text: String| format!("${}|{text}|", text.len());
     door.expect(&[
         ("acl dryrun default set a b", "+OK|"),
@@ -341,7 +341,7 @@ fn the_store_keeps_users_for_the_next_server() {
     next.store = door.store.clone();
     assert!(next.said("auth default secret").starts_with("-WRONGPASS"));
     assert_eq!(next.said("auth option"), "+OK|");
-    // A store that cannot answer yet lets nobody in.
+    // A store that cannot answer yet lets no client in.
     let mut next = Door::new();
     next.store = door.store.clone();
     next.store.refuses_after = Some(0);

@@ -1,4 +1,4 @@
-//! `ACL LOG`: what was not allowed, with the newest first.
+//! `ACL LOG`: refused commands and passwords, with the newest first.
 
 use crate::resp::context::Context;
 use std::collections::VecDeque;

@@ -142,7 +142,7 @@ impl Selector {
         true
     }
 
-    /// Adds a rule to those that clients see. It replaces rules about the same commands.
+    /// Adds a rule to the rules that clients see. It replaces rules about the same commands.
     fn add_rule(&mut self, name: &[u8], allows: bool) {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         self.rules.retain(|rule| {

@@ -33,7 +33,7 @@ fn checked_hash(text: &[u8]) -> Result<String, Wrong> {
 }
 
 impl User {
-    /// Returns a new user, who may do nothing.
+    /// Returns a new user without rights.
     pub(in crate::resp) fn new(name: &[u8]) -> User {
         User {
             name: name.to_vec(),
@@ -46,7 +46,7 @@ impl User {
         }
     }
 
-    /// Returns a user who may do everything, without a password.
+    /// Returns a user with all rights, and without a password.
     pub(super) fn all_powerful(name: &[u8]) -> User {
         User { is_on: true, is_open: true, root: Selector::everything(), ..User::new(name) }
     }
