@@ -49,8 +49,8 @@ impl LiveLimits {
 }
 
 impl Shared {
-    /// Whether cleaners evict whole segments: the log is a cache without copies, and its user makes no
-    /// decision about each evicted object.
+    /// Whether cleaners evict whole segments: the log is a cache without copies, and its user
+    /// decides nothing about single evicted objects.
     pub(crate) fn evicts_in_passes(&self) -> bool {
         self.sums.evicts_in_passes.load(Ordering::Relaxed) && self.is_cache_without_copies()
     }

@@ -27,8 +27,8 @@ pub(super) enum Goal {
     Sweep,
     /// Dead entries are to leave memory.
     Combine,
-    /// Objects of caches are to leave memory, except objects that were used. Their segments count as
-    /// swept.
+    /// Objects of caches are to leave memory, except objects that were used. Their segments count
+    /// as swept.
     Evict,
 }
 
