@@ -109,7 +109,13 @@ impl Shared {
         let LiveLimits { writes, cache, .. } = limits;
         // Objects that are no cache's have a lower limit, and wait for evictions.
         let is_for_cache = wanted == 0 && self.evicts_in_passes();
-        let mark = if is_for_cache { cache - cache / 64 } else { writes - writes / 32 };
+        // The longest object must fit between the mark and the limit, or its writer would wait for
+        // an eviction that never begins.
+        let longest = self.options.entry_bytes_max().min(cache / 2);
+        let mark = match is_for_cache {
+            true => cache - longest.max(cache / 64),
+            false => writes - writes / 32,
+        };
         (live_bytes + tombstones + wanted).saturating_sub(gone) > mark
     }
 
@@ -191,7 +197,7 @@ impl Log {
         let is_free = !self.eviction.is_off && !decides;
         if self.shared.sums.evicts_in_passes.swap(is_free, Ordering::Relaxed) != is_free {
             // A cache has other limits now: the next turn counts them anew.
-            self.limits_with = usize::MAX;
+            self.limits_with = super::log::LIMITS_UNKNOWN;
         }
     }
 

@@ -461,8 +461,10 @@ impl Log {
         debug_assert_eq!(self.shared.frames.published(), self.ledger.frames(), "settled");
         self.shared.sums.live_bytes.store(self.live_bytes, Ordering::Relaxed);
         let index_seglets = self.memory.index_seglets();
-        if self.limits_with != index_seglets {
-            self.limits_with = index_seglets;
+        // A rebuild ends the eviction in passes, and so its limits, until it ends itself.
+        let counted_with = (index_seglets, self.shared.evicts_in_passes());
+        if self.limits_with != counted_with {
+            self.limits_with = counted_with;
             self.limits = self.shared.limits_with(index_seglets);
             self.refresh_admission();
         }

@@ -188,7 +188,7 @@ impl Log {
         self.keeps_time |= expires;
         if attributes.is_cached && !self.shared.sums.has_cache.swap(true, Ordering::Relaxed) {
             // A cache may have other limits: the next turn counts them anew.
-            self.limits_with = usize::MAX;
+            self.limits_with = super::log::LIMITS_UNKNOWN;
         }
         // That of an item that expires counts as the version of a deleted object from the start.
         if attributes.is_cached || expires {

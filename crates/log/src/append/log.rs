@@ -38,6 +38,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
 
+/// The state of limits that are to be counted at the next turn.
+pub(super) const LIMITS_UNKNOWN: (usize, bool) = (usize::MAX, false);
+
 /// A key-value store's memory: see the [crate's documentation](crate) for an example.
 ///
 /// # Turns
@@ -116,8 +119,9 @@ pub struct Log {
     /// The same for the usual way of a write, or zeros as long as a tablet has a maximum.
     pub(super) admission: LiveLimits,
     pub(super) limited: LimitedTables,
-    /// The number of seglets that the indexes held when the limits were computed.
-    pub(super) limits_with: usize,
+    /// The number of seglets that the indexes held when the limits were computed, and whether
+    /// cleaners evicted segments; [`LIMITS_UNKNOWN`] if something else has changed.
+    pub(super) limits_with: (usize, bool),
     pub(super) mutations: u32,
     pub(super) dropped: DroppedTables,
     /// Segments that the cleaners are kept away from.
@@ -200,7 +204,7 @@ impl Log {
             limits: LiveLimits::default(),
             admission: LiveLimits::default(),
             limited: LimitedTables::default(),
-            limits_with: usize::MAX,
+            limits_with: LIMITS_UNKNOWN,
             mutations: 0,
             dropped: DroppedTables::default(),
             pinned: Vec::new(),
@@ -291,9 +295,16 @@ impl Log {
         Ok(())
     }
 
-    /// Whether an object of full length still fits: a tablet without that room is of no use.
+    /// Whether an object of full length still fits: a tablet without that room is of no use. In a
+    /// cache whose cleaners evict segments, older objects make that room.
     fn has_room_for_tablet(&self, limit_bytes: u64) -> bool {
-        limit_bytes >= self.live_bytes + self.shared.options.entry_bytes_max()
+        self.makes_room_in_passes()
+            || limit_bytes >= self.live_bytes + self.shared.options.entry_bytes_max()
+    }
+
+    /// Whether cleaners evict segments, and have some with objects of caches.
+    fn makes_room_in_passes(&self) -> bool {
+        self.shared.evicts_in_passes() && self.may_evict()
     }
 
     /// The bytes of live entries that still fit; 0 if no tablet can be created.
@@ -301,6 +312,7 @@ impl Log {
     pub fn room_bytes(&self) -> u64 {
         let limit_bytes = self.shared.limits().writes;
         let room = limit_bytes.saturating_sub(self.live_bytes);
+        let room = if self.makes_room_in_passes() { room.max(limit_bytes / 32) } else { room };
         if self.has_room_for_tablet(limit_bytes) { room } else { 0 }
     }
 

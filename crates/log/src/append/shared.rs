@@ -283,7 +283,8 @@ impl Shared {
         self.limits_with(self.memory.index_seglets())
     }
 
-    /// Does so for a given number of index seglets: nothing else that changes matters.
+    /// Does so for a given number of index seglets. Else only [`Shared::evicts_in_passes`] changes
+    /// and matters.
     pub(crate) fn limits_with(&self, index_seglets: usize) -> LiveLimits {
         let seglet_bytes = self.memory.seglet_bytes();
         let ends = 1.5 * seglet_bytes as f64 / self.options.segment_bytes as f64;

@@ -115,7 +115,6 @@ impl Log {
     /// Sets the limits of a table of which tablets are here or will be.
     pub fn limit_table(&mut self, table: TableId, limits: TableLimits) {
         self.limited.tables.insert(table, limits);
-        self.limited.has_other_caches = false;
         self.share_limits();
     }
 

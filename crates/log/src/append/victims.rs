@@ -57,9 +57,19 @@ impl Shared {
 
     /// Whether cleaners are to evict a segment. Victims that are on their way to the log's thread
     /// count as gone.
+    ///
+    /// A writer may be blocked on memory although little is live: objects of nearly half a segment
+    /// leave much of each segment unused. So it counts too, unless memory is on its way.
     pub(crate) fn wants_eviction(&self) -> bool {
-        let live_bytes = self.sums.live_bytes.load(Ordering::Relaxed);
-        self.evicts_in_passes() && self.is_above_high_water(live_bytes, self.limits())
+        let sums = &self.sums;
+        let live_bytes = sums.live_bytes.load(Ordering::Relaxed);
+        let is_blocked = || {
+            sums.is_short.load(Ordering::Relaxed)
+                && sums.coming_seglets.load(Ordering::Relaxed) == 0
+                && sums.victim_bytes.load(Ordering::Relaxed) == 0
+        };
+        self.evicts_in_passes()
+            && (self.is_above_high_water(live_bytes, self.limits()) || is_blocked())
     }
 }
 
@@ -101,9 +111,23 @@ impl Log {
         self.shared.sums.live_bytes.store(self.live_bytes, Ordering::Relaxed);
     }
 
+    /// The tablet whose index may name an item. A part of a tablet that is being cleared counts,
+    /// although no request finds it: the memory of its entries is about to be used again.
+    fn tablet_of(&self, item: &ExpiredItem) -> Option<usize> {
+        let ExpiredItem { table, hash, at } = *item;
+        let list = &self.tablets.list;
+        if list.iter().all(|tablet| tablet.clearing.is_none()) {
+            return self.tablets.find(table, hash);
+        }
+        list.iter().position(|tablet| {
+            tablet.range.contains(table, hash)
+                && tablet.index.find(hash.0, |other| other == at).is_some()
+        })
+    }
+
     fn drop_victim(&mut self, victim: &Victim) {
-        let ExpiredItem { table, hash, at } = victim.item;
-        let Some(tablet) = self.tablets.find(table, hash) else { return };
+        let ExpiredItem { hash, at, .. } = victim.item;
+        let Some(tablet) = self.tablet_of(&victim.item) else { return };
         let index = &self.tablets.list[tablet].index;
         let Some(found) = index.find(hash.0, |other| other == at) else { return };
         if self.eviction.watches() && !victim.has_expired {

@@ -1,9 +1,10 @@
 //! Objects of caches make room for newer ones.
+use thunderhead_wire::{KeyHash, TableId};
 
 use crate::{TABLE, Watch, log_with, replayed};
 use thunderhead_log::{
-    Attributes, Cleaner, Condition, Error, Log, LogId, Memory, NoReplication, Options, Recorder,
-    Step, TabletRange, Update, Version,
+    Attributes, Cleaner, Condition, Cursor, Error, Log, LogId, Memory, NoReplication, Options,
+    Recorder, Step, TabletRange, Update, Version,
 };
 
 fn cached() -> Attributes {
@@ -415,4 +416,87 @@ fn values_of_half_a_segment_replace_one_another_and_small_ones() {
     let error = log.with_attributes(cached(), |log| log.write(TABLE, b"k", &[0; (64 << 10) + 1]));
     assert!(matches!(error, Err(Error::ValueTooLong { limit: 65_536, .. })), "{error:?}");
     assert!(log.usage().evicted > 500, "{:?}", log.usage());
+}
+
+#[test]
+fn values_that_leave_half_of_each_segment_unused_replace_one_another() {
+    // Memory, segments and values, as of `thunderhead memcached -m` and `-I`.
+    let cases = [(64 << 20, 1 << 20, 512 << 10), (8 << 20, 256 << 10, 130_000)];
+    for (memory_bytes, segment_bytes, bytes) in cases {
+        let memory = Memory::with_seglets(memory_bytes, segment_bytes / 16).unwrap();
+        let options = Options { segment_bytes, value_share: 2, ..Options::default() };
+        let replicator = Box::new(NoReplication::default());
+        let mut log = Log::new(&memory, LogId(5), options, replicator).unwrap();
+        log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+        log.go_without_copies();
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..300u32 {
+            put(&mut log, &mut cleaner, &number.to_be_bytes(), &vec![3; bytes]);
+        }
+        assert!(log.usage().evicted > 100, "{bytes}: {:?}", log.usage());
+    }
+}
+
+#[test]
+fn a_full_cache_without_copies_takes_another_tablet() {
+    let mut log = cache_without_copies();
+    let mut cleaner = log.cleaner().unwrap();
+    for number in 0..30_000u32 {
+        put(&mut log, &mut cleaner, &number.to_be_bytes(), &[3; 400]);
+    }
+    assert!(log.usage().evicted > 1000 && log.room_bytes() > 0, "{:?}", log.usage());
+    let other = TabletRange::whole(TableId(TABLE.0 + 1));
+    let mut tries = 0;
+    while let Err(error) = log.create_tablet(other) {
+        assert_eq!(error, Error::CleanerBehind);
+        tries += 1;
+        assert!(tries < 1000, "{:?}", log.usage());
+        cleaner.step();
+        log.turn();
+    }
+}
+
+#[test]
+fn victims_in_a_part_that_is_being_cleared_leave_the_index() {
+    for waits in 0..8 {
+        let mut log = cache_without_copies();
+        let mut cleaner = log.cleaner().unwrap();
+        let mut number = 0u32;
+        while log.usage().evicted < 2000 {
+            number += 1;
+            put(&mut log, &mut cleaner, &number.to_be_bytes(), &[3; 400]);
+        }
+        // A pass has victims in both halves now, or soon, when one half goes.
+        while cleaner.step() != Step::Combined {
+            number += 1;
+            let key = number.to_be_bytes();
+            let _ = log.with_attributes(cached(), |log| log.write(TABLE, &key, &[3; 400]));
+            log.turn();
+        }
+        (0..waits).for_each(|_| log.turn());
+        let half = KeyHash(u64::MAX / 2);
+        log.cut_tablet(TabletRange { table: TABLE, first: half, last: KeyHash(u64::MAX) });
+        let mut rounds = 0;
+        while log.clear_some() {
+            rounds += 1;
+            for _ in 0..20 {
+                number += 1;
+                let key = number.to_be_bytes();
+                let write = |log: &mut Log| log.write(TABLE, &key, &[4; 400]);
+                let _ = log.with_attributes(cached(), write);
+                cleaner.step();
+                log.turn();
+            }
+            assert!(rounds < 100_000);
+        }
+        let of_tablets: u64 = log.statistics().map(|it| it.bytes).sum();
+        assert_eq!(log.usage().live_bytes, of_tablets);
+        let mut objects = 0;
+        let mut cursor = Some(Cursor::default());
+        while let Some(at) = cursor {
+            let piece = TabletRange { table: TABLE, first: KeyHash(0), last: KeyHash(half.0 - 1) };
+            cursor = log.scan(piece, at, |_| objects += 1).unwrap();
+        }
+        assert_eq!(objects, log.statistics().map(|it| it.objects).sum::<u64>());
+    }
 }
