@@ -162,7 +162,6 @@ impl Server {
             tracking: Tracking::default(),
             nodes: Arc::new(Nodes::alone()),
             acl_log: AclLog::default(),
-            passwords_made: 0,
         };
         let (parsers, overlay) = (Slots::new(), Overlay::default());
         let runs = Runs::new(&state.names);

@@ -52,8 +52,6 @@ pub(super) struct State {
     pub(super) tracking: Tracking,
     pub(super) nodes: Arc<Nodes>,
     pub(super) acl_log: AclLog,
-    /// The hashes from which `ACL GENPASS` has made passwords.
-    pub(super) passwords_made: u64,
 }
 
 impl State {

@@ -9,6 +9,7 @@ use super::server::ClientId;
 use super::stop::{self, Done, Stop};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, 0, by_subcommand)
     .subcommands(&[
@@ -168,6 +169,10 @@ fn no_file(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
 const BITS: i64 = 256;
 const BITS_MAX: i64 = 4096;
 
+/// The hashes from which `ACL GENPASS` has made passwords. The servers of a process share it, as
+/// they have the same secret: a number that two servers used would make the same password twice.
+static PASSWORDS_MADE: AtomicU64 = AtomicU64::new(0);
+
 fn acl_genpass(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if arguments.len() > 3 {
         return Err(too_many(&arguments));
@@ -189,9 +194,9 @@ fn acl_genpass(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let digits = (bits as usize).div_ceil(4);
     let mut password = String::new();
     while password.len() < digits {
-        state.passwords_made += 1;
+        let number = PASSWORDS_MADE.fetch_add(1, Ordering::Relaxed);
         let hash = Sha256::new().chain_update(secret);
-        let hash = hash.chain_update(state.passwords_made.to_le_bytes()).finalize();
+        let hash = hash.chain_update(number.to_le_bytes()).finalize();
         password.extend(hash.iter().map(|byte| format!("{byte:02x}")));
     }
     password.truncate(digits);

@@ -325,6 +325,17 @@ fn passwords_are_made_from_the_secret() {
 }
 
 #[test]
+fn servers_with_the_same_secret_make_different_passwords() {
+    let options = ServerOptions { secret: Some([7; 32]), ..ServerOptions::default() };
+    let mut passwords = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        let mut door = Door::with(options.clone());
+        passwords.extend([door.said("acl genpass"), door.said("acl genpass")]);
+    }
+    assert_eq!(passwords.len(), 6);
+}
+
+#[test]
 fn the_store_keeps_users_for_the_next_server() {
     let mut door = Door::new();
     door.said("acl setuser bob on >pw ~a* resetchannels +@read (+set ~b*)");
