@@ -288,10 +288,10 @@ impl State {
         match &client.multi {
             Some(multi) if command.name == "exec" => {
                 for queued in &multi.queued {
-                    visit_keys(queued.command, &queued.arguments(), &mut add);
+                    visit_keys(queued.command, &queued.arguments(), &mut add)?;
                 }
             }
-            _ => visit_keys(command, arguments, &mut add),
+            _ => visit_keys(command, arguments, &mut add)?,
         }
         let slot = match slots {
             Slots::None => return Ok(()),
@@ -315,7 +315,9 @@ impl State {
         let mut has_all = true;
         if self.nodes.parts != Parts::ONE {
             let own = self.nodes.own_slots();
-            visit_keys(command, arguments, &mut |key| has_all &= own.contains(&slot_of(key)));
+            let mut visit = |key: &[u8]| has_all &= own.contains(&slot_of(key));
+            let visited = visit_keys(command, arguments, &mut visit);
+            has_all &= visited.is_ok();
         }
         has_all
     }

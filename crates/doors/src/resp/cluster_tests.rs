@@ -48,6 +48,13 @@ fn a_key_of_another_part_leads_to_its_node() {
         ("georadius {1} 1 1 1 m store bar", {
             "-CROSSSLOT Keys in request don't hash to the same slot|"
         }),
+        // A key and a consumer may have the name of an option.
+        ("georadius bar 1 1 1 m STORE STOREDIST", {
+            "-CROSSSLOT Keys in request don't hash to the same slot|"
+        }),
+        ("xreadgroup group g STREAMS STREAMS bar >", "-MOVED 5061 10.0.0.1:7000|"),
+        // Without known keys there is no slot.
+        ("zunion x bar", "-ERR Invalid arguments specified for command|"),
         ("dbsize", ":3|"),
         // The command's own error, as it has no keys.
         ("eval x", "-ERR wrong number of arguments for 'eval' command|"),

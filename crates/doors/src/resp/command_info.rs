@@ -10,6 +10,7 @@ use super::number::integer_of;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 use super::writer::Writer;
+use std::ops::Range;
 
 pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, LOADING | STALE, command)
     .tips(&["nondeterministic_output_order"])
@@ -335,14 +336,26 @@ pub(super) fn key_places(
     if is_wrong {
         return Err(Stop::error("ERR Invalid number of arguments specified for command"));
     }
-    let places = places_of(command, words);
-    let places = places.ok_or(Stop::error("ERR Invalid arguments specified for command"))?;
-    Ok(places)
+    places_of(command, words).ok_or(NO_KEYS_FOUND)
 }
+
+/// The error for arguments among which the keys cannot be found.
+const NO_KEYS_FOUND: Stop = Stop::error("ERR Invalid arguments specified for command");
 
 /// Returns the places of keys among the words of a command, with their use; `None` if the arguments
 /// make no sense.
 fn places_of(command: &Command, words: &[&[u8]]) -> Option<Vec<(usize, &'static str)>> {
+    // A value of an option of these commands may look like the word in front of a key, so only the
+    // options in their order tell the keys. The table's descriptions are for clients.
+    match command.name {
+        "georadius" => return Some(radius_keys(words, 6)),
+        "georadiusbymember" => return Some(radius_keys(words, 5)),
+        "xread" | "xreadgroup" => {
+            let flags = command.keys.first()?.flags;
+            return Some(stream_keys(words)?.map(|place| (place, flags)).collect());
+        }
+        _ => {}
+    }
     let mut places = Vec::new();
     for keys in command.keys {
         let found = find(keys, words);
@@ -376,12 +389,15 @@ fn places_of(command: &Command, words: &[&[u8]]) -> Option<Vec<(usize, &'static 
     Some(places)
 }
 
-/// Visits the keys of a command. A command whose arguments make no sense has none.
+/// Visits the keys of a command.
+///
+/// # Errors
+/// If the arguments make no sense, so that the keys are not known.
 pub(super) fn visit_keys(
     command: &'static Command,
     arguments: &Arguments<'_>,
     visit: &mut dyn FnMut(&[u8]),
-) {
+) -> Done {
     if let [Keys { begin: Begin::Index(first), find: Find::Range(last, step, 0), .. }] =
         command.keys
     {
@@ -389,16 +405,49 @@ pub(super) fn visit_keys(
             0.. => Some(first + *last as usize),
             _ => arguments.len().checked_sub(last.unsigned_abs() as usize),
         };
-        let Some(last) = last.filter(|last| *last < arguments.len()) else { return };
+        let last = last.filter(|last| *last < arguments.len()).ok_or(NO_KEYS_FOUND)?;
         let places = (*first..=last).step_by(*step);
-        return places.filter_map(|place| arguments.get(place)).for_each(visit);
+        places.filter_map(|place| arguments.get(place)).for_each(visit);
+        return Ok(());
     }
     if command.keys.is_empty() {
-        return;
+        return Ok(());
     }
     let words: Vec<&[u8]> = arguments.iter().collect();
-    let places = places_of(command, &words).unwrap_or_default();
+    let places = places_of(command, &words).ok_or(NO_KEYS_FOUND)?;
     places.iter().filter_map(|(place, _)| words.get(*place)).for_each(|key| visit(key));
+    Ok(())
+}
+
+/// Returns the places of the keys of `GEORADIUS` or `GEORADIUSBYMEMBER`, whose options begin at a
+/// place. The last `STORE` or `STOREDIST` counts.
+fn radius_keys(words: &[&[u8]], options: usize) -> Vec<(usize, &'static str)> {
+    let (mut stored, mut place) = (None, options);
+    while let Some(word) = words.get(place) {
+        let has_key = is(word, "STORE") || is(word, "STOREDIST");
+        if has_key && place + 1 < words.len() {
+            stored = Some((place + 1, "OW update"));
+        }
+        place += if has_key || is(word, "COUNT") { 2 } else { 1 };
+    }
+    [(1, "RO access")].into_iter().chain(stored).collect()
+}
+
+/// Returns the places of the keys of `XREAD` or `XREADGROUP`: the first half of the words behind
+/// `STREAMS`. Returns `None` if the arguments make no sense.
+fn stream_keys(words: &[&[u8]]) -> Option<Range<usize>> {
+    let mut place = 1;
+    loop {
+        place += match words.get(place)? {
+            it if is(it, "BLOCK") || is(it, "COUNT") => 2,
+            it if is(it, "GROUP") => 3,
+            it if is(it, "NOACK") => 1,
+            it if is(it, "STREAMS") => break,
+            _ => return None,
+        };
+    }
+    let count = words.len() - place - 1;
+    (count > 0 && count.is_multiple_of(2)).then(|| place + 1..place + 1 + count / 2)
 }
 
 /// Returns the place of the key behind `STORE`, which may be anywhere among the options of `SORT`.

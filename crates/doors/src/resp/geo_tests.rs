@@ -123,6 +123,8 @@ fn places_that_are_found_are_stored() {
         ("georadiusbymember_ro g Palermo 200 km withhash", "*2|*2|$7|Palermo|:3479099956230698|*2|$7|Catania|:3479447370796909|"),
         ("georadiusbymember g Palermo 200 km store g", ":2|"),
         ("zrange g 0 -1", "*2|$7|Palermo|$7|Catania|"),
+        ("command getkeys georadius g 1 1 1 m count 1 store a storedist b", "*2|$1|g|$1|b|"),
+        ("command getkeys georadiusbymember g m 1 m asc", "*1|$1|g|"),
     ]);
 }
 

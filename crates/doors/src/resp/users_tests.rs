@@ -185,6 +185,41 @@ fn commands_keys_and_channels_need_permissions() {
 }
 
 #[test]
+fn keys_among_options_need_permissions() {
+    let key = "-NOPERM No permissions to access a key|";
+    let mut door = door_of("+@all ~a* ~STORE* ~STREAMS");
+    door.said("xadd b 1-1 f v\nxgroup create b g 0\ngeoadd b 15 37 m");
+    for (line, reply) in [
+        // The last STORE counts.
+        ("georadius ag 15 37 200 km store a1 store b", key),
+        ("georadius ag 15 37 200 km store a1 storedist b", key),
+        ("georadius ag 15 37 200 km store b store a1", ":0|"),
+        ("georadius ag 15 37 200 km count 1 STORE STOREDIST storedist b", key),
+        ("georadiusbymember ag m 200 km store a1 storedist b", key),
+        // A key may have the name of an option.
+        ("georadius b 15 37 200 km STORE STOREDIST", key),
+        ("georadius ag 15 37 200 km STORE STOREDIST", ":0|"),
+        ("georadius ag 15 37 200 km STOREDIST STORE", ":0|"),
+        ("georadiusbymember b m 200 km STORE STOREDIST", key),
+        // So may a group, a consumer and a stream.
+        ("xreadgroup noack group g STREAMS STREAMS b >", key),
+        ("xreadgroup group STREAMS c count 1 streams b >", key),
+        ("xread streams STREAMS b 0 0", key),
+        ("xread count 1 streams a STREAMS 0 0", "*-1|"),
+        // Wrong arguments have no known keys.
+        ("xread s a 0", key),
+        ("xread streams a a 0", key),
+        ("zunion x a", key),
+        ("zunion 1 a", "*0|"),
+        ("eval return(1) 0", ":1|"),
+    ] {
+        assert_eq!(door.said_to(2, line), reply, "{line}");
+    }
+    let said = door.said("acl dryrun u xread s a 0");
+    assert_eq!(said, "$46|User u has no permissions to access the '' key|");
+}
+
+#[test]
 fn a_transaction_checks_rights_twice() {
     let mut door = door_of("~a +@all -get");
     let no_get = "-NOPERM User u has no permissions to run the 'get' command|";

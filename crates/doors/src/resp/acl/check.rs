@@ -84,8 +84,9 @@ impl Selector {
             }
         }
         if !self.all_keys && !command.keys.is_empty() {
-            // Wrong arguments have no keys: the command refuses them.
-            for (place, flags) in key_places(command, words).unwrap_or_default() {
+            // Without known keys, none of them is known to be allowed. No argument is one then.
+            let places = key_places(command, words).map_err(|_| Denied::Key(words.len()))?;
+            for (place, flags) in places {
                 if flags.contains("not_key") {
                     continue;
                 }
