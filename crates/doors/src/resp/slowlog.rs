@@ -7,7 +7,7 @@
 //! # Promises
 //!
 //! - The entries use at most [`BYTES_MAX`] of memory: long arguments are shortened, and the oldest
-//!   entries are dropped.
+//!   entries are dropped. The entries of a transaction use as much again until its end.
 //! - Passwords and rules of users are not in the log.
 
 use super::client::Queued;
@@ -93,7 +93,10 @@ pub(super) struct SlowLog {
     /// The number of the next entry.
     next: u64,
     /// The entries of the present command, which may be executed again.
-    present: Vec<Entry>,
+    present: VecDeque<Entry>,
+    present_bytes: usize,
+    /// The entries of the present command that were dropped.
+    present_dropped: u64,
 }
 
 impl SlowLog {
@@ -107,6 +110,8 @@ impl SlowLog {
 
     #[cold]
     fn keep_all(&mut self, most: usize) {
+        self.next += self.present_dropped;
+        (self.present_bytes, self.present_dropped) = (0, 0);
         for mut entry in std::mem::take(&mut self.present) {
             entry.number = self.next;
             self.next += 1;
@@ -120,9 +125,23 @@ impl SlowLog {
         }
     }
 
+    /// Adds an entry of the present command. A transaction may have very many.
+    fn push(&mut self, entry: Entry, most: usize) {
+        self.present_bytes += entry.bytes();
+        self.present.push_back(entry);
+        // The last one stays: without it, nothing would count the dropped ones.
+        while (self.present.len() > most.max(1) || self.present_bytes > BYTES_MAX)
+            && let Some(entry) = self.present.pop_front()
+        {
+            self.present_bytes -= entry.bytes();
+            self.present_dropped += 1;
+        }
+    }
+
     /// Forgets the entries of the present command, which is executed again.
     pub(super) fn take_back(&mut self) {
         self.present.clear();
+        (self.present_bytes, self.present_dropped) = (0, 0);
     }
 
     fn reset(&mut self) {
@@ -161,14 +180,15 @@ impl State {
             return;
         };
         let name = client.name.get(..NAME_BYTES_MAX).unwrap_or(&client.name).to_vec();
-        self.slow_log.present.push(Entry {
+        let entry = Entry {
             number: 0,
             time: now_ms / 1000,
             microseconds: took.as_micros() as u64,
             arguments: shortened(command, arguments),
             peer: client.peer.clone(),
             name,
-        });
+        };
+        self.slow_log.push(entry, self.settings.slow_entries_max);
     }
 }
 
@@ -394,6 +414,31 @@ mod tests {
         door.said("multi\nset a 1\nget a\nexec");
         let log = door.said("slowlog get");
         assert!(!log.contains("exec") && log.contains("*2|$3|get|$1|a|"), "{log}");
+    }
+
+    #[test]
+    fn the_entries_of_a_transaction_have_limits() {
+        let mut door = Door::new();
+        door.measure(1);
+        door.said("config set slowlog-log-slower-than 0 slowlog-max-len 1000000");
+        let long: Vec<String> = (0..31).map(|_| "A".repeat(128)).collect();
+        let line = format!("sadd {}", long.join(" "));
+        door.said(&format!("multi\n{}exec", format!("{line}\n").repeat(5000)));
+        let log = &door.server.slow_log();
+        assert!(log.present_bytes <= super::BYTES_MAX && log.present.len() > 1000);
+        let sum: usize = log.present.iter().map(super::Entry::bytes).sum();
+        assert_eq!(
+            (sum, log.present.len() as u64 + log.present_dropped),
+            (log.present_bytes, 5000)
+        );
+        // The setting limits them, too, and each of them has a number.
+        door.said("config set slowlog-max-len 3\nslowlog reset");
+        let first = door.server.slow_log().next;
+        door.said(&format!("multi\n{}exec", "ping\n".repeat(100)));
+        assert_eq!(door.server.slow_log().present.len(), 3);
+        let newest = format!("*3|*6|:{}|", first + 101);
+        let log = door.said("slowlog get -1");
+        assert!(log.starts_with(&newest), "{newest} {log}");
     }
 
     #[test]

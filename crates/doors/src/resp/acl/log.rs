@@ -9,8 +9,9 @@ const SAME_MS: u64 = 60_000;
 /// The newest entries that are compared with a new one.
 const COMPARED: usize = 10;
 
-/// The bytes of an object that an entry has. Redis has no such limit.
-const OBJECT_BYTES_MAX: usize = 1024;
+/// The bytes of an object, of a user's name and of a client's line that an entry has. Redis has no
+/// such limit. A client that is not authenticated chooses all of them.
+const TEXT_BYTES_MAX: usize = 1024;
 
 /// Where a refused command comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +80,10 @@ impl AclLog {
 
     /// Notes a refusal.
     pub(in crate::resp) fn note(&mut self, refused: Refused, now_ms: u64, most: usize) {
-        let Refused { reason, circumstance, mut object, user, client } = refused;
+        let Refused { reason, circumstance, object, user, client } = refused;
+        let (object, user, client) = (shortened(object), shortened(user), shortened(client));
         let reason = REASONS.iter().position(|own| *own == reason).unwrap_or(0);
         self.counts[reason] += 1;
-        object.truncate(OBJECT_BYTES_MAX);
         let is_same = |it: &Entry| {
             (it.reason, it.circumstance, &it.object, &it.user)
                 == (reason, circumstance, &object, &user)
@@ -119,6 +120,13 @@ impl AclLog {
     }
 }
 
+/// Returns the begin of a text, without memory for the rest.
+fn shortened(mut text: Vec<u8>) -> Vec<u8> {
+    text.truncate(TEXT_BYTES_MAX);
+    text.shrink_to_fit();
+    text
+}
+
 /// Replies with the newest entries.
 pub(in crate::resp) fn reply(context: &mut Context<'_>, most: usize) {
     let now_ms = context.objects.now();
@@ -149,6 +157,28 @@ pub(in crate::resp) fn reply(context: &mut Context<'_>, most: usize) {
         ] {
             reply.string(name.as_bytes());
             reply.integer(number as i64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AclLog, COMPARED, Circumstance, Refused, TEXT_BYTES_MAX};
+
+    #[test]
+    fn an_entry_shortens_all_texts_that_a_client_chooses() {
+        let mut log = AclLog::default();
+        let long = |end: u8| [vec![b'x'; 100_000], vec![end]].concat();
+        for number in 0..COMPARED as u8 {
+            let (object, user, client) = (long(number), long(number), long(number));
+            let (reason, circumstance) = ("auth", Circumstance::TopLevel);
+            log.note(Refused { reason, circumstance, object, user, client }, 1, 100);
+        }
+        // The log compares the shortened texts, which are the same.
+        assert_eq!((log.entries.len(), log.entries[0].count), (1, COMPARED as u64));
+        let entry = &log.entries[0];
+        for text in [&entry.object, &entry.user, &entry.client] {
+            assert_eq!((text.len(), text.capacity()), (TEXT_BYTES_MAX, TEXT_BYTES_MAX));
         }
     }
 }
