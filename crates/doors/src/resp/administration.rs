@@ -173,10 +173,10 @@ fn config_set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     for (name, value) in names.into_iter().zip(from(arguments, 3).step_by(2)) {
         settings.set(name, value).map_err(|reason| failed(name, &reason))?;
     }
-    context.state.settings = settings;
     if sets_password {
-        context.state.settings.users.save(&mut context.objects)?;
+        settings.users.save(&mut context.objects)?;
     }
+    context.state.settings = settings;
     context.ok();
     Ok(())
 }

@@ -586,9 +586,8 @@ impl Run<'_> {
         let ServerOptions { value_bytes_max, string_bytes_max, .. } = self.state.options;
         let Client { database, version, touches_not, .. } = *client;
         let (is_again, seed) = (client.waits.is_some(), self.state.seed);
-        // Other commands do not change users.
-        let changes_users = command.has(ADMIN) || command.name == "exec";
-        let users = changes_users.then(|| self.state.settings.users.clone());
+        // Other commands do not change settings, and a transaction restores them by itself.
+        let settings = command.has(ADMIN).then(|| self.state.settings.clone());
         self.signals.clear();
         self.state.begin_counts();
         let is_tracking = self.state.tracking.is_active();
@@ -635,9 +634,9 @@ impl Run<'_> {
         let done = self.overlay.gone.settle_failed(done, self.store);
         let is_again = matches!(done, Err(Stop::Refused(Refusal::NotNow)));
         if done.is_err()
-            && let Some(users) = users
+            && let Some(settings) = settings
         {
-            self.state.settings.users = users;
+            self.state.settings = settings;
         }
         let garbage = self.overlay.begun.end(done.is_ok(), is_again);
         self.state.sweeper.note(garbage.into_iter());

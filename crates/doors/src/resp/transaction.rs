@@ -237,6 +237,11 @@ impl<'a> Transaction<'a> {
         &self.overlay.gone
     }
 
+    /// Tells the store the noted times of expired fields: see [`Gone::settle`].
+    pub(super) fn settle_gone(&mut self) -> Result<(), Stop> {
+        Ok(self.overlay.gone.settle(self.store)?)
+    }
+
     /// Notes an event of a key of the commands' database.
     #[inline]
     pub(super) fn event(&mut self, kind: Kinds, name: &'static str, key: &[u8]) {

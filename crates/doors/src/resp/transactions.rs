@@ -96,6 +96,8 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
         return Err(Stop::error(text));
     }
     if check_watched(context)? {
+        // After NotNow the client still has its transaction.
+        context.objects.settle_gone()?;
         context.state.end_transaction(context.client);
         context.reply.null_array();
         return Ok(());
@@ -110,6 +112,9 @@ fn exec(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     let done = execute(context, &multi.queued)
         .and_then(|()| context.check_reply())
         .and_then(|()| context.commit());
+    // The error of the transaction may say that a field is gone. If the store cannot note that now,
+    // EXEC is executed again, so it must find the same transaction again.
+    let done = done.or_else(|stop| context.objects.settle_gone().and(Err(stop)));
     if done.is_err()
         && let Some((client, settings)) = before
     {

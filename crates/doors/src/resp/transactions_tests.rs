@@ -1,6 +1,7 @@
 //! `MULTI` and `EXEC`, alone and beside other clients.
 
-use super::testing::Door;
+use super::ServerOptions;
+use super::testing::{BEGIN_MS, Door};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -162,4 +163,34 @@ fn many_counts_and_scans_of_many_changes_take_little_time() {
     let reply = door.replies(1, format!("multi\r\n{all}exec\r\n").as_bytes());
     assert!(reply.ends_with(b"\r\n"));
     assert_eq!(door.said("dbsize"), format!(":{MANY}|"));
+}
+
+/// Executes `EXEC` on a store that refuses each of its calls in turn. The transaction finds a field
+/// that has expired.
+fn refuse_each_call(queue: &str, replies: &str) {
+    let mut calls = 0;
+    loop {
+        let mut door = Door::with(ServerOptions { reply_bytes_max: 1000, ..Default::default() });
+        door.said("hset h a 1 b 2\nhset over a 1");
+        door.said(&format!("set k {}", "x".repeat(600)));
+        door.said("hpexpire h 10 fields 1 a\nhpexpire over 10 fields 1 a");
+        door.said(queue);
+        door.pass(20);
+        door.store.refuses_after = Some(calls);
+        assert_eq!(door.said("exec"), replies, "{calls}");
+        assert_eq!(door.store.gone_ms, BEGIN_MS + 10);
+        if door.store.refuses_after.is_some() {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls >= 2);
+}
+
+#[test]
+fn an_exec_that_is_executed_again_has_its_transaction() {
+    let too_long = "-ERR The reply is too long. Ask for less at a time.|";
+    refuse_each_call("multi\nhget h a\nget k\nget k", too_long);
+    refuse_each_call("multi\nclient setname a\nhget h a\nget k\nget k", too_long);
+    refuse_each_call("watch over\nmulti\nget k", "*-1|");
 }

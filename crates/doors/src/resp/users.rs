@@ -187,8 +187,7 @@ fn acl_genpass(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
              positive number up to 4096",
         ));
     }
-    let state = &mut *context.state;
-    let Some(secret) = state.options.secret else {
+    let Some(secret) = context.state.options.secret else {
         return Err(Stop::error("ERR The server has no random numbers that are secret"));
     };
     let digits = (bits as usize).div_ceil(4);
@@ -264,11 +263,14 @@ fn acl_setuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
              server.redis_password, alike for all servers",
         ));
     }
+    // An error changes nothing in memory: in a MULTI, the next commands and EXEC itself go on.
+    let mut users = state.settings.users.clone();
+    users.insert(user);
+    users.save(&mut context.objects)?;
+    state.settings.users = users;
     if has_other_password {
         state.settings.password = None;
     }
-    state.settings.users.insert(user);
-    state.settings.users.save(&mut context.objects)?;
     end_listeners(context, name);
     context.ok();
     Ok(())
@@ -304,20 +306,19 @@ fn acl_deluser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if from(arguments, 2).any(|name| name == acl::DEFAULT) {
         return Err(Stop::error("ERR The 'default' user cannot be removed"));
     }
-    let mut count = 0;
-    for name in from(arguments, 2) {
-        if context.state.settings.users.remove(name) {
-            count += 1;
-            let clients = context.state.clients.values();
-            let own = clients.filter(|client| client.user_name() == name);
-            let own: Vec<ClientId> = own.map(|client| client.id).collect();
-            end(context, &own);
-        }
+    let mut users = context.state.settings.users.clone();
+    let removed: Vec<&[u8]> = from(arguments, 2).filter(|name| users.remove(name)).collect();
+    if !removed.is_empty() {
+        users.save(&mut context.objects)?;
+        context.state.settings.users = users;
     }
-    if count > 0 {
-        context.state.settings.users.save(&mut context.objects)?;
+    for name in &removed {
+        let clients = context.state.clients.values();
+        let own = clients.filter(|client| client.user_name() == *name);
+        let own: Vec<ClientId> = own.map(|client| client.id).collect();
+        end(context, &own);
     }
-    context.reply.integer(count);
+    context.reply.integer(removed.len() as i64);
     Ok(())
 }
 

@@ -411,6 +411,34 @@ fn users_of_a_failed_change_stay_as_they_were() {
 }
 
 #[test]
+fn a_refused_command_of_a_transaction_leaves_users_and_settings() {
+    let mut door = Door::with(ServerOptions { value_bytes_max: 100, ..ServerOptions::default() });
+    let before = door.said("acl list\nconfig get requirepass slowlog-max-len");
+    let rules = format!("on nopass ~{}", "a".repeat(100));
+    for command in [
+        &format!("acl setuser bob {rules}"),
+        "acl setuser default >x",
+        "config set slowlog-max-len 5 requirepass new",
+    ] {
+        let said = door.said(&format!("multi\n{command}\nset a 1\nexec"));
+        assert!(said.starts_with("+OK|+QUEUED|+QUEUED|*2|-ERR ") && said.ends_with("|+OK|"));
+        assert_eq!(door.said("acl list\nconfig get requirepass slowlog-max-len"), before);
+    }
+}
+
+#[test]
+fn settings_of_a_failed_change_stay_as_they_were() {
+    let mut door = Door::new();
+    door.said("config set requirepass old");
+    let before = door.said("acl list\nconfig get requirepass slowlog-max-len");
+    door.store.bytes_max = Some(0);
+    for command in ["config set slowlog-max-len 5 requirepass new", "acl setuser default >x"] {
+        assert!(door.said(command).starts_with("-OOM"));
+        assert_eq!(door.said("acl list\nconfig get requirepass slowlog-max-len"), before);
+    }
+}
+
+#[test]
 fn the_password_of_a_cluster_is_an_option_of_its_servers() {
     let options = ServerOptions { may_set_password: false, ..ServerOptions::default() };
     let mut door = Door::with(options);
