@@ -174,6 +174,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod tracking;
+mod tracking_notes;
 #[cfg(test)]
 mod tracking_tests;
 mod transaction;

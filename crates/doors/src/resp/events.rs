@@ -14,7 +14,7 @@ use super::channels;
 use super::expiries::Expiries;
 use super::server::{ClientId, Output, Server, State};
 use super::store::{Database, Kind};
-use super::tracking::Op;
+use super::tracking_notes::Op;
 
 /// A set of kinds of events, and of channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::header::Dropped;
 use super::long_begun::Begun;
 use super::store::{Change, Database, Found, Kind, PAGES};
 use super::tally::Tally;
-use super::tracking::Touched;
+use super::tracking_notes::Touched;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The changed keys up to which they are searched one by one.

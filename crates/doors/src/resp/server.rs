@@ -689,6 +689,7 @@ impl Run<'_> {
         output: &mut Output,
     ) {
         if !self.state.tracking.is_active() {
+            self.state.tracking.end_without_clients();
             return;
         }
         let first = output.messages.len();

@@ -153,6 +153,7 @@ impl State {
         let Some(mut client) = self.clients.remove(&id) else { return };
         self.channels.forget(&mut client);
         self.tracking.forget(&client);
+        self.tracking.end_without_clients();
         self.blocked.forget(client.waits);
         self.paused.forget(id);
         self.monitors -= usize::from(client.is_monitor);

@@ -74,6 +74,7 @@ impl Room<'_> {
             let dropped = Dropped::of(database, &header);
             self.store.apply(&[Change::Remove { database, key }])?;
             self.overlay.dropped.extend(dropped);
+            self.overlay.touched.note_expired(key);
             self.events.note(Kinds::HASH, "hexpired", database, key);
             self.events.note(Kinds::GENERIC, "del", database, key);
             self.events.expiries.set(database, key, None);

@@ -15,6 +15,7 @@
 //! - A key that is dropped because the table is full counts as changed. The table has at most
 //!   `tracking-table-max-keys` keys, and uses at most [`BYTES_MAX`] of memory.
 //! - As in Redis, keys have no database: a change in any of them counts.
+//! - A command whose notes need too much memory counts as a change of all keys.
 
 use super::client::Client;
 use super::command_info::key_places;
@@ -24,8 +25,7 @@ use super::number::integer_of;
 use super::parser::Arguments;
 use super::server::{ClientId, State};
 use super::stop::{self, Done, Stop};
-use super::store::{Database, PAGES};
-use super::transaction::Transaction;
+use super::tracking_notes::{Notes, Op};
 use super::writer::{Version, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -39,6 +39,10 @@ const ITEM_BYTES: usize = size_of::<ClientId>();
 
 /// The most keys that are dropped at once because there are too many.
 const DROPPED_MAX: usize = 1000;
+
+/// The most prefixes of a client, and the most bytes of all of them.
+const PREFIXES_MAX: usize = 1000;
+const PREFIX_BYTES_MAX: usize = 64 << 10;
 
 /// The channel of messages to a client with version 2 of the protocol.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
@@ -100,64 +104,6 @@ impl Client {
     }
 }
 
-/// A use of a key by a command.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Op {
-    /// The client has read it.
-    Read(Vec<u8>),
-    /// The client has changed it.
-    Written(Vec<u8>),
-    /// It has expired, or was evicted.
-    Gone(Vec<u8>),
-    /// The client has deleted all objects of a database.
-    Flushed,
-}
-
-/// The keys that a command has written, in their order.
-#[derive(Debug, Default)]
-pub(super) struct Touched {
-    is_wanted: bool,
-    ops: Vec<Op>,
-}
-
-impl Touched {
-    /// Begins a command, whose keys are noted if clients are told about them.
-    #[inline]
-    pub(super) fn begin(&mut self, is_wanted: bool) {
-        self.is_wanted = is_wanted;
-        self.ops.clear();
-    }
-
-    /// Takes the notes.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Op> {
-        self.ops.drain(..)
-    }
-
-    #[cold]
-    fn push(&mut self, op: Op) {
-        if self.ops.last() != Some(&op) {
-            self.ops.push(op);
-        }
-    }
-}
-
-impl Transaction<'_> {
-    /// Notes that a key of a user's database is written or deleted.
-    #[inline]
-    pub(super) fn note_touched(&mut self, database: Database, key: &[u8]) {
-        if self.overlay.touched.is_wanted && database & PAGES == 0 {
-            self.overlay.touched.push(Op::Written(key.to_vec()));
-        }
-    }
-
-    /// Notes that all objects of a database are deleted.
-    pub(super) fn note_flushed(&mut self) {
-        if self.overlay.touched.is_wanted {
-            self.overlay.touched.push(Op::Flushed);
-        }
-    }
-}
-
 /// A prefix that clients have named.
 #[derive(Debug, Default)]
 struct Prefix {
@@ -178,8 +124,10 @@ pub(super) struct Tracking {
     /// The memory of the table.
     bytes: usize,
     prefixes: BTreeMap<Vec<u8>, Prefix>,
+    /// The prefixes with changed keys.
+    changed: BTreeSet<Vec<u8>>,
     /// The notes of the present command.
-    ops: Vec<Op>,
+    ops: Notes,
     /// The last key that was dropped because there were too many.
     hand: Vec<u8>,
 }
@@ -199,7 +147,7 @@ impl Tracking {
 
     /// Adds notes.
     pub(super) fn note(&mut self, ops: impl Iterator<Item = Op>) {
-        self.ops.extend(ops);
+        ops.for_each(|op| self.ops.push(op));
     }
 
     /// Forgets the notes of a command that is executed again.
@@ -209,10 +157,10 @@ impl Tracking {
 
     /// Forgets the changes of a command that has failed. It may have read keys.
     pub(super) fn fail_command(&mut self) {
-        self.ops.retain(|op| matches!(op, Op::Read(_)));
+        self.ops.fail_command();
     }
 
-    /// Tells a client about changes no longer.
+    /// Tells a client about changes no longer. The table stays, as the client may register again.
     pub(super) fn forget(&mut self, client: &Client) {
         let Some(tracked) = &client.tracked else { return };
         self.clients.remove(&client.id);
@@ -224,8 +172,14 @@ impl Tracking {
                 }
             }
         }
-        if self.clients.is_empty() {
+    }
+
+    /// Forgets the table and the notes if no client is told about changes.
+    #[inline]
+    pub(super) fn end_without_clients(&mut self) {
+        if self.clients.is_empty() && !(self.table.is_empty() && self.ops.is_empty()) {
             self.clear_table();
+            self.ops.clear();
         }
     }
 
@@ -241,6 +195,28 @@ impl Tracking {
     fn clear_table(&mut self) {
         self.table.clear();
         (self.items, self.bytes) = (0, 0);
+    }
+
+    /// Notes for all prefixes of a key that it has changed.
+    fn change_prefixes(&mut self, key: &[u8], by: Option<ClientId>) {
+        // The prefixes of a key come before it. Of those up to a bound, the last one is looked at:
+        // if it is no prefix of the key, all others are prefixes of the part that both have.
+        let mut bound = Bound::Included(key);
+        while let Some((prefix, known)) =
+            self.prefixes.range_mut::<[u8], _>((Bound::Unbounded, bound)).next_back()
+        {
+            let shared = prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
+            let part = key.get(..shared).unwrap_or_default();
+            if shared < prefix.len() {
+                bound = Bound::Included(part);
+                continue;
+            }
+            if known.changed.is_empty() {
+                self.changed.insert(prefix.clone());
+            }
+            known.changed.entry(key.to_vec()).or_insert(by);
+            bound = Bound::Excluded(part);
+        }
     }
 
     /// Notes in the table that a client has read a key.
@@ -308,16 +284,16 @@ impl State {
 
     #[cold]
     fn finish_ops(&mut self, by: Option<ClientId>, messages: &mut Vec<(ClientId, Vec<u8>)>) {
-        for op in std::mem::take(&mut self.tracking.ops) {
+        for op in std::mem::take(&mut self.tracking.ops).into_ops() {
             match op {
                 Op::Read(key) => {
                     if let Some(client) = by {
                         self.tracking.add(client, key);
                     }
                 }
-                Op::Written(key) => self.invalidate(key, by, messages),
-                Op::Gone(key) => self.invalidate(key, None, messages),
-                Op::Flushed => {
+                Op::Written(key) => self.invalidate(&key, by, messages),
+                Op::Gone(key) => self.invalidate(&key, None, messages),
+                Op::Flushed | Op::TooMany => {
                     for client in self.tracking.clients.clone() {
                         self.send_invalidation(client, Content::All, messages);
                     }
@@ -339,16 +315,12 @@ impl State {
     /// Tells clients that a key has changed.
     fn invalidate(
         &mut self,
-        key: Vec<u8>,
+        key: &[u8],
         by: Option<ClientId>,
         messages: &mut Vec<(ClientId, Vec<u8>)>,
     ) {
-        self.invalidate_in_table(&key, by, messages);
-        for (prefix, known) in &mut self.tracking.prefixes {
-            if key.starts_with(prefix) {
-                known.changed.entry(key.clone()).or_insert(by);
-            }
-        }
+        self.invalidate_in_table(key, by, messages);
+        self.tracking.change_prefixes(key, by);
     }
 
     /// Tells the clients that have read a key.
@@ -370,7 +342,8 @@ impl State {
     /// Tells the clients of each prefix about the changed keys.
     fn broadcast(&mut self, messages: &mut Vec<(ClientId, Vec<u8>)>) {
         let mut all = Vec::new();
-        for prefix in self.tracking.prefixes.values_mut().filter(|it| !it.changed.is_empty()) {
+        for prefix in std::mem::take(&mut self.tracking.changed) {
+            let Some(prefix) = self.tracking.prefixes.get_mut(&prefix) else { continue };
             let clients: Vec<ClientId> = prefix.clients.iter().copied().collect();
             all.push((std::mem::take(&mut prefix.changed), clients));
         }
@@ -551,7 +524,11 @@ fn check(wanted: &Tracked, given: &[Vec<u8>], before: Option<&Tracked>) -> Done 
              then re-enabling it with a different mode.",
         );
     }
-    let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
+    let existing = before.map(|it| &it.prefixes);
+    let all = || given.iter().chain(existing.into_iter().flatten());
+    if all().count() > PREFIXES_MAX || all().map(Vec::len).sum::<usize>() > PREFIX_BYTES_MAX {
+        return error("ERR a client may have at most 1000 prefixes, with 65536 bytes in all");
+    }
     let refused = |one: &[u8], which: &str, other: &[u8]| {
         let end = "'. Prefixes for a single client must not overlap.";
         let parts: [&[u8]; 7] = [
@@ -565,18 +542,31 @@ fn check(wanted: &Tracked, given: &[Vec<u8>], before: Option<&Tracked>) -> Done 
         ];
         Err(Stop::error_of(parts.concat()))
     };
-    let existing = before.map(|it| &it.prefixes);
-    for (place, prefix) in given.iter().enumerate() {
-        let mut existing = existing.into_iter().flatten();
-        if let Some(other) = existing.find(|other| overlap(prefix, other)) {
-            return refused(prefix, "an existing prefix", other);
-        }
-        let mut later = given.iter().skip(place + 1);
-        if let Some(other) = later.find(|other| overlap(prefix, other)) {
-            return refused(prefix, "another provided prefix", other);
+    if let Some(existing) = existing {
+        for prefix in given {
+            if let Some(other) = overlapping(existing, prefix) {
+                return refused(prefix, "an existing prefix", other);
+            }
         }
     }
+    let mut earlier = BTreeSet::new();
+    for prefix in given {
+        if let Some(other) = overlapping(&earlier, prefix) {
+            return refused(other, "another provided prefix", prefix);
+        }
+        earlier.insert(prefix.clone());
+    }
     Ok(())
+}
+
+/// Returns a prefix that overlaps another one. Of the prefixes, only the empty one may overlap
+/// others. So a prefix of the other one is the empty one or its neighbour.
+fn overlapping<'p>(prefixes: &'p BTreeSet<Vec<u8>>, other: &[u8]) -> Option<&'p Vec<u8>> {
+    let first = prefixes.first().filter(|it| it.is_empty());
+    let before = prefixes.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(other))).next_back();
+    let behind = prefixes.range::<[u8], _>((Bound::Included(other), Bound::Unbounded)).next();
+    let before = before.filter(|it| other.starts_with(it));
+    first.or(before).or(behind.filter(|it| it.starts_with(other)))
 }
 
 pub(super) fn client_tracking(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

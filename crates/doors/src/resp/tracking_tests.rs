@@ -353,3 +353,115 @@ fn fields_that_expire_are_told_when_they_are_freed() {
         output.messages.iter().map(|(_, bytes)| super::testing::text_of(bytes)).collect();
     assert_eq!(told, [A]);
 }
+
+#[test]
+fn a_hash_whose_fields_have_all_expired_is_told_when_it_is_freed() {
+    let mut door = door("");
+    door.said_to(2, "hset a f 1 g 2\nhpexpire a 100 fields 2 f g");
+    door.said("hgetall a");
+    door.store.now_ms += 200;
+    let mut output = crate::resp::Output::default();
+    for _ in 0..10 {
+        door.server.sweep(&mut door.store, 1000, &mut output);
+    }
+    let told: Vec<String> =
+        output.messages.iter().map(|(_, bytes)| super::testing::text_of(bytes)).collect();
+    assert_eq!(told, [A]);
+}
+
+#[test]
+fn the_only_client_keeps_its_keys_when_it_registers_again() {
+    let mut door = door("");
+    door.said("get a\nclient tracking on noloop");
+    door.said_to(2, "set a 1");
+    assert_eq!(door.heard(1), A);
+    // The same in a transaction that is executed again.
+    for end in 0..3 {
+        door.said("get a\nmulti\nclient tracking on\nset b 1\nset c 1");
+        door.store.refuses_after = Some(end);
+        door.said("exec");
+        door.said_to(2, "set a 1");
+        assert_eq!(door.heard(1), A, "{end}");
+    }
+    // The same if a transaction fails that ends it.
+    door.said("get a\nmulti\nclient tracking off\nset b 1");
+    door.store.bytes_max = Some(0);
+    assert!(door.said("exec").starts_with("-EXECABORT"));
+    door.store.bytes_max = None;
+    door.said_to(2, "set a 1");
+    assert_eq!(door.heard(1), A);
+}
+
+#[test]
+fn the_table_is_empty_when_no_client_is_left() {
+    for end in ["client tracking off", "reset"] {
+        let mut door = door("");
+        door.said(&format!("get a\n{end}"));
+        assert!(door.said("info stats").contains("tracking_total_keys:0"), "{end}");
+    }
+    let mut door = door("");
+    door.said("get a");
+    door.close(1);
+    assert!(door.said_to(2, "info stats").contains("tracking_total_keys:0"));
+}
+
+#[test]
+fn a_script_with_too_many_keys_counts_as_a_change_of_all_keys() {
+    let mut door = door("");
+    door.said("get a");
+    let script = "local long = string.rep('k', 50000) \
+                  for i = 1, 200 do redis.call('get', long .. i) end return 1";
+    assert_eq!(door.said(&format!("eval \"{script}\" 0")), format!(":1|{ALL}"));
+    assert!(door.said("info stats").contains("tracking_total_keys:0"));
+    door.said("get a");
+    door.said_to(2, "set a 1");
+    assert_eq!(door.heard(1), A);
+}
+
+#[test]
+fn a_client_has_a_most_of_prefixes() {
+    let refused = "-ERR a client may have at most 1000 prefixes, with 65536 bytes in all|";
+    let mut door = door("bcast prefix p prefix q");
+    let more: Vec<String> = (1000..1999).map(|number| format!("prefix {number}")).collect();
+    assert_eq!(door.said(&format!("client tracking on bcast {}", more.join(" "))), refused);
+    let long = |letter: &str| format!("client tracking on bcast prefix {}", letter.repeat(40_000));
+    assert_eq!(door.said(&long("l")), "+OK|");
+    assert_eq!(door.said(&long("m")), refused);
+    door.said("client tracking off\nclient tracking on bcast prefix p prefix q");
+    let fits = format!("client tracking on bcast {}", more[1..].join(" "));
+    assert_eq!(door.said(&fits), "+OK|");
+    assert!(door.said("info stats").contains("tracking_total_prefixes:1000"));
+}
+
+#[test]
+fn a_key_is_told_to_the_clients_of_all_its_prefixes() {
+    let mut door = Door::new();
+    let prefixes = ["", "a", "ab", "abcd", "abd", "abe", "aa", "b"];
+    for (client, prefix) in (1..).zip(prefixes) {
+        let on = match prefix {
+            "" => "client tracking on bcast".to_owned(),
+            prefix => format!("client tracking on bcast prefix {prefix}"),
+        };
+        assert!(door.said_to(client, &format!("hello 3\n{on}")).ends_with("+OK|"));
+    }
+    for key in ["a", "ab", "abc", "abcde", "abdx", "abz", "ac", "b", "c"] {
+        door.said_to(20, &format!("set {key} 1"));
+        for (client, prefix) in (1..).zip(prefixes) {
+            let heard = door.heard(client);
+            assert_eq!(!heard.is_empty(), key.starts_with(prefix), "{key} {prefix}: {heard}");
+        }
+    }
+}
+
+#[test]
+fn a_prefix_that_overlaps_a_neighbour_is_refused() {
+    let mut door = door("bcast prefix b prefix d1 prefix d2");
+    for (prefix, other) in [("ba", "b"), ("d", "d1"), ("d2x", "d2"), ("b", "b")] {
+        let said = door.said(&format!("client tracking on bcast prefix x prefix {prefix}"));
+        let text = format!("-ERR Prefix '{prefix}' overlaps with an existing prefix '{other}'");
+        assert!(said.starts_with(&text), "{said}");
+    }
+    let said = door.said("client tracking on bcast prefix xy prefix a prefix x");
+    assert!(said.starts_with("-ERR Prefix 'xy' overlaps with another provided prefix 'x'"));
+    assert_eq!(door.said("client tracking on bcast prefix a prefix c prefix e"), "+OK|");
+}
