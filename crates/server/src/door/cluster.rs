@@ -44,7 +44,7 @@ mod search;
 pub(crate) use ports::Ports;
 pub use ports::{Announce, ClusterOptions};
 
-use super::redis::{self, Redis};
+use super::redis::{self, Redis, Strays};
 use super::{Protocol, Session};
 use crate::owner::Owner;
 use greeting::{GREETING_BYTES_MAX, Greeting, OTHER_PASSWORD, READY, Received, Refusal, refusal};
@@ -55,7 +55,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_doors::resp::{Node, Port};
-use thunderhead_log::Evicted;
 use thunderhead_master::Shard;
 use thunderhead_master::coordinator_client::CoordinatorClient;
 use thunderhead_net::ConnectionId;
@@ -176,8 +175,8 @@ pub(crate) struct ClusterDoor {
     watched: usize,
     /// The nodes that the parts were told.
     nodes: Vec<Option<Node>>,
-    /// Evicted collections for the doors of other parts, and the time until which they are kept.
-    strays: Rc<RefCell<Vec<Evicted>>>,
+    /// Evicted objects for the doors of other parts, and the time until which they are kept.
+    strays: Rc<RefCell<Strays>>,
     strays_until: Option<Time>,
     /// The time from which the next error about settings is logged.
     complains_from: Time,
@@ -251,8 +250,8 @@ impl ClusterDoor {
         }
         let more: Vec<Part> = (known..parts.count()).map(|part| self.new_part(part)).collect();
         self.parts.extend(more);
-        for part in &mut self.parts {
-            part.local.protocol.set_strays(Some(Rc::clone(&self.strays)));
+        for (number, part) in (0..).zip(&mut self.parts) {
+            part.local.protocol.set_strays(number, Rc::clone(&self.strays));
         }
         self.nodes = vec![None; self.parts.len()];
         self.give_nodes();

@@ -3,9 +3,11 @@
 mod databases;
 mod key_parts;
 mod store;
+mod strays;
 
 pub use databases::{CATALOG_KEY, Databases, TableWork, TakeOver};
 pub use key_parts::KeyParts;
+pub(super) use strays::Strays;
 
 use super::{Next, Protocol, World};
 use databases::Tables;
@@ -18,7 +20,6 @@ use store::{Absent, Caches, Store, has_pages};
 use thunderhead_doors::resp::{
     ClientId, Facts, Nodes, Output, Port, ScriptClock, Server, ServerOptions, Settings, Step, Swept,
 };
-use thunderhead_log::Evicted;
 use thunderhead_net::ConnectionId;
 use thunderhead_net::stream::Opened;
 use thunderhead_runtime::Time;
@@ -70,12 +71,12 @@ pub(crate) struct Redis {
     clock: (Time, u64),
     /// A key as the log has it, and a value.
     buffers: (Vec<u8>, Vec<u8>),
-    /// Evicted collections of other parts of the keys that are in this shard.
-    strays: Strays,
+    /// The number of its part, and the evicted objects of other parts that are in this shard.
+    of_part: Option<OfPart>,
 }
 
-/// Evicted collections whose part is not known, if doors of several parts share a shard.
-pub(super) type Strays = Option<Rc<RefCell<Vec<Evicted>>>>;
+/// The number of a part of the keys, and the evicted objects that its door shares with others.
+type OfPart = (u32, Rc<RefCell<Strays>>);
 
 impl Protocol for Redis {
     type Session = ClientId;
@@ -218,13 +219,20 @@ impl Redis {
             sweeps_at: None,
             clock: (Time::default(), 0),
             buffers: (Vec::new(), Vec::new()),
-            strays: None,
+            of_part: None,
         }
     }
 
-    /// Sets the place for evicted collections of other parts of the keys.
-    pub(super) fn set_strays(&mut self, strays: Strays) {
-        self.strays = strays;
+    /// Sets the number of its part, and the place for evicted objects of other parts.
+    pub(super) fn set_strays(&mut self, part: u32, strays: Rc<RefCell<Strays>>) {
+        self.of_part = Some((part, strays));
+    }
+
+    /// Whether the log notes evicted keys: it does so for all parts that share the shard.
+    fn notes_evicted_keys(&self) -> bool {
+        let tells = self.server.tells_evicted();
+        let of_part = self.of_part.as_ref();
+        of_part.map_or(tells, |(part, strays)| strays.borrow_mut().set_tells(*part, tells))
     }
 
     /// Looks for useless pages soon.
@@ -288,13 +296,18 @@ impl Redis {
         };
         let is_freeing = self.server.is_freeing();
         door.keep_evicted(has_pages, is_freeing);
-        door.note_evicted_keys(self.server.tells_evicted());
+        door.note_evicted_keys(self.notes_evicted_keys());
         let time = self.clock.1;
-        let Redis { server, options, tables, output, facts, buffers, strays, .. } = self;
+        let Redis { server, options, tables, output, facts, buffers, of_part, .. } = self;
         let mut store =
             Store::new((door, time), tables, &options.databases, buffers, (caches, is_freeing));
         let result = act(server, Ok(&mut store), facts, output);
-        let (evicted, keys) = (store.evicted(strays.as_ref()), store.evicted_keys());
+        if let Some((part, strays)) = of_part {
+            // A client may want to be told from now on, and another door may be the next one.
+            strays.borrow_mut().set_tells(*part, server.tells_evicted());
+        }
+        let of_part = of_part.as_ref();
+        let (evicted, keys) = (store.evicted(of_part), store.evicted_keys(of_part));
         let (cost, until, blocked) = store.end();
         if !keys.is_empty() {
             server.tell_evicted(keys, output);

@@ -1,9 +1,8 @@
 //! The store on which Redis's commands are executed: the tables of the databases in the shard.
 
+use super::OfPart;
 use super::databases::{CATALOG_KEY, Catalog, Databases, Tables, number, place};
-use std::cell::RefCell;
 use std::ops::Range;
-use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_doors::resp::Server;
 use thunderhead_doors::resp::store as contract;
@@ -152,18 +151,12 @@ impl<'a, 'd> Store<'a, 'd> {
 
     /// Takes the large collections that were evicted: their databases, kinds and headers.
     /// Those of other parts of the keys go to `strays`, and those of this part come from there.
-    pub(super) fn evicted(
-        &mut self,
-        strays: Option<&Rc<RefCell<Vec<Evicted>>>>,
-    ) -> Vec<(Database, Kind, Vec<u8>)> {
+    pub(super) fn evicted(&mut self, of_part: Option<&OfPart>) -> Vec<(Database, Kind, Vec<u8>)> {
         let mut evicted = self.objects.take_evicted();
         let Some(catalog) = self.tables.catalog() else { return Vec::new() };
-        if let Some(strays) = strays {
-            let mut strays = strays.borrow_mut();
-            evicted.append(&mut strays);
-            let is_own = |it: &Evicted| catalog.database_of(it.table).is_some();
-            let (own, others) = evicted.into_iter().partition(is_own);
-            (evicted, *strays) = (own, others);
+        if let Some((_, strays)) = of_part {
+            let is_own = |table| catalog.database_of(table).is_some();
+            evicted = strays.borrow_mut().exchange(evicted, is_own);
         }
         let with_database = |it: Evicted| {
             let database = catalog.database_of(it.table)? as Database;
@@ -172,12 +165,15 @@ impl<'a, 'd> Store<'a, 'd> {
         evicted.into_iter().filter_map(with_database).collect()
     }
 
-    /// Takes the noted keys of evicted objects, with their databases.
-    pub(super) fn evicted_keys(&mut self) -> Vec<(Database, Vec<u8>)> {
-        let keys = self.objects.take_evicted_keys();
-        let Some(catalog) = self.tables.catalog().filter(|_| !keys.is_empty()) else {
-            return Vec::new();
-        };
+    /// Takes the noted keys of evicted objects, with their databases. Those of other parts of the
+    /// keys go to the strays, too.
+    pub(super) fn evicted_keys(&mut self, of_part: Option<&OfPart>) -> Vec<(Database, Vec<u8>)> {
+        let mut keys = self.objects.take_evicted_keys();
+        let Some(catalog) = self.tables.catalog() else { return Vec::new() };
+        if let Some((part, strays)) = of_part {
+            let is_own = |table| catalog.database_of(table).is_some();
+            keys = strays.borrow_mut().exchange_keys(*part, keys, is_own);
+        }
         let with_database = |(table, mut key): (TableId, Vec<u8>)| {
             let database = catalog.database_of(table)? as Database;
             key.drain(..key.len().min(1));
