@@ -183,11 +183,16 @@ impl Tables {
             return Ok(());
         }
         let table = client.ensure_table(&catalog_table(self.part), 1)?;
-        if self.part > 0 || self.parts.recorded().is_some() {
+        if self.part > 0 {
             return Ok(());
         }
-        let (wanted, recorded) =
-            (self.parts.wanted(), recorded(client, table, self.parts.wanted())?);
+        let wanted = self.parts.wanted();
+        if let Some(known) = self.parts.recorded() {
+            // The table may be a new one, as an operator has dropped the former one.
+            record(client, table, known)?;
+            return Ok(());
+        }
+        let recorded = recorded(client, table, wanted)?;
         if recorded != wanted {
             tracing::error!(
                 wanted = wanted.count(),
@@ -294,22 +299,32 @@ fn number_of(part: u32, name: &str) -> Option<u64> {
 /// Returns the recorded number of parts. Records the wanted one if the cluster has no keys yet.
 ///
 /// A cluster of an earlier version has keys and no number: they are in one part. The first owner of
-/// the table writes nothing before this number is recorded, so a catalog without a number is older.
+/// the table writes nothing before this number is recorded, so a catalog without a number is older,
+/// unless there are tables of further parts. Then the first table was made anew.
 fn recorded(client: &mut Client, table: TableId, wanted: Parts) -> Result<Parts, Error> {
     if client.get(table, PARTS_KEY)?.is_none() {
         let has_keys = client.get(table, CATALOG_KEY)?.is_some();
-        let parts = if has_keys { Parts::ONE } else { wanted };
-        let text = parts.count().to_string();
-        match client.put(table, PARTS_KEY, text.as_bytes(), Condition::Absent) {
-            // Another server was faster.
-            Ok(_) | Err(Error::ConditionFailed { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        let has_parts = match client.table(&catalog_table(1)) {
+            Err(Error::Refused(Status::NoSuchTable)) => false,
+            found => found.map(|_| true)?,
+        };
+        let parts = if has_keys && !has_parts { Parts::ONE } else { wanted };
+        record(client, table, parts)?;
     }
     let found = client.get(table, PARTS_KEY)?;
     let text = found.as_ref().and_then(|(_, text)| std::str::from_utf8(text).ok());
     let parts = text.and_then(|text| text.parse().ok()).and_then(Parts::new);
     parts.ok_or(Error::Incomprehensible)
+}
+
+/// Records the number of parts, unless the table has one.
+fn record(client: &mut Client, table: TableId, parts: Parts) -> Result<(), Error> {
+    let text = parts.count().to_string();
+    match client.put(table, PARTS_KEY, text.as_bytes(), Condition::Absent) {
+        // Another server was faster, or the number was recorded before.
+        Ok(_) | Err(Error::ConditionFailed { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn drop_table(client: &mut Client, table: TableId) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 //! server has one part. One server is killed with SIGKILL: its part is elsewhere a little later,
 //! with all that was acknowledged, and the other parts are never away.
 
-use super::{Connection, Further, Told, door, setup, wait};
+use super::{Connection, Further, PATIENCE, Told, door, setup, wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -256,4 +256,28 @@ fn a_server_with_another_number_of_parts_serves_no_clients(cluster: &Cluster) {
         (!reply.starts_with("-LOADING")).then_some(reply)
     });
     assert!(reply.contains("set server.redis_parts alike on all servers"), "{reply}");
+}
+
+#[test]
+fn the_number_of_parts_is_recorded_again_when_an_operator_has_dropped_its_table() {
+    let cluster = Cluster::start(&setup(ARGUMENTS)).unwrap();
+    let address = wait("the cluster port listens", || port(&cluster, 0));
+    wait("all parts are served", || nodes(&address));
+    let mut client = cluster.client(PATIENCE).unwrap();
+    let first = client.table("redis").unwrap();
+    assert_eq!(client.get(first, b"parts").unwrap().unwrap().1, *b"3");
+    // A server may make a further table beside it meanwhile.
+    wait("the table is dropped", || {
+        let tables = client.tables().unwrap();
+        for table in tables.iter().filter(|it| it.beside == Some(first)) {
+            let _ = client.drop_table(&table.name);
+        }
+        client.drop_table("redis").ok()
+    });
+    let number = wait("the number is recorded again", || {
+        let table = client.table("redis").ok().filter(|table| *table != first)?;
+        client.get(table, b"parts").ok()?
+    });
+    assert_eq!(number.1, *b"3");
+    wait("all parts are served again", || nodes(&address));
 }
