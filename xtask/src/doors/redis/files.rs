@@ -178,7 +178,6 @@ pub(super) const FILES: [File; 57] = [
         &[skip(
             &[
                 "LATENCY of expire events are correctly collected",
-                "LATENCY GRAPH can output the expire event graph",
                 "LATENCY RESET is able to reset events",
             ],
             "only commands have latencies",
