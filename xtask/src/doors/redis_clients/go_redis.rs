@@ -101,6 +101,8 @@ const BETWEEN: &str = " / ";
 /// The exceptions.
 const EXCEPTIONS: &[Exception] = &[
     fails("ACL Categories / lists acl categories and subcategories with Modules", MODULES),
+    fails("ACL permissions / set permissions for module categories", MODULES),
+    fails("ACL permissions / set permissions for module commands", MODULES),
     fails(
         "Commands / Functions / Shows function stats",
         "no other command is executed during a function",

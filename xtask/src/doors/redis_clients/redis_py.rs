@@ -49,6 +49,7 @@ const PATIENCE: &str = "30";
 const CLIENT: &str = "it tests the client alone";
 const CLUSTER: &str = "this is no cluster";
 const MODULE: &str = "there are no modules";
+const IDENTITY: &str = "it needs a package for identities in a cloud";
 const NEWER: &str = "its commands are of a newer Redis";
 const PORT: &str = "it uses port 6379";
 const SENTINEL: &str = "there is no Sentinel";
@@ -68,7 +69,7 @@ const FILES: [File; 78] = [
     ("asyncio/test_connect", None),
     ("asyncio/test_connection", None),
     ("asyncio/test_connection_pool", None),
-    ("asyncio/test_credentials", None),
+    ("asyncio/test_credentials", Some(IDENTITY)),
     ("asyncio/test_cwe_404", None),
     ("asyncio/test_encoding", None),
     ("asyncio/test_hash", None),
@@ -103,7 +104,7 @@ const FILES: [File; 78] = [
     ("test_connection", None),
     ("test_connection_pool", None),
     ("test_crc", Some(CLIENT)),
-    ("test_credentials", None),
+    ("test_credentials", Some(IDENTITY)),
     ("test_data_structure", Some(CLIENT)),
     ("test_defaults", Some(CLIENT)),
     ("test_driver_info", Some(CLIENT)),
