@@ -56,7 +56,7 @@ const fn skip(tests: &'static [&'static str], reason: &'static str) -> Skip {
 const BLOCKS: &str = "`~` removes blocks of a hundred entries";
 const BYTES: &str = "the bytes of a client are not counted";
 const CHANGES: &str = "changes are not counted: everything is kept at once, or nothing";
-const CLUSTER: &str = "there are no clusters";
+const CLUSTER: &str = "the tested server is in no cluster";
 const COUNTED: &str = "expired objects are counted until their memory is freed";
 const ENDED: &str = "a script that takes too long is ended";
 const FIXED: &str = "it is an option of the server";

@@ -13,7 +13,7 @@ const COMPARED: usize = 10;
 /// such limit. A client that is not authenticated chooses all of them.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Where a refused command comes from.
+/// The place of a refused command: a client sent it alone or in a `MULTI`, or a script called it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::resp) enum Circumstance {
     TopLevel,
