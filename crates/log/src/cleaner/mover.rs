@@ -95,6 +95,9 @@ pub(super) struct Mover<'a> {
     watch: &'a mut Watch<'a>,
 }
 
+/// The part of a segment's size up to which used objects are copied in any case.
+const FEW_OBJECTS: usize = 8;
+
 impl<'a> Mover<'a> {
     /// Begins to move entries of segments that were picked before this call. `present` are the
     /// segments against which entries in the output must guard: the segments of the durable log,
@@ -125,12 +128,14 @@ impl<'a> Mover<'a> {
 
     /// Leaves expired objects of caches behind, and unused ones if objects are to be evicted. There
     /// are at most so many bytes to copy. While writers wait for memory, half of that are copied at
-    /// most, so that the pass frees some.
+    /// most, so that the pass frees some. A segment with few objects frees little in any case, so
+    /// all of its used objects may stay. Many of such segments are combined.
     pub(super) fn leave_behind(&mut self, evicts: bool, most: usize) {
         let sums = &self.shared.sums;
         let now = Timestamp(self.shared.time.load(Ordering::Relaxed));
         let is_short = sums.is_short.load(Ordering::Relaxed) || self.shared.is_full();
-        let used_bytes = if is_short { most / 2 } else { usize::MAX };
+        let few = self.shared.options.segment_bytes / FEW_OBJECTS;
+        let used_bytes = if is_short { few.max(most / 2) } else { usize::MAX };
         self.leaves = Leaves { expired: true, unused: evicts, now, used_bytes };
     }
 

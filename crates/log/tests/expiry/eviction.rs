@@ -13,6 +13,14 @@ fn cached() -> Attributes {
 
 /// Writes an object of a cache; the cleaners make room. Returns how often it had to wait.
 fn put(log: &mut Log, cleaner: &mut Cleaner, key: &[u8], value: &[u8]) -> u32 {
+    let tries = put_late(log, cleaner, key, value);
+    cleaner.step();
+    log.turn();
+    tries
+}
+
+/// Does so with a cleaner that works only while a write waits.
+fn put_late(log: &mut Log, cleaner: &mut Cleaner, key: &[u8], value: &[u8]) -> u32 {
     let mut tries = 0;
     while let Err(error) = log.with_attributes(cached(), |log| log.write(TABLE, key, value)) {
         assert_eq!(error, Error::CleanerBehind, "a cache never refuses a write for good");
@@ -21,8 +29,6 @@ fn put(log: &mut Log, cleaner: &mut Cleaner, key: &[u8], value: &[u8]) -> u32 {
         cleaner.step();
         log.turn();
     }
-    cleaner.step();
-    log.turn();
     tries
 }
 
@@ -333,7 +339,11 @@ fn an_object_of_a_cache_in_the_head_makes_room() {
 
 /// A cache without copies, whose values take up to half a segment.
 fn cache_without_copies() -> Log {
-    let memory = Memory::with_seglets(8 << 20, 4 << 10).unwrap();
+    cache_without_copies_of(8 << 20)
+}
+
+fn cache_without_copies_of(bytes: usize) -> Log {
+    let memory = Memory::with_seglets(bytes, 4 << 10).unwrap();
     let options = Options { segment_bytes: 128 << 10, value_share: 2, ..Options::default() };
     let mut log = Log::new(&memory, LogId(5), options, Box::new(NoReplication::default())).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
@@ -365,6 +375,43 @@ fn a_cache_without_copies_fills_most_of_its_memory_and_keeps_objects_that_are_us
         .filter(|number| log.read(TABLE, &number.to_be_bytes()).unwrap().is_some())
         .count();
     assert_eq!(kept, 3000, "the newest objects are there");
+}
+
+#[test]
+fn an_object_in_use_stays_also_when_it_is_alone_in_its_segment_and_writers_wait() {
+    let mut log = cache_without_copies();
+    let mut cleaner = log.cleaner().unwrap();
+    put_late(&mut log, &mut cleaner, b"hot", &[7; 10_000]);
+    for number in 0..5000u32 {
+        put_late(&mut log, &mut cleaner, &number.to_be_bytes(), &[1; 10_000]);
+        let hot = log.read(TABLE, b"hot").unwrap();
+        hot.unwrap_or_else(|| panic!("evicted after {number} writes")).count_use();
+    }
+    assert!(log.usage().evicted > 3000, "{:?}", log.usage());
+}
+
+#[test]
+fn a_cache_of_small_survivors_whose_objects_are_all_used_takes_new_objects() {
+    let mut log = cache_without_copies_of(3 << 20);
+    let mut cleaner = log.cleaner().unwrap();
+    let mut waits = 0;
+    // One object of 10 is used again and again, so the survivors of a segment fill a small part of
+    // another one. After some time the memory has nothing else.
+    for number in 0..40_000u32 {
+        let hot = format!("hot-{number}").into_bytes();
+        let key = if number % 10 == 0 { hot } else { number.to_be_bytes().to_vec() };
+        while log.with_attributes(cached(), |log| log.write(TABLE, &key, &[1; 1000])).is_err() {
+            waits += 1;
+            assert!(waits < 20_000, "{:?}", log.usage());
+            for number in (0..=number).step_by(10) {
+                let key = format!("hot-{number}").into_bytes();
+                let object = log.read(TABLE, &key).unwrap();
+                object.inspect(|object| (0..3).for_each(|_| object.count_use()));
+            }
+            cleaner.step();
+            log.turn();
+        }
+    }
 }
 
 #[test]
