@@ -75,8 +75,8 @@ pub(crate) struct Arguments {
     /// Only 0, because there is no UDP.
     #[arg(short = 'U', long, default_value_t = 0, value_parser = no_udp, value_name = "PORT")]
     udp_port: u16,
-    /// Keep the objects in a directory. Then an acknowledged write is never lost, and a restart has
-    /// all objects.
+    /// Keep the objects in a directory. Then an acknowledged write survives a crash of the process,
+    /// and a restart has all objects.
     #[arg(long, value_name = "DIRECTORY", help_heading = "Not in memcached")]
     data: Option<PathBuf>,
 }

@@ -93,8 +93,8 @@ pub(crate) struct Arguments {
     /// Say more in the log; repeat it to say still more.
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Keep the objects in a directory. Then an acknowledged write is never lost, and a restart has
-    /// all objects.
+    /// Keep the objects in a directory. Then an acknowledged write survives a crash of the process,
+    /// and a restart has all objects.
     #[arg(long, value_name = "DIRECTORY", help_heading = "Not in Redis")]
     data: Option<PathBuf>,
 }
