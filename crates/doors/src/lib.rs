@@ -1,8 +1,8 @@
 //! Doors: the protocols of other stores, so that their clients can use Thunderhead.
 //!
-//! This crate has the protocols alone, without I/O and without a store: bytes become requests, and
-//! results become bytes. Where a protocol's commands are executed here, the store is a trait. The
-//! server's door for memcached uses it; no door uses [`resp`] yet.
+//! This crate has the protocols and the execution of their commands, without I/O and without a
+//! store: bytes become requests, and results become bytes. The store is a trait. The doors of
+//! `crates/server` implement it for memcached and for Redis.
 //!
 //! - [`memcached`]: the text protocol with its classic and its meta commands.
 //! - [`rdb`]: the form of values in the files of Redis, and in `DUMP`.

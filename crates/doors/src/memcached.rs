@@ -14,9 +14,10 @@
 //!   another answer still uses the object.
 //! - A `get` with a key that is too long leaves the earlier answers. Memcached drops the answers
 //!   that it has not sent yet.
-//! - The flag `h`: an `add` of an object that is there counts as an access. A new number has not
-//!   been read yet, and Memcached changes a number in place.
-//! - A `set` that is refused leaves the old object. Memcached removes it.
+//! - The flag `h` (the object was read): an `add` of an existing object counts as a read. After
+//!   `incr` or `decr` the object counts as not read. Memcached changes the number in place, and
+//!   keeps the flag.
+//! - A refused `set` leaves the old object. Memcached removes the old object.
 //! - The binary protocol is not spoken. A connection that begins with its first byte is closed.
 
 mod line;

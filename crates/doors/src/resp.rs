@@ -11,27 +11,27 @@
 //! - Memory is full if the store says so. Then every command that writes an object is refused, also
 //!   some that Redis executes, such as `EXPIRE`. Commands that delete are executed.
 //! - A `MULTI` does everything or nothing. If memory is full at its end, `EXEC` answers
-//!   `EXECABORT`; Redis finds that out before the first command.
-//! - A watched key that did not exist counts as unchanged if another protocol, not a client of
-//!   this one, writes and deletes it.
-//! - `SCAN` and `KEYS` have another order, and `SCAN` and the like other cursors.
-//! - A range of strings in a sorted set whose scores differ holds other members; Redis promises
-//!   none. A score of -0 is kept as 0. `LSET` refuses indexes that Redis
-//!   cuts to 32 bits.
+//!   `EXECABORT`. Redis finds that out before the first command.
+//! - If a client of another protocol writes and deletes a watched key that did not exist, the key
+//!   counts as unchanged.
+//! - `SCAN` and `KEYS` have another order. The cursors of `SCAN`, `HSCAN` and so on differ.
+//! - If the scores of a sorted set differ, a range of strings has other members. Redis promises
+//!   none for such a set. A score of -0 is kept as 0. `LSET` refuses indexes that Redis cuts to
+//!   32 bits.
 //! - An approximate trim of a stream removes a hundred entries at a time, also with `DELREF` and
 //!   `ACKED`. Changes of a stream's groups count as changes of a watched stream.
 //! - The replies to `OBJECT` and `MEMORY USAGE` are estimates: the store keeps values in a form of
 //!   its own.
-//! - A string is at most as long as a value of the store, which `proto-max-bulk-len` shows. `LCS`
-//!   compares at most sixteen million pairs of bytes.
+//! - A string has at most the length that `proto-max-bulk-len` shows. `LCS` compares at most
+//!   sixteen million pairs of bytes.
 //! - Some settings have no effect, and `maxmemory` cannot be changed.
 //! - `LATENCY` has events of commands only, and `LATENCY DOCTOR` has another text. `DEBUG` knows a
 //!   few harmless words.
 //! - `HELP` and `COMMAND DOCS` have other texts, and no descriptions of arguments.
 //! - `DUMP` writes simple forms that Redis 7.0 reads, and so other bytes than Redis 8.2. `RESTORE`
 //!   refuses bytes behind a value.
-//! - Modules and replication are missing. No slot of a cluster moves alone, and its nodes have no
-//!   bus.
+//! - Modules and replication are missing. Slots of a cluster do not move one by one, and its nodes
+//!   have no bus.
 
 mod acl;
 mod administration;

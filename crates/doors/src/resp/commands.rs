@@ -12,9 +12,9 @@
 //!    Part of a reply may have been written; it is dropped. The number of arguments was checked
 //!    already.
 //! 4. If a key got elements for which other clients may wait, it calls `context.signal(key)`.
-//! 5. A command that waits returns [`Stop::Wait`](super::stop::Stop) if it finds nothing. It is
-//!    executed again when one of its keys was signalled. In a `MULTI` it gets the reply for a time
-//!    that has run out.
+//! 5. A command that waits returns [`Stop::Wait`](super::stop::Stop) if it finds nothing. The
+//!    server executes it again when one of its keys was signalled. In a `MULTI` such a command
+//!    does not wait: it gets the reply for an expired timeout at once.
 //! 6. Redis shows the flags, keys, group and version with `COMMAND INFO` and `COMMAND DOCS`. The
 //!    summary is in our own words.
 

@@ -1,4 +1,5 @@
-//! Commands about the own connection: see `clients.rs` for those about all of them.
+//! Commands about the client's own connection. The file `clients.rs` has those about all
+//! connections.
 
 use super::acl;
 use super::client::{Client, Replies};

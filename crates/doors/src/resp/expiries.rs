@@ -7,7 +7,7 @@
 //!
 //! # Promises
 //!
-//! - A key has one event for each time at which it expires: [`Expiries::set`] forgets the time.
+//! - A key has one event each time it expires: [`Expiries::set`] forgets the time after the event.
 //! - The noted times and their keys use at most [`BYTES_MAX`] of memory. The earliest times are
 //!   noted. Another walk finds the others later.
 

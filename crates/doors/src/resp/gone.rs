@@ -2,7 +2,7 @@
 //!
 //! The store knows the time at which an object expires, but not the times of its fields. A reply
 //! without an expired field is a promise: the field never returns, not even after a restart with an
-//! earlier clock. So before the reply leaves, the store is told the latest of these times.
+//! earlier clock. So before the reply leaves, the server tells the store the latest of these times.
 
 use super::header::Header;
 use super::stop::Stop;

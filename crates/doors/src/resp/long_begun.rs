@@ -1,10 +1,10 @@
 //! Long strings that have been begun: some of their pages are in the store, and no header is.
 //!
 //! A command writes the pages of a long string before its list of changes. A store whose cleaners
-//! are behind refuses a page with `NotNow`, and the server
-//! executes the command again some milliseconds later. The second attempt continues with the page
-//! that the store refused. Otherwise each attempt would leave pages of its own, and these would
-//! take the memory for which the next attempt waits.
+//! are behind refuses a page with `NotNow`, and the server executes the command again some
+//! milliseconds later. The second attempt continues with the page that the store refused. Otherwise
+//! each attempt would leave pages of its own, and these would take the memory for which the next
+//! attempt waits.
 //!
 //! No header names the pages of these strings, so the sweeper would delete them as garbage. It asks
 //! this list first. The server abandons a string after ten seconds without an attempt.

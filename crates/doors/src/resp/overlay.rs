@@ -1,8 +1,8 @@
 //! The overlay: changes of a command, or of a `MULTI`. The store does not have them yet.
 //!
-//! They are kept in their shortest form: the databases of the store that were emptied, the order of
-//! all databases, and the last state of each key that was written since. So they stay few if a
-//! `MULTI` empties, exchanges or writes the same again and again.
+//! The overlay keeps only the databases that were emptied, the order of all databases after
+//! exchanges, and the last state of each key that was written since. So it stays small even if a
+//! `MULTI` empties, exchanges or writes the same databases and keys again and again.
 
 use super::gone::Gone;
 use super::header::Dropped;

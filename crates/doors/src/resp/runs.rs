@@ -9,9 +9,9 @@
 //! - The replies, the objects and the counts are those of the same commands one by one. A test
 //!   compares both.
 //! - A run ends before any other command, so no command of the client sees a part of a run.
-//! - A client in an unusual state has no runs: in a `MULTI`, as a subscriber, without replies, and
-//!   so on. Neither has a command in an unusual form. [`Server::step`](super::Server::step)
-//!   executes those one by one.
+//! - A client in an unusual state has no runs: in a `MULTI`, as a subscriber, without replies,
+//!   and so on. A command in an unusual form is never part of a run.
+//!   [`Server::step`](super::Server::step) executes such commands one by one.
 
 use super::client::Replies;
 use super::commands::{Command, Names};

@@ -1,8 +1,9 @@
 //! `HSCAN`, `SSCAN` and the like: walks through the items of a collection by their hashes.
 //!
-//! The cursor is the upper 63 bits of the hash of the next item. So it needs no state, and an item
-//! that stays is visited at least once, also while others come and go: its hash stays.
-//! A collection that Redis would keep as a list is small, and is visited at once, as there.
+//! The cursor is the upper 63 bits of the hash of the next item. So the server keeps no state for
+//! a scan. A scan visits each item that stays at least once, also if others come and go, because
+//! the item keeps its hash. It visits a collection that Redis would keep as a listpack at once,
+//! as Redis does.
 
 use super::collection::{self, Collection};
 use super::context::{Context, is};

@@ -11,10 +11,11 @@
 //!
 //! # Promises
 //!
-//! - A script that fails keeps its writes, as in Redis. A script that is *ended* has done none: at
-//!   the limit of time, or if the store refuses. Then it may be executed again.
+//! - A script that fails keeps its writes, as in Redis. The server *ends* a script at the limit of
+//!   time, or if the store refuses its changes. Then none of its writes is done, and it may be
+//!   executed again.
 //! - No script ends the process, keeps the thread for much longer than `busy-reply-threshold`, or
-//!   leaves something for the next script.
+//!   changes anything that the next script sees, except through the store.
 
 mod answer;
 mod bits;

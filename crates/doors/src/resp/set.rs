@@ -1,4 +1,5 @@
-//! A set, with the encoding that Redis would choose: clients see it in the order of small sets.
+//! A set, with the encoding that Redis would choose: it decides in which order clients see a small
+//! set.
 //!
 //! Redis keeps a set of integers in their order, and a small set in the order of insertion. So a
 //! set of integers that gets another member is sorted first.

@@ -1,7 +1,8 @@
 //! The settings that clients read and write with `CONFIG`.
 //!
 //! Many of them have no effect here. They exist because clients read them, or set them before their
-//! work. They last until the server restarts.
+//! work. They last until the server restarts. Only the password is kept: it belongs to the user
+//! `default`, and the store keeps users.
 
 use super::acl::Users;
 use super::events::Kinds;

@@ -1,7 +1,8 @@
 //! `ZSCAN`: walks through the members of a sorted set by their hashes.
 //!
-//! The cursor is the upper 63 bits of the hash of the next member. So it needs no state, and a
-//! member that stays is visited at least once. A small sorted set is visited at once, as in Redis.
+//! The cursor is the upper 63 bits of the hash of the next member. So the server keeps no state
+//! for a scan. A scan visits each member that stays at least once, and a small sorted set at
+//! once, as in Redis.
 
 use super::bounds::integer;
 use super::commands::{Command, Group, Keys, READONLY};

@@ -1,4 +1,4 @@
-//! `XDELEX` and `XACKDEL`: the deletion of entries with care for the groups that use them.
+//! `XDELEX` and `XACKDEL`: the deletion of entries that groups may still use.
 
 use super::commands::{Command, FAST, Group as Family, Keys, WRITE};
 use super::context::{Context, from, is};

@@ -1,5 +1,5 @@
-//! `XREAD` and `XREADGROUP`: the entries of some streams behind given ids, for which a client may
-//! wait.
+//! `XREAD` and `XREADGROUP`: the entries of some streams after given ids. A client may wait for
+//! them.
 
 use super::bounds::integer;
 use super::commands::{

@@ -7,12 +7,12 @@
 //! no owner record. Commands change headers, owner records and pages together, so this is true at
 //! any time between two commands, and no list of deleted collections must survive a crash.
 //!
-//! Collections that commands have deleted, or that the store has evicted, are noted, and swept
-//! first. The others are found by walks through all pages, a slice at a time. While a noted one has
-//! pages, nothing is evicted: its pages are the memory that is wanted.
+//! The server notes the collections that commands have deleted, or that the store has evicted, and
+//! sweeps them first. It finds the others in walks through all pages, a slice at a time. While a
+//! noted collection has pages, the store evicts nothing: these pages are the memory that it needs.
 //!
-//! So it is with fields of hashes that have expired: their memory is freed here. Each hash with
-//! such fields has an owner record, which is a page, so walks find it.
+//! The memory of expired fields of hashes is freed here, too. Each hash whose fields expire has an
+//! owner record, which is a page, so walks find it.
 
 use super::events::{Events, Kinds};
 use super::hash::Hash;

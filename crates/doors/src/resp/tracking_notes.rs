@@ -1,8 +1,8 @@
 //! The notes of a command for `CLIENT TRACKING`: the keys that it has read and written.
 //!
 //! A script may execute any number of commands before its notes become messages. So a note that
-//! says nothing new is left out, and the notes have a most of memory. Notes that need more are
-//! replaced by one note, after which all keys count as changed.
+//! says nothing new is left out, and the memory of the notes has a limit. If notes need more, one
+//! note replaces them: all keys count as changed.
 
 use super::store::{Database, PAGES};
 use super::transaction::Transaction;

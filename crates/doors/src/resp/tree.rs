@@ -11,8 +11,8 @@
 //!
 //! # Promises
 //!
-//! - Reads and changes take time by the height of the tree. Inner nodes count the items below, so
-//!   this also holds for positions.
+//! - The time of a read or a change grows only with the height of the tree. Inner nodes count the
+//!   items below, so this also holds for positions.
 //! - In a tree of [`Order::Hashed`] whose items all fit into the root, they are in the order in
 //!   which they were inserted: clients see them in the order of Redis.
 //! - Bytes that this server has not written lead to an error, and to no panic. If a page has more

@@ -1,7 +1,8 @@
-//! The keys that clients watch, to find the clients of a key that is written.
+//! The keys that clients watch, with the clients of each key.
 //!
-//! `EXEC` compares versions, which shows also the writes of other protocols. A key that is written
-//! and deleted again has no version, so each write through this server marks the clients too.
+//! `EXEC` compares the versions of watched keys. So it also notices the writes of other protocols.
+//! But a key that was written and deleted again has no version. So each write through this server
+//! also marks the clients that watch its key.
 
 use super::server::{ClientId, State};
 use super::store::Database;

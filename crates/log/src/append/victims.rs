@@ -4,12 +4,12 @@
 //! alive: no recovery reads it, and no tombstone is needed. So cleaners evict whole segments, the
 //! segment whose objects were written longest ago first:
 //!
-//! 1. A cleaner copies the objects that were used since the last time, and takes one use of each.
-//!    All other objects of caches are *victims*. The pass has a list of them.
+//! 1. A cleaner copies the objects that have uses, and takes one use of each. All other objects of
+//!    caches are *victims*. The pass has a list of them.
 //! 2. The log's thread takes the victims out of the index, some of them in each turn. It reads no
-//!    entry: a victim is the object that the index still has at the same place. An object that was
-//!    replaced meanwhile is not.
-//! 3. Then the pass becomes part of the log as any other, and the segment's memory is free.
+//!    entry. If the index no longer has a victim at the same place, the object was replaced
+//!    meanwhile, and its successor stays.
+//! 3. Then the pass becomes part of the log, as every pass does, and the segment's memory is free.
 //!
 //! So an eviction costs the log's thread one lookup, whose cache miss overlaps with others. The
 //! victims leave the index only between operations: an operation may hold a place in the index.
@@ -25,8 +25,8 @@ use std::sync::atomic::Ordering;
 /// The victims that leave the index in a turn: some ten microseconds of work.
 const VICTIMS_PER_TURN: usize = 256;
 
-/// The victims that leave it before a write of a cache while writers are blocked on memory. The
-/// turn may never end for a caller that only retries.
+/// The victims that leave the index before a write of a cache while writers are blocked on memory.
+/// A caller that only repeats its write may never end the turn.
 const VICTIMS_PER_RETRY: usize = 1024;
 
 /// Lookups whose cache misses overlap.
@@ -49,8 +49,8 @@ impl LiveLimits {
 }
 
 impl Shared {
-    /// Whether cleaners evict whole segments: the log is a cache without copies, and its user
-    /// decides nothing about single evicted objects.
+    /// Whether cleaners evict whole segments: the log is a cache without copies, its user keeps no
+    /// evicted objects, and no table reserves bytes.
     pub(crate) fn evicts_in_passes(&self) -> bool {
         self.sums.evicts_in_passes.load(Ordering::Relaxed) && self.is_cache_without_copies()
     }

@@ -21,14 +21,15 @@
 //!   client's address, its port and a digest of the password. The owner's door answers with a line,
 //!   or closes the stream if its shard does not own the table. No byte of the client is sent before
 //!   that answer. So a connection that finds no owner has executed nothing, and goes on waiting.
-//! - **Refusal.** An error instead of the answer goes to the client: the owner's door has too many
-//!   clients, or another password. The door that owns the tables checks the password of all
-//!   clients. So it must have the password that each other server's operator relies on.
+//! - **Refusal.** If the owner's door has too many clients, or another password, it sends an
+//!   error in place of the answer, and the client gets this error. The owner's door checks the
+//!   password of all clients. So all servers must have the same password.
 //! - **Crash of the owner.** The forwarded connections are closed, as at a failover of Redis: the
 //!   doors do not know which of their commands were executed. Their clients connect again and wait
 //!   here until another shard has the tables.
-//! - **Taking over.** A shard that owns the table executes commands. When its door finds that for
-//!   the first time, it forgets all that it knew about the databases ([`Databases::take_over`]).
+//! - **Taking over.** A shard that owns the table executes commands. When its door first finds that
+//!   its shard owns the table, the door forgets all that it knew about the databases
+//!   ([`Databases::take_over`]).
 //!
 //! The ports for other doors have no password of their own, like all other ports between servers.
 //! Commands pass through with the client's own `AUTH`. Any program may send a greeting, so a door

@@ -1,6 +1,6 @@
 //! The door for memcached's clients: one table, on which requests are executed.
 //!
-//! `flush_all` makes the table anew: see [`TableBehind`].
+//! `flush_all` replaces the table by a new one: see [`TableBehind`].
 
 mod statistics;
 mod table;

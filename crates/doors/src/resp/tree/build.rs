@@ -1,4 +1,4 @@
-//! Whole trees that are built: one from items in their order, and the copy of one.
+//! Builds whole trees: from items in their order, or as the copy of another tree.
 
 use super::super::pages::Pages;
 use super::super::stop::{self, Stop};

@@ -1,9 +1,9 @@
 //! The children of an inner node, read from its bytes without a copy.
 //!
 //! A search by a key uses the index of the node: the place of each child. So it reads seven of a
-//! hundred children. A node that is longer than an index can tell has none, and its children are
-//! read one by one. So are the counts for a position. The usual child, whose three numbers take up
-//! to eight bytes, is read as one word.
+//! hundred children. A node has no index if it is too long for the numbers of an index. A search in
+//! such a node reads the children one by one, and so does a search by a position. If the three
+//! numbers of a child take up to eight bytes, as usual, they are read as one word.
 
 use super::super::stop::{self, Stop};
 use super::super::varint;

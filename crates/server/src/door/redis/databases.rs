@@ -1,19 +1,19 @@
 //! The tables behind the databases.
 //!
 //! A database has a table for the objects of its keys, and one for the pages of large collections.
-//! It gets each when it first needs it, and starts anew with others when it is cleared. A *catalog*
-//! object in the log names the tables, and changes together with the objects. One more table has
-//! the libraries of functions, which belong to no database. So clearing a
-//! database, or exchanging two, is one small write, and a part of its transaction.
+//! It gets a table when it first needs the table. A cleared database gets new tables. A *catalog*
+//! object in the log names the tables, and changes together with the objects. So the write that
+//! clears a database, or exchanges two, is small, and a part of its transaction. One more table has
+//! the libraries of functions, which belong to no database.
 //!
 //! Tables are made and dropped by a thread with a client. It keeps a few empty ones in stock.
 //!
-//! In a cluster, each process has such a thread. The shard that owns the tables *takes over* when
-//! it finds that it does. Its process alone makes and drops tables then. Before the shard serves,
-//! the thread reads the catalog, and notes the tables of the group that it does not name: former
-//! owners have left these. They are dropped, and never used again. So a thread of a former owner
-//! that is late drops no table that has objects: the catalog only names tables that its own process
-//! made.
+//! In a cluster, each process has such a thread. A shard *takes over* when it finds that it owns
+//! the tables. Then only its process makes and drops tables. Before the shard serves, the thread
+//! reads the catalog, and notes the tables of the group that the catalog does not name: former
+//! owners have left these. The thread drops them, and no shard uses them again. So if a thread of
+//! a former owner is late and still drops tables, it drops no table that has objects: an owner
+//! adds only tables to the catalog that its own process made.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! The parts of the keys in a cluster, for all shards of a process.
 //!
-//! The operator wants a number of parts. The cluster has recorded one when its keys were first
-//! divided. Before the thread with a client has read that number, no door serves. If the two
-//! differ, the doors of this process serve no clients.
+//! `server.redis_parts` is the number of parts that the operator wants. The cluster recorded a
+//! number when its keys were first divided. Before the thread with a client has read the recorded
+//! number, no door serves. If the two numbers differ, the doors of this process serve no clients.
 
 use super::databases::Databases;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
