@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[Command] = &[
 
 fn no_replication(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Err(Stop::error(
-        "ERR Thunderhead replicates by itself: set the number of replicas in its configuration",
+        "ERR There is no replication between servers of Redis: a cluster keeps replicas by itself",
     ))
 }
 
@@ -42,7 +42,7 @@ fn replicaof(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 }
 
 fn migrate(_: &mut Context<'_>, _: Arguments<'_>) -> Done {
-    Err(Stop::error("ERR Thunderhead moves data by itself: use its own commands to move tablets"))
+    Err(Stop::error("ERR MIGRATE is refused: copy the keys with `thunderhead import`"))
 }
 
 fn module_list(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
