@@ -7,7 +7,7 @@
 //! The behaviour is that of Redis 8.2, also for bytes that are no commands. A client gets the error
 //! that Redis sends, and then the connection must be closed. The differences:
 //!
-//! - `HELLO` and `INFO` show version 7.2.4 and the name `thunderhead`.
+//! - `HELLO` and `INFO` show version 7.4.4. `INFO` also shows the name `thunderhead`.
 //! - Memory is full if the store says so. Then every command that writes an object is refused, also
 //!   some that Redis executes, such as `EXPIRE`. Commands that delete are executed.
 //! - A `MULTI` does everything or nothing. If memory is full at its end, `EXEC` answers

@@ -55,7 +55,7 @@ fn a_subscriber_sends_only_a_few_commands_with_version_2() {
 #[test]
 fn messages_are_pushed_behind_replies_with_version_3() {
     let mut door = Door::new();
-    assert!(door.said("hello 3").starts_with("%7|$6|server|$11|thunderhead|$7|version|$5|7.2.4|"));
+    assert!(door.said("hello 3").starts_with("%7|$6|server|$5|redis|$7|version|$5|7.4.4|"));
     door.expect(&[
         ("subscribe a", ">3|$9|subscribe|$1|a|:1|"),
         ("publish a hi", ":1|>3|$7|message|$1|a|$2|hi|"),

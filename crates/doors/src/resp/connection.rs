@@ -62,8 +62,9 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// The version of Redis whose commands are executed, as clients see it.
-pub(super) const REDIS_VERSION: &str = "7.2.4";
+/// The version of Redis, as clients see it. Clients decide by it, and by the name `redis`, which
+/// commands they use. redis-py caches values only from this version on.
+pub(super) const REDIS_VERSION: &str = "7.4.4";
 
 fn ping(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if arguments.len() > 2 {
@@ -236,7 +237,7 @@ fn hello(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let reply = &mut context.reply;
     reply.set_version(version);
     reply.map(7);
-    for (name, value) in [("server", "thunderhead"), ("version", REDIS_VERSION)] {
+    for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         reply.string(name.as_bytes());
         reply.string(value.as_bytes());
     }

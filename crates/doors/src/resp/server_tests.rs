@@ -237,7 +237,7 @@ fn info_has_sections() {
     let mut door = Door::new();
     door.said("set a 1\nget a\nget b\nfoo");
     let all = door.said("info");
-    for wanted in ["|redis_version:7.2.4|server_name:thunderhead|", "|# Keyspace|db0:keys=1,"] {
+    for wanted in ["|redis_version:7.4.4|server_name:thunderhead|", "|# Keyspace|db0:keys=1,"] {
         assert!(all.contains(wanted), "{wanted} in {all}");
     }
     assert!(!all.contains("# Commandstats"));

@@ -53,7 +53,6 @@ const REPLICATION: &str = "the server is no replica";
 const SENTINEL: &str = "there is no Sentinel";
 const SERVERS: &str = "it needs several servers";
 const TLS: &str = "there is no TLS";
-const TRACKING: &str = "the client's cache was not tried yet";
 const VECTORS: &str = "there are no vector sets";
 
 /// The files of the suite.
@@ -64,7 +63,7 @@ const FILES: [File; 35] = [
     ("bitmap_commands_test", None),
     ("command_test", None),
     ("commands_test", None),
-    ("csc_e2e_test", Some(TRACKING)),
+    ("csc_e2e_test", None),
     ("error_test", None),
     ("himport_commands_test", Some(NEWER)),
     ("hotkeys_commands_test", Some(NEWER)),

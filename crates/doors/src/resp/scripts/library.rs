@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// The version that `REDIS_VERSION_NUM` shows: a byte for each part.
-const REDIS_VERSION_NUMBER: i64 = 0x0007_0204;
+const REDIS_VERSION_NUMBER: i64 = 0x0007_0404;
 
 /// The levels of `redis.log`.
 const LEVELS: [(&str, i64); 4] =
