@@ -220,6 +220,13 @@ impl OsTransport {
         if event.readable && !is_watched {
             // It is not read, so a read would not find an error or the end of the connection.
             let error = connection.fd().and_then(socket::error);
+            if error.is_none() && connection.waits_for_room {
+                // The event may be older than the pause, so the peer need not have hung up. Only
+                // epoll reports room for the output, so the socket stays there. If the peer has
+                // hung up, the write fails.
+                self.write(id);
+                return false;
+            }
             return self.on_hung_up(id, error.is_some(), handler);
         }
         let is_held = connection.is_held;

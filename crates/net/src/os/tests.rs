@@ -447,3 +447,44 @@ fn a_peer_that_hangs_up_while_its_input_waits_keeps_no_reactor_awake() {
         assert!(handler.offered.len() >= sent.len().min(READ_BYTES));
     }
 }
+
+#[test]
+fn an_event_from_before_a_pause_does_not_end_the_wait_for_room() {
+    let (mut server, _) = server();
+    let address = StreamAddress::Tcp("127.0.0.1:0".parse().unwrap());
+    let (StreamAddress::Tcp(address), _) = server.listen_stream(&address, b"").unwrap() else {
+        panic!("it listens elsewhere")
+    };
+    #[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_nonblocking(true).unwrap();
+    client.write_all(b"x").unwrap();
+    let mut handler = Waits::default();
+    while handler.stream.is_none() {
+        server.poll(server.now, &mut handler);
+    }
+    let stream = handler.stream.unwrap();
+    // The client does not read, so the stream is paused and waits for room.
+    let output = vec![b'y'; 1 << 20];
+    let mut sent = 0;
+    while server.connections.get(stream).is_some_and(|it| !it.waits_for_room) {
+        server.send_bytes(stream, &[&output]);
+        sent += output.len();
+        server.poll(server.now, &mut handler);
+    }
+    server.pause(stream);
+    let ready = os::Ready { token: 0, readable: true, writable: false };
+    server.on_stream_event(stream, ready, &mut handler);
+    // The client reads, and epoll alone says that there is room.
+    let (mut read, mut buffer) = (0, vec![0; 1 << 16]);
+    for _ in 0..1_000_000 {
+        match std::io::Read::read(&mut client, &mut buffer) {
+            Ok(count) => read += count,
+            Err(_) => drop(server.poll(server.now, &mut handler)),
+        }
+        if read == sent {
+            return;
+        }
+    }
+    panic!("{read} of {sent} bytes arrive");
+}
