@@ -12,9 +12,14 @@
 use super::header::Dropped;
 use super::store::Database;
 
-/// The most strings that are kept. Each has pages that are of no use if its client is gone. If more
-/// clients than these write long strings while memory is short, they abandon each other's pages.
+/// The most strings that are kept when another one begins. Each has pages that are of no use if its
+/// client is gone. If more clients write long strings while memory is short, the others begin when
+/// a string is complete. If they took the place of a string, its next attempt would do the same to
+/// them, and none would ever be complete.
 const KEPT_MAX: usize = 256;
+
+/// The time without an attempt after which another string may take the place of one.
+const IDLE_MS: u64 = 1000;
 
 /// The time after which a string is abandoned. The server executes a refused command again within
 /// milliseconds, and for a few seconds at most.
@@ -37,6 +42,11 @@ pub(super) struct One {
 }
 
 impl One {
+    /// Whether no attempt was made for so long.
+    fn is_idle(&self, now_ms: u64, ms: u64) -> bool {
+        self.touched_ms.saturating_add(ms) <= now_ms
+    }
+
     fn dropped(&self) -> Dropped {
         Dropped { database: self.database, id: self.id, next: self.pages + 1 }
     }
@@ -66,6 +76,15 @@ impl Begun {
         Some(self.kept.swap_remove(place))
     }
 
+    /// Makes room for a string that is to begin; returns whether there is any.
+    pub(super) fn make_room(&mut self, now_ms: u64) -> bool {
+        if self.kept.len() >= KEPT_MAX {
+            let idle = self.kept.extract_if(.., |one| one.is_idle(now_ms, IDLE_MS));
+            self.abandoned.extend(idle.map(|one| one.dropped()));
+        }
+        self.kept.len() < KEPT_MAX
+    }
+
     /// Puts a string of the command here.
     pub(super) fn put(&mut self, one: One) {
         self.used.push(one);
@@ -90,10 +109,6 @@ impl Begun {
             () if is_again => self.kept.append(&mut self.used),
             () => self.abandoned.extend(self.used.drain(..).map(|one| one.dropped())),
         }
-        while self.kept.len() > KEPT_MAX {
-            let one = self.kept.remove(0);
-            self.abandon(one);
-        }
         std::mem::take(&mut self.abandoned)
     }
 
@@ -104,7 +119,7 @@ impl Begun {
 
     /// Returns the strings that were not continued for a while, and forgets them.
     pub(super) fn take_abandoned(&mut self, now_ms: u64) -> Vec<Dropped> {
-        let is_old = |one: &mut One| one.touched_ms.saturating_add(KEPT_MS) <= now_ms;
-        self.kept.extract_if(.., is_old).map(|one| one.dropped()).collect()
+        let old = self.kept.extract_if(.., |one| one.is_idle(now_ms, KEPT_MS));
+        old.map(|one| one.dropped()).collect()
     }
 }

@@ -301,6 +301,7 @@ impl Transaction<'_> {
         };
         let mut one = match begun {
             Some(one) => one,
+            None if !self.begun().make_room(now) => return Err(Refusal::NotNow.into()),
             None => {
                 let id = self.begin_pages(database, key)?;
                 One { database: base, key: key.to_vec(), id, pages, written: 0, touched_ms: now }

@@ -237,6 +237,55 @@ fn a_string_gets_its_pages_although_each_attempt_writes_only_one() {
 }
 
 #[test]
+fn many_clients_that_write_long_strings_do_not_abandon_each_others_pages() {
+    let (mut door, clients) = (door(), 1..=300_u64);
+    let value = long(2500, 1);
+    let bytes = |client: u64| command(&[b"SET", format!("k{client}").as_bytes(), &value]);
+    clients.clone().for_each(|client| drop(door.said_to(client, "PING")));
+    let attempt = |door: &mut Door, client, refuses_after| {
+        door.store.refuses_after = refuses_after;
+        let (facts, mut output) = (super::Facts::default(), super::Output::default());
+        let step = door.server.step(&mut door.store, &facts, client, &bytes(client), &mut output);
+        door.store.refuses_after = None;
+        step == Step::NotNow
+    };
+    // Each begins and writes some pages, as long as there is room.
+    assert!(clients.clone().all(|client| attempt(&mut door, client, Some(8))));
+    let begun = pages(&door);
+    for _ in 0..5 {
+        assert!(clients.clone().all(|client| attempt(&mut door, client, Some(8))));
+        assert!(pages(&door) <= begun + 256 * 8, "the same pages: {} of {begun}", pages(&door));
+    }
+    // The strings that have begun become complete, and then the others have room.
+    for client in clients.clone() {
+        assert!(!attempt(&mut door, client, None), "{client}");
+    }
+    sweep(&mut door);
+    for client in clients {
+        let key = format!("k{client}");
+        assert_eq!(execute(&mut door, &[b"GET", key.as_bytes()]), bulk(&value));
+    }
+}
+
+#[test]
+fn clients_that_are_gone_leave_their_places_to_others() {
+    let mut door = door();
+    let value = long(2500, 1);
+    for client in 1..=257_u64 {
+        door.said_to(client, "PING");
+        door.pass(if client == 257 { 1000 } else { 0 });
+        door.store.refuses_after = (client <= 256).then_some(8);
+        let (facts, mut output) = (super::Facts::default(), super::Output::default());
+        let bytes = command(&[b"SET", format!("k{client}").as_bytes(), &value]);
+        let step = door.server.step(&mut door.store, &facts, client, &bytes, &mut output);
+        assert_eq!(step == Step::NotNow, client <= 256);
+    }
+    assert_eq!(execute(&mut door, &[b"GET", b"k257"]), bulk(&value));
+    sweep(&mut door);
+    assert_eq!(pages(&door), 11, "the pages of the others are freed");
+}
+
+#[test]
 fn long_strings_take_part_in_transactions() {
     let mut door = door();
     let (one, two) = (long(900, 1), long(1100, 2));
