@@ -426,7 +426,7 @@ fn import(path: &Path, to: &Address, session: &mut Session<'_>) -> Result<(), Fa
             waiting += payload.len();
             values.push(Moved { key: entry.key, time: entry.expires.unwrap_or(0), payload });
         } else {
-            target.refuse(own, &entry.key, "streams and values of modules are not supported");
+            target.refuse(own, &entry.key, "values of modules are not supported");
         }
         Ok(())
     })?;

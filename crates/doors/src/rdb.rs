@@ -2,8 +2,9 @@
 //!
 //! - [`Reader`] reads the parts of the format from bytes: lengths, strings, numbers.
 //! - [`Value`] is a value of one key. [`Value::read`] understands each form in which Redis 2.8 to
-//!   8.2 writes strings, lists, sets, hashes and sorted sets. [`Value::write`] writes forms that
-//!   Redis 7.0 and later read. Hashes with fields that expire need Redis 7.4.
+//!   8.2 writes strings, lists, sets, hashes, sorted sets and streams. [`Value::write`] writes
+//!   forms that Redis 7.0 and later read. Streams need Redis 7.2, and hashes with fields that
+//!   expire need Redis 7.4.
 //! - [`File`] reads a whole file, part by part.
 //! - [`unwrap`] and [`wrap`] are for the payloads of `DUMP` and `RESTORE`.
 //!
@@ -13,7 +14,7 @@
 //! - No memory is allocated by a claimed length. A reader unpacks only as many bytes as its owner
 //!   allows.
 //!
-//! Streams and the values of modules are [`Damaged::Unsupported`].
+//! The values of modules are [`Damaged::Unsupported`].
 
 mod checksum;
 mod file;
@@ -23,6 +24,9 @@ mod lzf;
 mod packed;
 mod payload;
 mod reader;
+mod stream;
+#[cfg(test)]
+mod stream_tests;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -32,6 +36,7 @@ pub use file::{Entry, File, FileError, Part};
 use payload::wrap_as;
 pub use payload::{BadPayload, libraries_of, unwrap, wrap, wrap_libraries};
 pub use reader::Reader;
+pub use stream::{Id, Stream, StreamConsumer, StreamEntry, StreamGroup, StreamPending};
 pub use value::{Field, Value};
 
 /// The reason why bytes are not a value.
@@ -49,6 +54,9 @@ pub enum Damaged {
 
 /// The version of the format that [`Value::write`] and [`wrap`] use: that of Redis 7.0.
 pub const VERSION: u16 = 10;
+
+/// The version with the latest form of streams: that of Redis 7.2.
+pub const VERSION_STREAM: u16 = 11;
 
 /// The version with fields of hashes that expire: that of Redis 7.4.
 pub const VERSION_EXPIRING: u16 = 12;

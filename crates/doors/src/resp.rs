@@ -61,6 +61,7 @@ mod context;
 mod counts;
 mod digits;
 mod dumps;
+mod dumps_streams;
 #[cfg(test)]
 mod dumps_tests;
 mod events;

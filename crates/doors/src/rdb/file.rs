@@ -32,13 +32,8 @@ mod code {
     pub(super) const END: u8 = 255;
 }
 
-/// The types of values that are skipped.
-mod skipped {
-    pub(super) const MODULE: u8 = 7;
-    pub(super) const STREAM: u8 = 15;
-    pub(super) const STREAM_2: u8 = 19;
-    pub(super) const STREAM_3: u8 = 21;
-}
+/// The type of the values of modules, which are skipped.
+const MODULE_VALUE: u8 = 7;
 
 /// The reason why bytes are not a file of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,12 +193,8 @@ impl File {
         let key = reader.string()?;
         let before = reader.rest();
         let is_supported = match kind {
-            skipped::MODULE => {
+            MODULE_VALUE => {
                 skip_module(reader, false)?;
-                false
-            }
-            skipped::STREAM | skipped::STREAM_2 | skipped::STREAM_3 => {
-                skip_stream(reader, kind)?;
                 false
             }
             _ => {
@@ -233,34 +224,4 @@ fn skip_module(reader: &mut Reader<'_>, is_beside: bool) -> Result<(), Damaged> 
             _ => return Err(Damaged::Format),
         }
     }
-}
-
-/// Skips a stream.
-fn skip_stream(reader: &mut Reader<'_>, kind: u8) -> Result<(), Damaged> {
-    const ID_BYTES: usize = 16;
-    const TIME_BYTES: usize = 8;
-    let lengths = |reader: &mut Reader<'_>, count: usize| {
-        (0..count).try_for_each(|_| reader.length().map(|_| ()))
-    };
-    for _ in 0..reader.count()? {
-        drop((reader.string()?, reader.string()?));
-    }
-    // The number of entries, and the last id. Later versions have more ids.
-    lengths(reader, if kind == skipped::STREAM { 3 } else { 8 })?;
-    for _ in 0..reader.count()? {
-        drop(reader.string()?);
-        lengths(reader, if kind == skipped::STREAM { 2 } else { 3 })?;
-        for _ in 0..reader.count()? {
-            reader.bytes(ID_BYTES + TIME_BYTES)?;
-            reader.length()?;
-        }
-        for _ in 0..reader.count()? {
-            drop(reader.string()?);
-            reader.bytes(if kind == skipped::STREAM_3 { 2 * TIME_BYTES } else { TIME_BYTES })?;
-            for _ in 0..reader.count()? {
-                reader.bytes(ID_BYTES)?;
-            }
-        }
-    }
-    Ok(())
 }

@@ -48,8 +48,7 @@ const BODY: &[u8] = b"\xfa\x09redis-ver\x058.2.3\xfa\x05ctime\xc2\0\0\0\x01\
     \xfd\x02\0\0\0\xf9\x07\x02\x01t\x01\x01m\
     \xfe\x03\xf4\x01\x02\x03\
     \x07\x01m\x05\x02\x07\x00\
-    \x0f\x01x\x01\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x03abc\x01\x02\x03\
-    \x01\x01g\x02\x03\x01\
+    \x0f\x01x\0\0\x02\x03\x01\x01g\x02\x03\x01\
     \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\
     \x01\x01c\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
     \x00\x01z\xc0\x07";
@@ -63,7 +62,7 @@ fn a_file_is_read_in_pieces_of_any_length() {
             "0 l Some(1000) true",
             "0 t Some(2000) true",
             "3 m None false",
-            "3 x None false",
+            "3 x None true",
             "3 z None true",
         ];
         assert_eq!(read(&bytes, piece).unwrap(), keys, "{piece}");

@@ -92,14 +92,7 @@ pub(super) fn listpack(bytes: &[u8], room: &mut Reader<'_>) -> Items {
         let item = listpack_item(first, reader)?;
         let bytes = 1 + before - reader.rest().len();
         // The length of the item follows it, for readers that go backwards.
-        let width = match bytes {
-            0..0x80 => 1,
-            0x80..0x4000 => 2,
-            0x4000..0x20_0000 => 3,
-            0x20_0000..0x1000_0000 => 4,
-            _ => 5,
-        };
-        reader.bytes(width)?;
+        reader.bytes(width_of_length(bytes))?;
         Ok(item)
     })?;
     check(bytes, claimed, found.len(), count)?;
@@ -126,6 +119,78 @@ fn listpack_item(first: u8, reader: &mut Reader<'_>) -> Result<Vec<u8>, Damaged>
         _ => return Err(Damaged::Format),
     };
     Ok(reader.bytes(length)?.to_vec())
+}
+
+/// Returns the bytes of the length behind an item of so many bytes. In Redis, the greatest number
+/// that would fit into two, three or four bytes has one more.
+fn width_of_length(bytes: usize) -> usize {
+    match bytes {
+        0..0x80 => 1,
+        0x80..0x3fff => 2,
+        0x3fff..0x1f_ffff => 3,
+        0x1f_ffff..0xfff_ffff => 4,
+        _ => 5,
+    }
+}
+
+/// Writes a listpack.
+#[derive(Debug, Default)]
+pub(super) struct PackedWriter {
+    items: Vec<u8>,
+    count: usize,
+}
+
+impl PackedWriter {
+    /// Appends an integer.
+    pub(super) fn integer(&mut self, number: i64) {
+        let bytes = number.to_le_bytes();
+        let begin = self.items.len();
+        let (first, count) = match number {
+            0..=0x7f => (bytes[0], 0),
+            -0x8000..=0x7fff => (0xf1, 2),
+            -0x8000_0000..=0x7fff_ffff => (0xf3, 4),
+            _ => (0xf4, 8),
+        };
+        self.items.push(first);
+        self.items.extend_from_slice(&bytes[..count]);
+        self.end(begin);
+    }
+
+    /// Appends a string.
+    pub(super) fn string(&mut self, string: &[u8]) {
+        let begin = self.items.len();
+        let length = string.len();
+        match length {
+            0..0x40 => self.items.push(0x80 | length as u8),
+            0x40..0x1000 => self.items.extend_from_slice(&(0xe000 | length as u16).to_be_bytes()),
+            _ => {
+                self.items.push(0xf0);
+                self.items.extend_from_slice(&(length as u32).to_le_bytes());
+            }
+        }
+        self.items.extend_from_slice(string);
+        self.end(begin);
+    }
+
+    /// Appends the length of the item that begins at a byte: seven bits a byte, the highest first.
+    /// All bytes but the first have the highest bit set.
+    fn end(&mut self, begin: usize) {
+        let bytes = self.items.len() - begin;
+        let width = width_of_length(bytes);
+        for place in (0..width).rev() {
+            let bits = (bytes >> (7 * place) & 0x7f) as u8;
+            self.items.push(if place + 1 == width { bits } else { bits | 0x80 });
+        }
+        self.count += 1;
+    }
+
+    /// Returns the listpack.
+    pub(super) fn finish(self) -> Vec<u8> {
+        const AROUND_BYTES: usize = 4 + 2 + 1;
+        let count = u16::try_from(self.count).unwrap_or(UNKNOWN);
+        let bytes = (self.items.len() + AROUND_BYTES) as u32;
+        [&bytes.to_le_bytes()[..], &count.to_le_bytes(), &self.items, &[END]].concat()
+    }
 }
 
 /// Reads a set of integers.

@@ -76,6 +76,6 @@ impl Value {
     pub fn payload(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.write(&mut bytes);
-        wrap(bytes, self.is_expiring())
+        wrap_as(bytes, self.version())
     }
 }

@@ -2,7 +2,8 @@
 
 use super::packed::{Items, integers, listpack, ziplist, zipmap};
 use super::reader::{put_length, put_string};
-use super::{Damaged, Reader};
+use super::stream::{Form, Stream};
+use super::{Damaged, Reader, VERSION, VERSION_EXPIRING, VERSION_STREAM};
 use std::collections::HashSet;
 
 /// A field of a hash.
@@ -30,6 +31,8 @@ pub enum Value {
     SortedSet(Vec<(Vec<u8>, f64)>),
     /// Fields.
     Hash(Vec<Field>),
+    /// Entries, and groups of consumers. It may have none.
+    Stream(Stream),
 }
 
 /// The numbers of the forms.
@@ -46,10 +49,13 @@ mod form {
     pub(super) const SORTED_SET_ZIPLIST: u8 = 12;
     pub(super) const HASH_ZIPLIST: u8 = 13;
     pub(super) const LIST_ZIPLISTS: u8 = 14;
+    pub(super) const STREAM: u8 = 15;
     pub(super) const HASH_LISTPACK: u8 = 16;
     pub(super) const SORTED_SET_LISTPACK: u8 = 17;
     pub(super) const LIST_LISTPACKS: u8 = 18;
+    pub(super) const STREAM_2: u8 = 19;
     pub(super) const SET_LISTPACK: u8 = 20;
+    pub(super) const STREAM_3: u8 = 21;
     pub(super) const HASH_TIMES_OLD: u8 = 22;
     pub(super) const HASH_LISTPACK_TIMES_OLD: u8 = 23;
     pub(super) const HASH_TIMES: u8 = 24;
@@ -199,6 +205,9 @@ impl Value {
                 let _begin = reader.time()?;
                 Value::Hash(expiring_fields(packed(reader, listpack)?)?)
             }
+            form::STREAM => Value::Stream(Stream::read(Form::First, reader)?),
+            form::STREAM_2 => Value::Stream(Stream::read(Form::Second, reader)?),
+            form::STREAM_3 => Value::Stream(Stream::read(Form::Third, reader)?),
             other => return Err(Damaged::Unsupported(other)),
         };
         if value.is_possible() { Ok(value) } else { Err(Damaged::Format) }
@@ -210,7 +219,7 @@ impl Value {
             count > 0 && items.collect::<HashSet<_>>().len() == count
         }
         match self {
-            Value::String(_) => true,
+            Value::String(_) | Value::Stream(_) => true,
             Value::List(elements) => !elements.is_empty(),
             Value::Set(members) => differ(members.iter(), members.len()),
             Value::SortedSet(scored) => {
@@ -221,11 +230,15 @@ impl Value {
         }
     }
 
-    /// Whether it has fields that expire. Then only Redis 7.4 and later read it.
-    #[must_use]
-    pub fn is_expiring(&self) -> bool {
-        let Value::Hash(fields) = self else { return false };
-        fields.iter().any(|field| field.expires.is_some())
+    /// Returns the version of the format that has the form in which [`Value::write`] writes it.
+    pub(super) fn version(&self) -> u16 {
+        match self {
+            Value::Hash(fields) if fields.iter().any(|field| field.expires.is_some()) => {
+                VERSION_EXPIRING
+            }
+            Value::Stream(_) => VERSION_STREAM,
+            _ => VERSION,
+        }
     }
 
     /// Appends the type and the value.
@@ -248,6 +261,10 @@ impl Value {
                     put_string(out, member);
                     out.extend_from_slice(&score.to_le_bytes());
                 }
+            }
+            Value::Stream(stream) => {
+                out.push(form::STREAM_3);
+                stream.write(out);
             }
             Value::Hash(fields) => {
                 let begin = fields.iter().filter_map(|field| field.expires).min();

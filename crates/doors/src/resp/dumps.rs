@@ -3,6 +3,7 @@
 use super::collection::Collection;
 use super::commands::{Command, DANGEROUS, DENYOOM, Group, Keys, READONLY, WRITE};
 use super::context::{Context, is};
+use super::dumps_streams;
 use super::events::Kinds;
 use super::hash::{self, Expiry, Hash};
 use super::list::{self, List};
@@ -106,7 +107,7 @@ fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Resul
             }
             Value::Hash(fields)
         }
-        Kind::Stream => return Err(stop::WRONG_TYPE),
+        Kind::Stream => Value::Stream(dumps_streams::read(objects, key, &mut is_long)?),
     };
     if is_long(0) { Err(too_long) } else { Ok(value) }
 }
@@ -183,6 +184,7 @@ fn restore(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         Value::Set(_) => Kind::Set,
         Value::SortedSet(_) => Kind::SortedSet,
         Value::Hash(_) => Kind::Hash,
+        Value::Stream(_) => Kind::Stream,
     };
     let before = context.objects.peek(key)?.map(|found| found.kind);
     context.objects.remove(key)?;
@@ -217,6 +219,7 @@ fn check(context: &Context<'_>, value: &Value) -> Done {
         Value::Hash(fields) => fields.iter().try_for_each(|field| {
             hash::check(objects, &field.name, &field.value, field.expires.is_some())
         }),
+        Value::Stream(stream) => dumps_streams::check(objects, stream),
     }
 }
 
@@ -250,6 +253,7 @@ fn write(context: &mut Context<'_>, key: &[u8], value: Value, expires: Option<u6
             set.fill(objects, &members)?;
             set.save_until(objects, expires)
         }
+        Value::Stream(stream) => dumps_streams::write(objects, key, &stream, expires),
         Value::Hash(fields) => {
             let now = objects.now();
             let mut hash = Hash::new(objects, key);

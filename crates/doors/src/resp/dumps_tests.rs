@@ -187,3 +187,60 @@ fn a_client_that_waits_gets_an_element_that_is_restored() {
     assert_eq!(door.heard(2), "*2|$1|l|$1|a|");
     assert_eq!(door.said("lrange l 0 -1"), "*1|$1|b|");
 }
+
+#[test]
+fn a_stream_is_restored_with_its_groups_and_times() {
+    let door = &mut Door::new();
+    door.said("xadd x 1-1 a 1 b two");
+    door.said("xadd x 2-0 a 3 b 4");
+    door.said("xadd x 5-7 c 5");
+    door.said("xdel x 2-0");
+    door.said("xgroup create x g 0");
+    door.said("xreadgroup group g alice count 1 streams x >");
+    door.pass(10);
+    door.said("xreadgroup group g bob streams x >");
+    door.said("xgroup createconsumer x g carol");
+    door.said("xgroup create x other $ entriesread 2");
+    let payload = dump(door, "x");
+    door.pass(1000);
+    let expiring: [&[u8]; 4] = [b"restore", b"copy", b"5000", &payload];
+    assert_eq!(execute(door, &expiring), b"+OK\r\n");
+    for line in [
+        "xrange NAME - +",
+        "xinfo stream NAME full",
+        "xpending NAME g - + 10",
+        "xpending NAME g",
+        "xinfo groups NAME",
+        "xinfo consumers NAME g",
+    ] {
+        let shown = |door: &mut Door, key| door.said(&line.replace("NAME", key));
+        assert_eq!(shown(door, "copy"), shown(door, "x"), "{line}");
+    }
+    assert_eq!(door.said("pttl copy"), ":5000|");
+    // The copy is a stream like any other: numbers of groups are not used twice.
+    door.said("xgroup create copy third 0");
+    assert!(door.said("xreadgroup group third dave count 1 streams copy >").contains("1-1"));
+    assert_eq!(door.said("xack copy g 1-1 5-7"), ":2|");
+    assert_eq!(door.said("xpending copy third").chars().take(6).collect::<String>(), "*4|:1|");
+    assert_eq!(
+        door.said("xadd copy 5-7 a b"),
+        "-ERR The ID specified in XADD is equal or smaller \
+         than the target stream top item|"
+    );
+    // A stream without entries stays one.
+    door.said("xtrim x maxlen 0");
+    let payload = dump(door, "x");
+    assert_eq!(execute(door, &[b"restore", b"empty", b"0", &payload]), b"+OK\r\n");
+    assert_eq!(door.said("type empty"), "+stream|");
+    assert_eq!(door.said("xinfo stream empty full"), door.said("xinfo stream x full"));
+}
+
+#[test]
+fn clients_that_wait_for_entries_get_those_of_a_restored_stream() {
+    let mut door = Door::new();
+    door.said("xadd y 1-1 a 1");
+    let payload = dump(&mut door, "y");
+    assert_eq!(door.said_to(2, "xread block 0 streams x 0"), "");
+    assert_eq!(execute(&mut door, &[b"restore", b"x", b"0", &payload]), b"+OK\r\n");
+    assert!(door.heard(2).contains("1-1"));
+}

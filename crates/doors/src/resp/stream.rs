@@ -15,7 +15,6 @@
 //! entries, of pending ones and of consumers is the difference of two ranks, so it is not stored.
 
 use super::collection::Collection;
-use super::parser::Arguments;
 use super::stop::{self, Stop};
 use super::store::Kind;
 use super::stream_id::StreamId;
@@ -69,16 +68,24 @@ impl State {
 }
 
 /// Returns the bytes of an entry: the number of its strings, then each with its length.
-pub(super) fn encode(arguments: Arguments<'_>, first: usize) -> Vec<u8> {
-    let strings = super::context::from(arguments, first);
-    let bytes: usize = strings.clone().map(|string| string.len() + 3).sum();
+pub(super) fn encode<'a>(strings: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<u8> {
+    let (count, bytes) = strings
+        .clone()
+        .fold((0_u64, 0), |(count, bytes), string| (count + 1, bytes + string.len() + 3));
     let mut out = Vec::with_capacity(bytes + 3);
-    varint::put(&mut out, (arguments.len() - first) as u64);
+    varint::put(&mut out, count);
     for string in strings {
         varint::put(&mut out, string.len() as u64);
         out.extend_from_slice(string);
     }
     out
+}
+
+/// Returns the strings of an entry.
+pub(super) fn strings_of(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
+    let count = varint::take(&mut bytes).ok_or(stop::DAMAGED)?;
+    let string = |_| take_string(&mut bytes).map(<[u8]>::to_vec).ok_or(stop::DAMAGED);
+    (0..count).map(string).collect()
 }
 
 /// Writes an entry: its id, and an array of its fields and values.

@@ -220,9 +220,10 @@ impl Stream<'_> {
         name: &[u8],
         last: StreamId,
         entries_read: Option<u64>,
-    ) -> Result<(), Stop> {
+    ) -> Result<Group, Stop> {
         let group = Group { number: self.take_number(), last, entries_read };
-        self.put_group(objects, name, &group)
+        self.put_group(objects, name, &group)?;
+        Ok(group)
     }
 
     fn take_number(&mut self) -> u64 {

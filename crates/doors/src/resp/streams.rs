@@ -88,7 +88,7 @@ fn xadd(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let id = id.behind(stream.state.last, now).ok_or(Stop::error(
         "ERR The ID specified in XADD is equal or smaller than the target stream top item",
     ))?;
-    let bytes = stream::encode(arguments, first);
+    let bytes = stream::encode(from(arguments, first));
     Stream::check(objects, &bytes)?;
     stream.add(objects, id, &bytes)?;
     let trimmed = trim(&mut stream, objects, &options)?;
