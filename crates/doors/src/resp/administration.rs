@@ -1,5 +1,6 @@
 //! Commands about the server: its settings and its memory.
 
+use super::bounds::integer;
 use super::commands::{
     ADMIN, Command, DANGEROUS, FAST, Group, Keys, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT,
     READONLY, STALE, by_subcommand,
@@ -8,7 +9,6 @@ use super::connection::REDIS_VERSION;
 use super::context::{Context, from, is};
 use super::counts::Counts;
 use super::long_string::LongString;
-use super::number::integer_of;
 use super::parser::Arguments;
 use super::settings::Settings;
 use super::stop::{self, Done, Stop};
@@ -139,7 +139,10 @@ fn config_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     context.reply.map(found.len());
     let is_of_cluster = context.is_of_cluster();
     for (name, value) in found {
-        context.reply.string(name.as_bytes());
+        // A name that is no pattern keeps its letters, if it comes before all patterns that fit.
+        let asked = from(arguments, 2).find(|asked| Settings::fits(asked, name));
+        let asked = asked.filter(|asked| asked.eq_ignore_ascii_case(name.as_bytes()));
+        context.reply.string(asked.unwrap_or(name.as_bytes()));
         match name {
             "cluster-enabled" if is_of_cluster => context.reply.string(b"yes"),
             _ => context.reply.string(&value),
@@ -150,7 +153,7 @@ fn config_get(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 fn config_set(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if !arguments.len().is_multiple_of(2) {
-        return Err(stop::wrong_arity("config|set"));
+        return Err(stop::SYNTAX);
     }
     let failed = |name: &str, reason: &str| {
         Stop::error_of(format!(
@@ -250,15 +253,11 @@ fn bgrewriteaof(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 const OBJECT_BYTES: usize = 48;
 
 fn memory_usage(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    match (arguments.get(3), arguments.get(4), arguments.len()) {
-        (None, _, _) => {}
-        (Some(word), Some(count), 5) if is(word, "SAMPLES") => {
-            let count = integer_of(count).ok_or(stop::NOT_AN_INTEGER)?;
-            if count < 0 {
-                return Err(stop::SYNTAX);
-            }
+    for at in (3..arguments.len()).step_by(2) {
+        match (is(&arguments[at], "SAMPLES"), arguments.get(at + 1)) {
+            (true, Some(count)) if integer(count)? >= 0 => {}
+            _ => return Err(stop::SYNTAX),
         }
-        _ => return Err(stop::SYNTAX),
     }
     let key = &arguments[2];
     let bytes = match context.objects.peek(key)? {

@@ -58,3 +58,14 @@ pub(super) fn place(index: i64, length: u64) -> Option<u64> {
     };
     (place < length).then_some(place)
 }
+
+/// Reads the milliseconds for which a command is willing to wait from now on.
+pub(super) fn timeout(text: &[u8], now_ms: u64) -> Result<u64, Stop> {
+    let time = integer_of(text);
+    let time = time.ok_or(Stop::error("ERR timeout is not an integer or out of range"))?;
+    let time = u64::try_from(time).map_err(|_| Stop::error("ERR timeout is negative"))?;
+    match i64::try_from(now_ms.saturating_add(time)) {
+        Err(_) if time > 0 => Err(Stop::error("ERR timeout is out of range")),
+        _ => Ok(time),
+    }
+}

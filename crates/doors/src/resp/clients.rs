@@ -1,6 +1,7 @@
 //! `CLIENT`: commands about the connections of all clients.
 
 use super::acl::Users;
+use super::bounds;
 use super::client::{Client, Replies};
 use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, NOT_QUEUED, STALE, by_subcommand};
 use super::connection::check_name;
@@ -9,6 +10,7 @@ use super::number::integer_of;
 use super::parser::Arguments;
 use super::server::ClientId;
 use super::stop::{self, Done, Stop};
+use super::streams_groups::wrong_subcommand;
 use super::tracking::{
     client_caching, client_getredir, client_tracking, client_trackinginfo, switch,
 };
@@ -250,10 +252,7 @@ fn client_list(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             wanted = Some(type_of(name)?);
         }
         (Some(word), Some(_)) if is(word, "ID") => {
-            let number = |text: &[u8]| {
-                let number = integer_of(text).filter(|number| *number > 0);
-                number.ok_or(Stop::error("ERR Invalid client ID"))
-            };
+            let number = |text: &[u8]| integer_of(text).ok_or(Stop::error("ERR Invalid client ID"));
             numbers = Some(from(arguments, 3).map(number).collect::<Result<BTreeSet<_>, _>>()?);
         }
         _ => return Err(stop::SYNTAX),
@@ -385,17 +384,18 @@ fn client_no_touch(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done 
 }
 
 fn client_pause(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
-    let time = integer_of(&arguments[2]);
-    let time = time.ok_or(Stop::error("ERR timeout is not an integer or out of range"))?;
+    if arguments.len() > 4 {
+        return Err(wrong_subcommand(arguments));
+    }
     let only_writes = match arguments.get(3) {
         None => false,
         Some(mode) if is(mode, "ALL") => false,
         Some(mode) if is(mode, "WRITE") => true,
         Some(_) => return Err(Stop::error("ERR CLIENT PAUSE mode must be WRITE or ALL")),
     };
-    let time = u64::try_from(time).map_err(|_| Stop::error("ERR timeout is negative"))?;
-    let until = context.objects.now().saturating_add(time);
-    context.state.paused.begin(until, only_writes);
+    let now = context.objects.now();
+    let time = bounds::timeout(&arguments[2], now)?;
+    context.state.paused.begin(now.saturating_add(time), only_writes);
     context.ok();
     Ok(())
 }
@@ -407,6 +407,9 @@ fn client_unpause(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
 }
 
 fn client_unblock(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
+    if arguments.len() > 4 {
+        return Err(wrong_subcommand(arguments));
+    }
     let is_error = match arguments.get(3) {
         None => false,
         Some(reason) if is(reason, "TIMEOUT") => false,
@@ -415,9 +418,6 @@ fn client_unblock(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             return Err(Stop::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
         }
     };
-    if arguments.len() > 4 {
-        return Err(stop::SYNTAX);
-    }
     let number = integer_of(&arguments[2]).ok_or(stop::NOT_AN_INTEGER)?;
     let Context { state, messages, woken, .. } = context;
     let found = state.clients.values().find(|it| it.number as i64 == number);

@@ -14,7 +14,7 @@
 use super::client::Client;
 use super::command_info::visit_keys;
 use super::commands::{
-    ADMIN, Command, FAST, Group, LOADING, NO_ASYNC_LOADING, STALE, by_subcommand,
+    ADMIN, Command, FAST, Group, LOADING, NO_ASYNC_LOADING, NOSCRIPT, STALE, by_subcommand,
 };
 use super::context::Context;
 use super::key_slots::{Parts, SLOTS, slot_of};
@@ -37,17 +37,29 @@ const fn looks(
     since: &'static str,
     summary: &'static str,
 ) -> Command {
-    Command::new(name, arity, LOADING | STALE, execute).about(ABOUT, since, summary)
+    Command::new(name, arity, STALE, execute).about(ABOUT, since, summary).tips(DIFFERS)
 }
+
+/// Returns a subcommand that only looks, and whose reply follows from the slots alone.
+const fn looks_up(
+    name: &'static str,
+    arity: i32,
+    execute: super::commands::Execute,
+    since: &'static str,
+    summary: &'static str,
+) -> Command {
+    Command::new(name, arity, STALE, execute).about(ABOUT, since, summary)
+}
+
+const DIFFERS: &[&str] = &["nondeterministic_output"];
 
 /// Returns a subcommand that is refused.
 const fn refused(name: &'static str, arity: i32, since: &'static str) -> Command {
-    Command::new(name, arity, ADMIN | STALE | NO_ASYNC_LOADING, cluster_refused).about(
-        ABOUT,
-        since,
-        "Refused: the servers manage the slots.",
-    )
+    Command::new(name, arity, ADMIN | STALE | NO_ASYNC_LOADING, cluster_refused)
+        .about(ABOUT, since, REFUSED)
 }
+
+const REFUSED: &str = "Refused: the servers manage the slots.";
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("asking", 1, FAST, asking)
@@ -61,14 +73,18 @@ pub(super) const COMMANDS: &[Command] = &[
         .categories("@connection"),
     Command::new("cluster", -2, 0, by_subcommand)
         .subcommands(&[
-            looks("cluster|slots", 2, slots, "3.0.0", "Returns the nodes of all slots."),
-            looks("cluster|shards", 2, shards, "7.0.0", "Returns the nodes with their slots."),
+            Command::new("cluster|slots", 2, LOADING | STALE, slots)
+                .about(ABOUT, "3.0.0", "Returns the nodes of all slots.")
+                .tips(DIFFERS),
+            Command::new("cluster|shards", 2, LOADING | STALE, shards)
+                .about(ABOUT, "7.0.0", "Returns the nodes with their slots.")
+                .tips(DIFFERS),
             looks("cluster|nodes", 2, nodes, "3.0.0", "Describes the nodes, each in a line."),
             looks("cluster|info", 2, info, "3.0.0", "Describes the state of the cluster."),
-            looks("cluster|myid", 2, my_id, "3.0.0", "Returns the id of this node."),
+            looks_up("cluster|myid", 2, my_id, "3.0.0", "Returns the id of this node."),
             looks("cluster|myshardid", 2, my_id, "7.2.0", "Returns the id of this node."),
-            looks("cluster|keyslot", 3, key_slot, "3.0.0", "Returns the slot of a key."),
-            looks(
+            looks_up("cluster|keyslot", 3, key_slot, "3.0.0", "Returns the slot of a key."),
+            looks_up(
                 "cluster|countkeysinslot",
                 3,
                 count_keys,
@@ -83,19 +99,23 @@ pub(super) const COMMANDS: &[Command] = &[
                 "Returns keys of a slot. It visits the keys of the node.",
             ),
             looks("cluster|links", 2, links, "7.0.0", "Returns nothing: there are no links."),
-            looks("cluster|replicas", 3, replicas, "5.0.0", "Returns nothing: see the nodes."),
-            looks("cluster|slaves", 3, replicas, "3.0.0", "Returns nothing: see the nodes."),
-            looks(
-                "cluster|count-failure-reports",
-                3,
-                failure_reports,
-                "3.0.0",
-                "Returns 0: the coordinator alone finds failures.",
+            Command::new("cluster|replicas", 3, ADMIN | STALE, replicas)
+                .about(ABOUT, "5.0.0", "Returns nothing: see the nodes.")
+                .tips(DIFFERS),
+            Command::new("cluster|slaves", 3, ADMIN | STALE, replicas)
+                .about(ABOUT, "3.0.0", "Returns nothing: see the nodes.")
+                .tips(DIFFERS),
+            Command::new("cluster|count-failure-reports", 3, ADMIN | STALE, failure_reports)
+                .about(ABOUT, "3.0.0", "Returns 0: the coordinator alone finds failures.")
+                .tips(DIFFERS),
+            Command::new("cluster|help", 2, LOADING | STALE, help).about(
+                ABOUT,
+                "5.0.0",
+                "Describes the subcommands.",
             ),
-            looks("cluster|help", 2, help, "5.0.0", "Describes the subcommands."),
             refused("cluster|addslots", -3, "3.0.0"),
             refused("cluster|addslotsrange", -4, "7.0.0"),
-            refused("cluster|bumpepoch", 2, "3.0.0"),
+            refused("cluster|bumpepoch", 2, "3.0.0").tips(DIFFERS),
             refused("cluster|delslots", -3, "3.0.0"),
             refused("cluster|delslotsrange", -4, "7.0.0"),
             refused("cluster|failover", -2, "3.0.0"),
@@ -103,11 +123,14 @@ pub(super) const COMMANDS: &[Command] = &[
             refused("cluster|forget", 3, "3.0.0"),
             refused("cluster|meet", -4, "3.0.0"),
             refused("cluster|replicate", 3, "3.0.0"),
-            refused("cluster|reset", -2, "3.0.0"),
+            Command::new("cluster|reset", -2, ADMIN | STALE | NOSCRIPT, cluster_refused)
+                .about(ABOUT, "3.0.0", REFUSED),
             refused("cluster|saveconfig", 2, "3.0.0"),
             refused("cluster|set-config-epoch", 3, "3.0.0"),
             refused("cluster|setslot", -4, "3.0.0"),
-            refused("cluster|slot-stats", -4, "8.2.0"),
+            Command::new("cluster|slot-stats", -4, LOADING | STALE, cluster_refused)
+                .about(ABOUT, "8.2.0", "Refused: the servers do not count the uses of slots.")
+                .tips(&["nondeterministic_output", "request_policy:all_shards"]),
         ])
         .about(Group::Cluster, "3.0.0", "Describes the nodes and the slots of keys."),
 ];

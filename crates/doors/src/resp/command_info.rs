@@ -2,7 +2,7 @@
 
 use super::commands::{
     ADMIN, BLOCKING, Begin, Command, DANGEROUS, FAST, FLAG_NAMES, Find, Group, Keys, LOADING,
-    NO_MANDATORY_KEYS, PUBSUB, READONLY, STALE, WRITE, all, by_subcommand, subcommand,
+    NO_MANDATORY_KEYS, PUBSUB, READONLY, STALE, WRITE, all, by_subcommand, named,
 };
 use super::context::{Context, from, is};
 use super::glob;
@@ -312,12 +312,9 @@ fn command_list(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 /// If the command is unknown or wrong, or has no keys.
 fn keys_of(context: &Context<'_>, words: &[&[u8]]) -> Result<Vec<(usize, &'static str)>, Stop> {
     let invalid = Stop::error("ERR Invalid command specified");
-    let mut command =
-        words.first().and_then(|name| context.state.names.command(name)).ok_or(invalid)?;
-    if let Some(found) = words.get(1).and_then(|name| subcommand(command, name)) {
-        command = found;
-    }
-    key_places(command, words)
+    let command = words.first().and_then(|name| context.state.names.command(name));
+    let command = command.and_then(|command| named(command, words.get(1).copied()));
+    key_places(command.ok_or(invalid)?, words)
 }
 
 /// Returns the places of keys among the words of a command, with their use.
@@ -337,6 +334,21 @@ pub(super) fn key_places(
         return Err(Stop::error("ERR Invalid number of arguments specified for command"));
     }
     places_of(command, words).ok_or(NO_KEYS_FOUND)
+}
+
+/// Whether the words of a BITFIELD do nothing but read. Words that make no sense might write.
+fn only_reads_fields(words: &[&[u8]]) -> bool {
+    let mut rest = words.get(2..).unwrap_or_default();
+    while let [word, behind @ ..] = rest {
+        let count = match word {
+            word if is(word, "GET") => 2,
+            word if is(word, "OVERFLOW") => 1,
+            _ => return false,
+        };
+        let Some(behind) = behind.get(count..) else { return false };
+        rest = behind;
+    }
+    true
 }
 
 /// The error for arguments among which the keys cannot be found.
@@ -366,9 +378,7 @@ fn places_of(command: &Command, words: &[&[u8]]) -> Option<Vec<(usize, &'static 
         let flags = match command.name {
             "set" if gets => "RW access update",
             "set" => "OW update",
-            "bitfield" if !words.iter().any(|word| is(word, "SET") || is(word, "INCRBY")) => {
-                "RO access"
-            }
+            "bitfield" if only_reads_fields(words) => "RO access",
             _ => keys.flags,
         };
         places.extend(found.into_iter().map(|place| (place, flags)));
@@ -446,8 +456,9 @@ fn stream_keys(words: &[&[u8]]) -> Option<Range<usize>> {
             _ => return None,
         };
     }
-    let count = words.len() - place - 1;
-    (count > 0 && count.is_multiple_of(2)).then(|| place + 1..place + 1 + count / 2)
+    // An id is missing if the number of words is odd. As in Redis, the last word is no key then.
+    let count = (words.len() - place - 1) / 2;
+    (count > 0).then(|| place + 1..place + 1 + count)
 }
 
 /// Returns the place of the key behind `STORE`, which may be anywhere among the options of `SORT`.

@@ -504,6 +504,15 @@ pub(super) fn subcommand(command: &'static Command, name: &[u8]) -> Option<&'sta
     })
 }
 
+/// Returns the subcommand that the word behind a command names, or the command itself if it has no
+/// subcommands or no word is behind it; `None` for another word.
+pub(super) fn named(command: &'static Command, word: Option<&[u8]>) -> Option<&'static Command> {
+    match word {
+        Some(word) if !command.subcommands.is_empty() => subcommand(command, word),
+        _ => Some(command),
+    }
+}
+
 /// The bytes of a name, and of all arguments, that an error shows.
 const SHOWN_BYTES_MAX: usize = 128;
 

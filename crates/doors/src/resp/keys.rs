@@ -716,20 +716,11 @@ fn dbsize(context: &mut Context<'_>, _: Arguments<'_>) -> Done {
     Ok(())
 }
 
-/// Checks the time for which a command is willing to wait.
-fn check_timeout(text: &[u8]) -> Done {
-    match integer_of(text) {
-        None => Err(Stop::error("ERR timeout is not an integer or out of range")),
-        Some(time) if time < 0 => Err(Stop::error("ERR timeout is negative")),
-        Some(_) => Ok(()),
-    }
-}
-
 // A reply leaves once the update is durable, so neither of these has anything to wait for.
 
 fn wait(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     integer_of(&arguments[1]).ok_or(stop::NOT_AN_INTEGER)?;
-    check_timeout(&arguments[2])?;
+    super::bounds::timeout(&arguments[2], context.objects.now())?;
     context.reply.integer(i64::from(context.state.options.replicas));
     Ok(())
 }
@@ -743,7 +734,7 @@ fn waitaof(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if replicas.is_none() {
         return Err(Stop::error("ERR value is out of range, must be positive"));
     }
-    check_timeout(&arguments[3])?;
+    super::bounds::timeout(&arguments[3], context.objects.now())?;
     let is_kept = context.state.options.is_kept;
     if local == 1 && !is_kept {
         return Err(Stop::error(

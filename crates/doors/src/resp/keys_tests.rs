@@ -212,5 +212,7 @@ fn nothing_has_to_be_waited_for() {
         ("waitaof 2 1 1", "-ERR value is out of range, value must between 0 and 1|"),
         ("waitaof x 1 1", "-ERR value is not an integer or out of range|"),
         ("waitaof 0 0 0", "*2|:0|:0|"),
+        ("waitaof 0 0 9223372036854775807", "-ERR timeout is out of range|"),
+        ("wait 0 9223372036854775807", "-ERR timeout is out of range|"),
     ]);
 }

@@ -243,9 +243,8 @@ impl Settings {
     ) -> BTreeMap<&'static str, Vec<u8>> {
         let mut found = BTreeMap::new();
         for pattern in patterns {
-            let pattern = pattern.to_ascii_lowercase();
             for (name, value) in &self.values {
-                if glob::matches(&pattern, name.as_bytes()) {
+                if Settings::fits(pattern, name) {
                     let value = match *name {
                         "maxmemory-policy" => self.policy.name().as_bytes().to_vec(),
                         "notify-keyspace-events" => self.events.letters(),
@@ -257,6 +256,11 @@ impl Settings {
             }
         }
         found
+    }
+
+    /// Whether a pattern in any letters fits the name of a setting.
+    pub(super) fn fits(pattern: &[u8], name: &str) -> bool {
+        glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes())
     }
 
     /// Returns the longest HyperLogLog of the sparse encoding.

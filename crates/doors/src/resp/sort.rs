@@ -20,6 +20,9 @@ use std::ops::Range;
 const OTHERS: Keys =
     Keys::unknown("RO access").note("The keys of BY and GET depend on the elements.");
 
+/// The categories. The commands are dangerous because their patterns may name any keys.
+const CATEGORIES: &str = "@set @sortedset @list @dangerous";
+
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("sort", -2, WRITE | DENYOOM | MOVABLE_KEYS, sort)
         .keys(&[
@@ -27,14 +30,16 @@ pub(super) const COMMANDS: &[Command] = &[
             OTHERS,
             Keys::unknown("OW update").note("STORE may be anywhere among the options."),
         ])
-        .about(Group::Generic, "1.0.0", "Sorts the elements of a list, set or sorted set."),
+        .about(Group::Generic, "1.0.0", "Sorts the elements of a list, set or sorted set.")
+        .categories(CATEGORIES),
     Command::new("sort_ro", -2, READONLY | MOVABLE_KEYS, sort_ro)
         .keys(&[Keys::one("RO access", 1), OTHERS])
         .about(
             Group::Generic,
             "7.0.0",
             "Sorts the elements of a list, set or sorted set, and writes nothing.",
-        ),
+        )
+        .categories(CATEGORIES),
 ];
 
 /// The options.

@@ -1,7 +1,7 @@
 //! `ACL`: commands about users. See [`acl`](super::acl).
 
 use super::acl::{self, Denied, User, merged};
-use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, STALE, by_subcommand, subcommand};
+use super::commands::{ADMIN, Command, Group, LOADING, NOSCRIPT, STALE, by_subcommand, named};
 use super::context::{Context, from, is};
 use super::number::integer_of;
 use super::parser::Arguments;
@@ -212,7 +212,7 @@ fn acl_getuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     reply.map(6);
     reply.string(b"flags");
     reply.set(user.flags().count());
-    user.flags().for_each(|flag| reply.simple(flag));
+    user.flags().for_each(|flag| reply.string(flag.as_bytes()));
     reply.string(b"passwords");
     reply.array(user.passwords.len());
     user.passwords.iter().for_each(|hash| reply.string(hash.as_bytes()));
@@ -328,12 +328,9 @@ fn acl_dryrun(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
         return Err(Stop::error_of([b"ERR User '", user, b"' not found"].concat()));
     };
     let names = &context.state.names;
-    let Some(mut command) = names.command(name) else {
+    let Some(command) = names.command(name).and_then(|it| named(it, arguments.get(4))) else {
         return Err(Stop::error_of([b"ERR Command '", name, b"' not found"].concat()));
     };
-    if let Some(found) = arguments.get(4).and_then(|name| subcommand(command, name)) {
-        command = found;
-    }
     if !command.takes(arguments.len() - 3) {
         return Err(stop::wrong_arity(command.name));
     }

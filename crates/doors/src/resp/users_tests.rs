@@ -30,7 +30,7 @@ fn users_are_described_by_their_rules() {
         (&format!("acl setuser bob {rules}"), "+OK|"),
         (
             "acl getuser bob",
-            "*12|$5|flags|*2|+on|+sanitize-payload|$9|passwords|*1|$64|\
+            "*12|$5|flags|*2|$2|on|$16|sanitize-payload|$9|passwords|*1|$64|\
              30c952fab122c3f9759f02a6d95c3758b246b4fee239957b2d4fee46e26170c4|$8|commands|$39|\
              -@all +@string -get +client +config|get|$4|keys|$15|~a* %R~r* %W~w*|$8|channels|$4|\
              &ch*|$9|selectors|*1|*6|$8|commands|$10|-@all +set|$4|keys|$3|~b*|$8|channels|$0||",
@@ -444,4 +444,26 @@ fn the_password_of_a_cluster_is_an_option_of_its_servers() {
     let mut door = Door::with(options);
     assert!(door.said("acl setuser default >x").contains("set server.redis_password"));
     assert_eq!(door.said("acl setuser default -debug\nacl setuser bob on >x"), "+OK|+OK|");
+}
+
+#[test]
+fn sort_is_dangerous_because_its_patterns_name_any_keys() {
+    let door = &mut Door::new();
+    door.said("acl setuser reader on allkeys +@read -@dangerous");
+    let refused = "$48|User reader has no permissions to run the 'sort_ro' command|";
+    assert_eq!(door.said("acl dryrun reader sort_ro l by x*")[4..], refused[4..]);
+    door.said("acl setuser sorter on allkeys +@dangerous");
+    assert_eq!(door.said("acl dryrun sorter sort l by x*"), "+OK|");
+}
+
+#[test]
+fn a_pattern_behind_all_keys_is_refused_before_its_bytes_are_read() {
+    let door = &mut Door::new();
+    let error = |door: &mut Door, rule: &str| {
+        let words: [&[u8]; 5] = [b"acl", b"setuser", b"u", b"allkeys", rule.as_bytes()];
+        super::testing::text_of(&super::models::execute(door, &words))
+    };
+    assert!(error(door, "~a b").contains("Adding a pattern after the * pattern"));
+    assert!(error(door, "+a b").contains("Unknown command or category name"));
+    assert!(error(door, "&a b").contains("Syntax error"));
 }

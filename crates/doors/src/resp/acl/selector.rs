@@ -67,6 +67,12 @@ pub(in crate::resp) struct Selector {
     pub(super) channels: Vec<Vec<u8>>,
 }
 
+/// Checks that a pattern of a rule has no byte that would end the rule.
+fn check_pattern(pattern: &[u8]) -> Result<(), Wrong> {
+    let is_wrong = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x0b);
+    if pattern.iter().any(is_wrong) { Err(Wrong::Syntax) } else { Ok(()) }
+}
+
 impl Selector {
     /// Returns rules that allow nothing.
     pub(super) fn none() -> Selector {
@@ -155,9 +161,6 @@ impl Selector {
     /// Applies a rule.
     pub(super) fn apply(&mut self, names: &Names, rule: &[u8]) -> Result<(), Wrong> {
         let is = |word: &str| rule.eq_ignore_ascii_case(word.as_bytes());
-        if rule.iter().any(|byte| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x0b)) {
-            return Err(Wrong::Syntax);
-        }
         match rule {
             _ if is("allkeys") || rule == b"~*" => {
                 self.all_keys = true;
@@ -182,6 +185,7 @@ impl Selector {
                 if self.all_channels {
                     return Err(Wrong::BehindAllChannels);
                 }
+                check_pattern(pattern)?;
                 if !self.channels.iter().any(|own| own == pattern) {
                     self.channels.push(pattern.to_vec());
                 }
@@ -232,6 +236,7 @@ impl Selector {
         if permissions == 0 {
             return Err(Wrong::Syntax);
         }
+        check_pattern(pattern)?;
         match self.keys.iter_mut().find(|(_, own)| own == pattern) {
             Some((own, _)) => *own |= permissions,
             None => self.keys.push((permissions, pattern.to_vec())),
