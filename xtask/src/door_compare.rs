@@ -12,6 +12,7 @@
 //! It does not compare parts of an answer that depend on the time or on the server: `normalize.rs`
 //! has the list.
 
+mod administration;
 mod allowed;
 mod bytes;
 mod commands;

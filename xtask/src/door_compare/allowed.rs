@@ -3,7 +3,8 @@
 use super::connection::Answer;
 use super::contest::{Difference, End};
 use super::older;
-use std::cell::RefCell;
+use super::reply::read;
+use std::cell::{Cell, RefCell};
 
 /// An allowed difference.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +15,7 @@ pub(super) struct Rule {
     pub(super) request: &'static str,
     /// A part of the real server's answer; `""` fits all.
     pub(super) theirs: &'static str,
-    /// A part of our answer; `""` fits all.
+    /// A part of our answer; `""` fits all. See also [`FEWER`].
     pub(super) ours: &'static str,
     /// Whether only the answer differs, so that the sequence goes on.
     pub(super) goes_on: bool,
@@ -55,13 +56,17 @@ pub(super) fn is_skipped(words: &[Vec<u8>]) -> bool {
     SKIPPED.iter().any(|it| has(it.command) && it.words.iter().all(|word| has(word)))
 }
 
-const fn of_past_object(command: &'static str, theirs: &'static str, ours: &'static str) -> Rule {
+/// In place of a part of our answer: it is a smaller number than the real server's, in a sequence
+/// that writes an object with a time that may lie in the past.
+const FEWER: &str = "(fewer)";
+
+const fn of_past_object(command: &'static str) -> Rule {
     Rule {
         command,
         request: "DBSIZE",
-        theirs,
-        ours,
-        goes_on: false,
+        theirs: ":",
+        ours: FEWER,
+        goes_on: true,
         reason: "An object that is written with a time in the past is not counted. Redis counts it \
                  until it is removed.",
     }
@@ -104,18 +109,27 @@ pub(super) const REDIS: &[Rule] = &[
     Rule {
         command: "MODULE",
         request: "",
-        theirs: "-ERR",
+        theirs: "",
         ours: "",
         goes_on: true,
         reason: "There are no modules, and the real server has one.",
     },
     Rule {
-        command: "DUMP",
+        command: "CLIENT",
         request: "",
+        theirs: "+QUEUED",
+        ours: "-ERR Command not allowed inside a transaction",
+        goes_on: false,
+        reason: "A delay of clients, and the end of a client's wait, cannot be undone with a \
+                 transaction.",
+    },
+    Rule {
+        command: "EVAL",
+        request: "LEX",
         theirs: "",
-        ours: "-WRONGTYPE",
-        goes_on: true,
-        reason: "Streams have no payload yet.",
+        ours: "",
+        goes_on: false,
+        reason: "A range of strings over members with different scores, in a script.",
     },
     Rule {
         command: "Z",
@@ -157,13 +171,8 @@ pub(super) const REDIS: &[Rule] = &[
         goes_on: false,
         reason: "An index that does not fit is refused. Redis takes its low 32 bits.",
     },
-    of_past_object("EVAL", ":1", ":0"),
-    of_past_object("DBSIZE", ":1", ":0"),
-    of_past_object("DBSIZE", ":2", ":1"),
-    of_past_object("DBSIZE", ":3", ":2"),
-    of_past_object("DBSIZE", ":4", ":3"),
-    of_past_object("DBSIZE", ":5", ":4"),
-    of_past_object("DBSIZE", ":6", ":5"),
+    of_past_object("EVAL"),
+    of_past_object("DBSIZE"),
     Rule {
         command: "(bytes)",
         request: "\\x00",
@@ -204,6 +213,14 @@ pub(super) const REDIS: &[Rule] = &[
         ours: "(then closed)",
         goes_on: true,
         reason: "The same for the other word of a browser.",
+    },
+    Rule {
+        command: "",
+        request: "\\x00",
+        theirs: "-ERR",
+        ours: "\\x00",
+        goes_on: true,
+        reason: "An error shows a whole word. Redis shows it up to its zero byte.",
     },
     Rule {
         command: "CLIENT",
@@ -342,6 +359,8 @@ pub(super) struct Judge {
     used: RefCell<Vec<u64>>,
     /// Whether the real server is an older Redis, which writes numbers in another way.
     is_older: bool,
+    /// Whether the sequence writes objects with times that may lie in the past.
+    has_past: Cell<bool>,
 }
 
 impl Judge {
@@ -349,7 +368,16 @@ impl Judge {
     pub(super) fn of_redis(is_older: bool) -> Judge {
         let older = if is_older { older::RULES } else { &[] };
         let rules = [REDIS, older].concat();
-        Judge { used: RefCell::new(vec![0; rules.len()]), rules, is_older }
+        let used = RefCell::new(vec![0; rules.len()]);
+        Judge { used, rules, is_older, has_past: Cell::new(false) }
+    }
+
+    /// Notes the commands of the next sequence.
+    pub(super) fn begin<'a>(&self, mut commands: impl Iterator<Item = &'a [Vec<u8>]>) {
+        let is_time = |word: &Vec<u8>| {
+            [&b"EXAT"[..], b"PXAT", b"ABSTTL"].iter().any(|it| word.eq_ignore_ascii_case(it))
+        };
+        self.has_past.set(commands.any(|words| words.iter().any(is_time)));
     }
 
     /// Returns the end of a sequence after a difference: none if it may go on.
@@ -358,7 +386,8 @@ impl Judge {
         if self.is_older && older::are_equal_numbers(theirs, ours) {
             return Ok(());
         }
-        let Some(rule) = allowed(&self.rules, name, command, theirs, ours) else {
+        let Some(rule) = allowed(&self.rules, name, command, (theirs, ours), self.has_past.get())
+        else {
             return Err(End::Different(Box::new(difference)));
         };
         self.used.borrow_mut()[rule] += 1;
@@ -376,19 +405,24 @@ pub(super) fn allowed(
     rules: &[Rule],
     name: &str,
     request: &str,
-    theirs: &Answer,
-    ours: &Answer,
+    (theirs, ours): (&Answer, &Answer),
+    has_past: bool,
 ) -> Option<usize> {
     if rules.is_empty() {
         return None;
     }
-    let (theirs, ours) = (theirs.text(), ours.text());
+    let number = |answer: &Answer| {
+        answer.bytes().and_then(|bytes| read(bytes).ok()).and_then(|reply| reply.number())
+    };
+    let is_fewer =
+        || has_past && number(theirs).zip(number(ours)).is_some_and(|(theirs, ours)| theirs > ours);
+    let (theirs, ours) = (theirs.whole_text(), ours.whole_text());
     let request = request.to_ascii_uppercase();
     rules.iter().position(|rule| {
         name.starts_with(rule.command)
             && request.contains(&rule.request.to_ascii_uppercase())
             && theirs.contains(rule.theirs)
-            && ours.contains(rule.ours)
+            && if rule.ours == FEWER { is_fewer() } else { ours.contains(rule.ours) }
     })
 }
 
@@ -408,12 +442,32 @@ mod tests {
         }];
         let answer = |text: &str| Answer::Reply(text.as_bytes().to_vec());
         let found = |name, request, theirs, ours| {
-            allowed(&rules, name, request, &answer(theirs), &answer(ours))
+            allowed(&rules, name, request, (&answer(theirs), &answer(ours)), false)
         };
         assert_eq!(found("HELLO", "HELLO 4", "-ERR a\r\n", "-ERR b\r\n"), Some(0));
         assert_eq!(found("HELLO", "HELLO 4", "-ERR b\r\n", "-ERR a\r\n"), None);
         assert_eq!(found("HELLO", "HELLO 3", "-ERR a\r\n", "-ERR b\r\n"), None);
         assert_eq!(found("PING", "PING 4", "-ERR a\r\n", "-ERR b\r\n"), None);
+    }
+
+    #[test]
+    fn fewer_objects_are_allowed_only_after_a_time_in_the_past() {
+        let judge = Judge::of_redis(false);
+        let differs = |theirs: &str, ours: &str| {
+            let [theirs, ours] = [theirs, ours].map(|it| Answer::Reply(it.as_bytes().to_vec()));
+            let (command, name) = ("DBSIZE".to_owned(), "DBSIZE".to_owned());
+            let is_of_contents = false;
+            let end = judge.judge(Difference { command, name, theirs, ours, is_of_contents });
+            matches!(end, Err(End::Different(_)))
+        };
+        let words =
+            |line: &str| line.split(' ').map(|it| it.as_bytes().to_vec()).collect::<Vec<_>>();
+        let (past, other) = (words("SET s1 foo pxat 1000"), words("SET s1 foo"));
+        judge.begin([&other[..]].into_iter());
+        assert!(differs(":17\r\n", ":16\r\n"));
+        judge.begin([&other[..], &past[..]].into_iter());
+        assert!(!differs(":17\r\n", ":16\r\n"));
+        assert!(differs(":16\r\n", ":17\r\n") && differs(":16\r\n", "$2\r\n15\r\n"));
     }
 
     #[test]
@@ -440,7 +494,7 @@ mod tests {
         let [theirs, ours] = &answers;
         let name = "ZREMRANGEBYLEX";
         for request in ["ZREMRANGEBYLEX z - +", "zremrangebylex z - +"] {
-            assert!(allowed(REDIS, name, request, theirs, ours).is_some(), "{request}");
+            assert!(allowed(REDIS, name, request, (theirs, ours), false).is_some(), "{request}");
         }
     }
 }

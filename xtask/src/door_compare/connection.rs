@@ -39,9 +39,18 @@ impl Answer {
 
     /// Returns the answer for a person.
     pub(super) fn text(&self) -> String {
+        self.text_of(600)
+    }
+
+    /// Returns the answer with all its bytes.
+    pub(super) fn whole_text(&self) -> String {
+        self.text_of(usize::MAX)
+    }
+
+    fn text_of(&self, most: usize) -> String {
         let shown = |bytes: &[u8]| {
             let text = bytes.escape_ascii().to_string();
-            match text.char_indices().nth(600) {
+            match text.char_indices().nth(most) {
                 Some((end, _)) => format!("{}… ({} bytes)", &text[..end], bytes.len()),
                 None => text,
             }

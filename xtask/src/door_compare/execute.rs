@@ -74,6 +74,7 @@ impl Duel {
     /// Runs a sequence from empty servers, and leaves them empty.
     pub(super) fn run(&mut self, sequence: &Sequence) -> Result<Verdict> {
         self.greeted = [false; CONNECTIONS];
+        self.judge.begin(sequence.steps().map(|step| &step.words[..]));
         let is_used = |key: &&&str| {
             let has = |step: &Step| step.words.iter().any(|word| word == key.as_bytes());
             sequence.manner.is_raw || sequence.steps().any(has)
@@ -170,6 +171,7 @@ impl Duel {
             match first.usage {
                 Use::Wait => self.wait(first)?,
                 Use::Collect => self.collect(first)?,
+                Use::Exchange => self.exchange(first)?,
                 Use::Send if is_scan(first) => self.scan(first, is_marked)?,
                 Use::Send if is_marked => self.marked(connection, &run)?,
                 Use::Send if asks => {
@@ -323,6 +325,50 @@ impl Duel {
         pair.compare(step, &theirs, &ours)
     }
 
+    /// Lets each server restore the payload of the other one, and compares the answers.
+    fn exchange(&mut self, step: &Step) -> Result<(), End> {
+        let (words, to) = match &step.words[..] {
+            [function, dump] => (vec![function.clone(), dump.clone()], None),
+            [dump, key, to] => (vec![dump.clone(), key.clone()], Some(to.clone())),
+            _ => return Ok(()),
+        };
+        let pair = self.pair(step.connection)?;
+        let mut bytes = Vec::new();
+        write_words(&words, &mut bytes);
+        pair.theirs.send(&bytes);
+        pair.ours.send(&bytes);
+        let dumped = Step { usage: Use::Send, words, ..step.clone() };
+        let (theirs, ours) = pair.replies();
+        pair.compare(&dumped, &theirs, &ours)?;
+        let payload = |answer: &Answer| {
+            let reply = answer.bytes().and_then(|bytes| read(bytes).ok());
+            reply.filter(|reply| !reply.is_error() && !reply.is_null).map(|it| it.text.to_vec())
+        };
+        let (Some(of_theirs), Some(of_ours)) = (payload(&theirs), payload(&ours)) else {
+            return Ok(());
+        };
+        let restore = |payload: Vec<u8>| {
+            let text = |word: &str| word.as_bytes().to_vec();
+            let words = match &to {
+                Some(to) => {
+                    vec![text("RESTORE"), to.clone(), text("0"), payload, text("REPLACE")]
+                }
+                None => vec![text("FUNCTION"), text("RESTORE"), payload, text("REPLACE")],
+            };
+            Step { usage: Use::Send, words, ..step.clone() }
+        };
+        let (to_theirs, to_ours) = (restore(of_ours), restore(of_theirs));
+        let write = |step: &Step| {
+            let mut bytes = Vec::new();
+            step.write(&mut bytes);
+            bytes
+        };
+        pair.theirs.send(&write(&to_theirs));
+        pair.ours.send(&write(&to_ours));
+        let (theirs, ours) = pair.replies();
+        pair.compare(&to_theirs, &theirs, &ours)
+    }
+
     /// Reads all pages of a scan from both servers, and compares the union of each.
     fn scan(&mut self, step: &Step, is_marked: bool) -> Result<(), End> {
         let pair = self.pair(step.connection)?;
@@ -383,7 +429,7 @@ impl Duel {
                 b"+set\r\n" => &[&["SMEMBERS", key], &["PTTL", key]],
                 b"+zset\r\n" => &[&["ZRANGE", key, "0", "-1", "WITHSCORES"], &["PTTL", key]],
                 b"+stream\r\n" => {
-                    &[&["XRANGE", key, "-", "+"], &["XINFO", "STREAM", key], &["PTTL", key]]
+                    &[&["XINFO", "STREAM", key, "FULL", "COUNT", "0"], &["PTTL", key]]
                 }
                 _ => &[],
             };
@@ -412,7 +458,7 @@ impl Pair {
         // It takes longer than all else here, so equal answers do without it.
         let way = || match step.usage {
             Use::Send => comparison(&step.words),
-            Use::Wait | Use::Collect => Comparison::Exact,
+            Use::Wait | Use::Collect | Use::Exchange => Comparison::Exact,
         };
         let same = match &mut self.queued {
             Some(queued) if is(b"EXEC") => {

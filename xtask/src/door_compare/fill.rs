@@ -1,5 +1,6 @@
 //! The words of generated commands: few keys and members, so that commands meet, and odd ones.
 
+use super::administration::{COMMAND_NAMES, COMMANDS, RULES};
 use super::commands::{FUNCTIONS, KEYS, LIBRARIES, SCRIPTS};
 use super::grammar::Fill;
 use super::random::Random;
@@ -169,6 +170,29 @@ const SLOTS: &[(&str, &[&str])] = &[
     ("pattern", &["*", "s*", "?1", "[st]1", "l[1-2]", "[^s]*", "a", "s\\*", "**1", "*[", "f*"]),
     ("type", &["string", "list", "hash", "set", "zset", "stream", "nosuch"]),
     ("lex", &["-", "+", "[a", "(a", "[b", "(c", "[", "(", "a", "", "[foo", "(aa"]),
+    ("aclrule", RULES),
+    ("commandname", COMMAND_NAMES),
+    ("aclcategory", &["read", "write", "string", "dangerous", "keyspace", "nosuch", "STREAM"]),
+    (
+        "events",
+        &["KEA", "KEg$lshzetnocm", "K", "E", "A", "AK", "Elg", "nothing", "Kx", "Knm", "KAn", ""],
+    ),
+    (
+        "sortpattern",
+        &["s*", "nosort", "h*", "h*->f1", "h1->*", "*", "#", "x*->", "l*", "s?", "->", "*->f1"],
+    ),
+    (
+        "settingname",
+        &[
+            "databases",
+            "slowlog-*",
+            "latency-monitor-*",
+            "notify-keyspace-events",
+            "nosuch",
+            "SLOWLOG-MAX-LEN",
+            "[s]lowlog-max-len",
+        ],
+    ),
     ("channel", &["c1", "c2", "news.a", "news.b"]),
     ("chanpattern", &["c*", "news.*", "c1", "*"]),
     ("clientname", &["one", "two", "", "with space", "1.2.3", "n\n"]),
@@ -291,6 +315,11 @@ impl Fill for Filler<'_> {
                     let one = if slot == "nkeys" { "key" } else { "field" };
                     self.fill(one, random, words);
                 }
+                return true;
+            }
+            "none" => Vec::new(),
+            "anycommand" => {
+                words.extend(random.of(COMMANDS).split(' ').map(text));
                 return true;
             }
             "many" => {

@@ -12,6 +12,7 @@
 //! | `@1` | before a command: its connection |
 //! | `@1?` | before a command: its connection, on which the command waits |
 //! | `@1<` | instead of a command: the answer of the waiting command |
+//! | `@0=` | before `DUMP key to`: each server restores the other one's payload as `to` |
 //! | `!` | before a row: no noise, and no part is removed alone |
 
 use super::random::Random;
@@ -35,6 +36,8 @@ pub(super) enum Use {
     Wait,
     /// The answer of the command that waits is read.
     Collect,
+    /// Each server restores the payload that the other one returns.
+    Exchange,
 }
 
 /// One command of a row.
@@ -79,11 +82,12 @@ impl Template {
         let mut connection = 0;
         let mut usage = Use::Send;
         if let Some(prefix) = words.peek().and_then(|word| word.strip_prefix('@')) {
-            let digits = prefix.trim_end_matches(['?', '<']);
+            let digits = prefix.trim_end_matches(['?', '<', '=']);
             connection = digits.parse().map_err(|_| format!("a wrong connection {prefix}"))?;
             usage = match &prefix[digits.len()..] {
                 "?" => Use::Wait,
                 "<" => Use::Collect,
+                "=" => Use::Exchange,
                 _ => Use::Send,
             };
             words.next();

@@ -224,7 +224,7 @@ impl Memcached {
     ) -> End {
         let name = name_of(steps);
         let command = steps.iter().map(Step::line).collect::<Vec<_>>().join(" ; ");
-        if let Some(rule) = allowed(MEMCACHED, &name, &command, &theirs, &ours) {
+        if let Some(rule) = allowed(MEMCACHED, &name, &command, (&theirs, &ours), false) {
             self.used[rule] += 1;
             return End::Allowed;
         }

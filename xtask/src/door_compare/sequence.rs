@@ -63,9 +63,9 @@ impl Step {
 }
 
 /// Commands whose second word is a part of the name.
-const CONTAINERS: [&str; 14] = [
+const CONTAINERS: [&str; 15] = [
     "ACL", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "FUNCTION", "LATENCY", "MEMORY", "MODULE",
-    "OBJECT", "PUBSUB", "SCRIPT", "SLOWLOG", "XGROUP",
+    "OBJECT", "PUBSUB", "SCRIPT", "SLOWLOG", "XGROUP", "XINFO",
 ];
 
 /// Returns the name of a command in capital letters, with its subcommand if it has some.
@@ -73,7 +73,7 @@ pub(super) fn name(words: &[Vec<u8>]) -> String {
     let upper = |word: &Vec<u8>| word.escape_ascii().to_string().to_ascii_uppercase();
     let Some(first) = words.first().map(upper) else { return String::new() };
     match words.get(1) {
-        Some(second) if CONTAINERS.contains(&first.as_str()) || first == "XINFO" => {
+        Some(second) if CONTAINERS.contains(&first.as_str()) => {
             format!("{first} {}", upper(second))
         }
         _ => first,
@@ -129,6 +129,7 @@ impl Sequence {
                 Use::Send => format!("{place}{text}"),
                 Use::Wait => format!("{place}{text}    # waits"),
                 Use::Collect => format!("{place}(the answer of the command that waits)"),
+                Use::Exchange => format!("{place}{text}    # the other server restores this"),
             });
         }
         lines
