@@ -117,7 +117,7 @@ pub(super) const SERVER: Group = Group {
         "CLIENT GETREDIR",
         "CLIENT TRACKINGINFO",
         "CLIENT CACHING ( YES / NO )",
-        "CONFIG GET { settingname }",
+        "!CONFIG GET { settingname }",
         "!CONFIG SET slowlog-max-len ( 0 / 100 / -1 / abc ) ; CONFIG GET slowlog-max-len ; CONFIG SET slowlog-max-len 128",
         "!CONFIG SET slowlog-log-slower-than ( 0 / 100000 / -1 / abc ) ; CONFIG GET slowlog-log-slower-than ; CONFIG SET slowlog-log-slower-than 10000",
         "!CONFIG SET slowlog-log-slower-than -1 ; SLOWLOG RESET ; GET kA ; SLOWLOG LEN ; SLOWLOG GET ; CONFIG SET slowlog-log-slower-than 10000",

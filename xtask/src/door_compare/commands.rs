@@ -80,6 +80,10 @@ pub(super) const ONE_OF_EACH: &[&str] = &[
 pub(super) const LISTENING: &[(usize, &str)] =
     &[(1, "PSUBSCRIBE __key*__:*"), (0, "CONFIG SET notify-keyspace-events KEg$lshzetnocm")];
 
+/// The same for Redis 7.0, which has fewer events.
+pub(super) const LISTENING_OLDER: &[(usize, &str)] =
+    &[(1, "PSUBSCRIBE __key*__:*"), (0, "CONFIG SET notify-keyspace-events KEg$lshzetnm")];
+
 /// The last step of the group of events.
 pub(super) const NOT_LISTENING: (usize, &str) = (0, "CONFIG SET notify-keyspace-events ");
 
@@ -174,10 +178,10 @@ pub(super) const GROUPS: &[Group] = &[
             "ZADD key { score member }",
             "SORT key [ LIMIT index count ] [ ( ASC / DESC ) ] ALPHA [ STORE key ]",
             "SORT key [ LIMIT index count ] [ ( ASC / DESC ) ] [ STORE key ]",
-            "SORT key [ BY sortpattern ] [ LIMIT index count ] { GET sortpattern } [ ( ASC / DESC ) ] [ STORE key ]",
-            "SORT key ALPHA [ LIMIT index count ] { GET sortpattern } [ ( ASC / DESC ) ] [ STORE key ]",
-            "!DEL kA s1 s2 s3 h1 ; RPUSH kA 1 2 3 ; MSET s1 b s2 c s3 a ; HSET h1 f1 x ; SORT kA BY s* ALPHA ( ASC / DESC ) GET # GET sortpattern",
-            "SORT_RO key BY sortpattern [ LIMIT index count ] [ GET sortpattern ]",
+            "SORT key [ BY sortpattern ] [ LIMIT index count ] { GET getpattern } [ ( ASC / DESC ) ] [ STORE key ]",
+            "SORT key ALPHA [ LIMIT index count ] { GET getpattern } [ ( ASC / DESC ) ] [ STORE key ]",
+            "!DEL kA s1 s2 s3 h1 ; RPUSH kA 1 2 3 ; MSET s1 b s2 c s3 a ; HSET h1 f1 x ; SORT kA BY s* ALPHA ( ASC / DESC ) GET # GET getpattern",
+            "SORT_RO key BY sortpattern [ LIMIT index count ] [ GET getpattern ]",
             "SORT_RO key ALPHA [ LIMIT index count ] [ ( ASC / DESC ) ]",
             "OBJECT ( FREQ / IDLETIME / REFCOUNT ) key",
             "!FLUSHDB [ ( SYNC / ASYNC ) ]",
@@ -236,6 +240,7 @@ pub(super) const GROUPS: &[Group] = &[
             "!RPUSH kA member member ; BLMPOP 0 2 kA kB ( LEFT / RIGHT ) [ COUNT small ]",
             "( BLPOP / BRPOP ) key wrongtime",
             "RPUSH key long",
+            "SORT key BY getpattern [ LIMIT index count ] GET #",
         ],
     },
     Group {

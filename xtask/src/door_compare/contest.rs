@@ -171,6 +171,9 @@ pub(super) fn contest<C: Contest>(game: &mut C, bounds: Bounds) -> Results {
                 } else {
                     known.insert(sign, results.findings.len());
                     results.findings.push(find(game, &sequence, number, *difference));
+                    if bounds.shows_progress {
+                        tell_last(&results);
+                    }
                 }
             }
         }
@@ -186,6 +189,15 @@ pub(super) fn contest<C: Contest>(game: &mut C, bounds: Bounds) -> Results {
     results.took = began.elapsed();
     results.allowed = game.rules();
     results
+}
+
+/// Shows the last finding at once: the report comes after a long run.
+fn tell_last(results: &Results) {
+    let Some(Finding { difference, sequence, lines, .. }) = results.findings.last() else { return };
+    let Difference { command, theirs, ours, .. } = difference;
+    let (theirs, ours) = (theirs.text(), ours.text());
+    eprintln!("  sequence {sequence}:\n     {}", lines.join("\n     "));
+    eprintln!("   answers to {command}\n     {theirs}\n     {ours}");
 }
 
 fn tell(results: &Results, commands: u64, bounds: Bounds, took: Duration) {

@@ -54,6 +54,8 @@ pub(super) struct Duel {
     answered: Option<Vec<Vec<u8>>>,
     pub(super) commands: u64,
     pub(super) judge: Rc<Judge>,
+    /// Whether the real server is Redis 7.0.
+    is_older: bool,
 }
 
 impl Duel {
@@ -68,6 +70,7 @@ impl Duel {
             answered: None,
             commands: 0,
             judge: Rc::new(Judge::of_redis(is_older)),
+            is_older,
         }
     }
 
@@ -429,7 +432,12 @@ impl Duel {
                 b"+set\r\n" => &[&["SMEMBERS", key], &["PTTL", key]],
                 b"+zset\r\n" => &[&["ZRANGE", key, "0", "-1", "WITHSCORES"], &["PTTL", key]],
                 b"+stream\r\n" => {
-                    &[&["XINFO", "STREAM", key, "FULL", "COUNT", "0"], &["PTTL", key]]
+                    let reads: [&[&str]; 2] = match self.is_older {
+                        true => [&["XRANGE", key, "-", "+"], &["PTTL", key]],
+                        false => [&["XINFO", "STREAM", key, "FULL", "COUNT", "0"], &["PTTL", key]],
+                    };
+                    questions.extend(reads.iter().map(|words| question(words)));
+                    &[]
                 }
                 _ => &[],
             };

@@ -179,6 +179,11 @@ const SLOTS: &[(&str, &[&str])] = &[
     ),
     (
         "sortpattern",
+        // Without a star, sets have any order.
+        &["s*", "h*", "h*->f1", "h1->*", "*", "x*->", "l*", "*->f1"],
+    ),
+    (
+        "getpattern",
         &["s*", "nosort", "h*", "h*->f1", "h1->*", "*", "#", "x*->", "l*", "s?", "->", "*->f1"],
     ),
     (

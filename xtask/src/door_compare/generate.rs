@@ -1,7 +1,9 @@
 //! Sequences of commands of Redis from a seed.
 
 use super::allowed::is_skipped;
-use super::commands::{CALL, GROUPS, Group, LISTENING, NOT_LISTENING, ONE_OF_EACH, Style};
+use super::commands::{
+    CALL, GROUPS, Group, LISTENING, LISTENING_OLDER, NOT_LISTENING, ONE_OF_EACH, Style,
+};
 use super::fill::Filler;
 use super::grammar::{Row, Use};
 use super::random::Random;
@@ -31,6 +33,8 @@ pub(super) struct Generator {
     seed: u64,
     commands: usize,
     versions: Vec<u8>,
+    /// Whether the real server is Redis 7.0.
+    is_older: bool,
 }
 
 /// The options of a generator.
@@ -40,6 +44,7 @@ pub(super) struct Wanted {
     pub(super) seed: u64,
     pub(super) commands: usize,
     pub(super) versions: Vec<u8>,
+    pub(super) is_older: bool,
 }
 
 /// Commands that the generator writes itself.
@@ -91,6 +96,7 @@ impl Generator {
             seed: wanted.seed,
             commands: wanted.commands,
             versions: wanted.versions,
+            is_older: wanted.is_older,
         })
     }
 
@@ -106,7 +112,8 @@ impl Generator {
             blocks.push(Block { steps, is_fixed: false });
         }
         if first.style == Style::Events {
-            let steps = LISTENING.iter().map(written).collect();
+            let lines = if self.is_older { LISTENING_OLDER } else { LISTENING };
+            let steps = lines.iter().map(written).collect();
             blocks.push(Block { steps, is_fixed: true });
         }
         // A second group, so that its commands meet the first one's keys.
@@ -361,6 +368,7 @@ mod tests {
             seed: 1,
             commands: 20,
             versions: vec![2, 3],
+            is_older: false,
         };
         let mut known = vec![
             Known { words: vec!["GET".to_owned()], arity: 2 },
