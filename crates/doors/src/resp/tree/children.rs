@@ -280,6 +280,44 @@ impl<'a> Children<'a> {
         Ok((last, index))
     }
 
+    /// Finds the child with a position. Returns its place and its index, and whether it is the last
+    /// one. The position then counts from the begin of that child. A position at the end is in the
+    /// last child, and so is the highest one, without regard to counts.
+    pub(super) fn at_position(mut self, position: &mut u64) -> Result<(usize, usize, bool), Stop> {
+        if *position == 0 {
+            return Ok((self.at, 0, Children::has_one(self.bytes)?));
+        }
+        if *position == u64::MAX {
+            let (at, index) = self.last()?;
+            return Ok((at, index, true));
+        }
+        let (mut at, mut index) = (self.at, 0);
+        let mut count = self.pass_count()?;
+        while *position >= count && !self.is_at_end() {
+            *position -= count;
+            (at, index) = (self.at, index + 1);
+            count = self.pass_count()?;
+        }
+        *position = (*position).min(count);
+        Ok((at, index, self.is_at_end()))
+    }
+
+    /// Reads the child with an index; `None` if there are not so many.
+    pub(super) fn nth(bytes: &[u8], index: usize) -> Result<Option<Child>, Stop> {
+        if let Some(places) = index_of(bytes) {
+            let at = places.get(index).map(|at| usize::from(u16::from_le_bytes(*at)));
+            return at.map(|at| Children::at(bytes, at)).transpose();
+        }
+        let mut children = Children::new(bytes);
+        for _ in 0..index {
+            if children.is_at_end() {
+                return Ok(None);
+            }
+            children.pass()?;
+        }
+        if children.is_at_end() { Ok(None) } else { children.visit().map(Some) }
+    }
+
     /// Reads the child at a place.
     pub(super) fn at(bytes: &[u8], at: usize) -> Result<Child, Stop> {
         Children { bytes, at }.visit()
@@ -328,6 +366,38 @@ mod tests {
             let last = Children::new(&indexed).last().unwrap();
             let other = Children::new(&plain).last().unwrap();
             prop_assert_eq!((last.0 - begin(&indexed), last.1), (other.0 - 1, other.1));
+        }
+
+        #[test]
+        fn a_position_is_found_by_the_counts_of_children(
+            counts in prop::collection::vec(1..300u64, 1..20),
+            wanted in 0..4000u64,
+            is_indexed in any::<bool>(),
+        ) {
+            let (mut begins, mut children) = (Vec::new(), Vec::new());
+            for (count, page) in counts.iter().zip(1..) {
+                begins.push(children.len());
+                [page, *count, 0].iter().for_each(|number| varint::put(&mut children, *number));
+            }
+            let bytes = match is_indexed {
+                true => assemble(&begins, &[&children]),
+                false => [&[PLAIN], &*children].concat(),
+            };
+            let (mut expected, mut rest) = (0, wanted);
+            while rest >= counts[expected] && expected + 1 < counts.len() {
+                rest -= counts[expected];
+                expected += 1;
+            }
+            let mut position = wanted;
+            let (at, index, is_last) = Children::new(&bytes).at_position(&mut position).unwrap();
+            prop_assert_eq!((index, position), (expected, rest.min(counts[expected])));
+            prop_assert_eq!(is_last, expected + 1 == counts.len());
+            let child = Children::at(&bytes, at).unwrap();
+            prop_assert_eq!((child.page, child.count), (expected as u64 + 1, counts[expected]));
+            prop_assert_eq!(Children::nth(&bytes, index).unwrap(), Some(child));
+            prop_assert_eq!(Children::nth(&bytes, counts.len()).unwrap(), None);
+            let (_, index, is_last) = Children::new(&bytes).at_position(&mut { u64::MAX }).unwrap();
+            prop_assert_eq!((index, is_last), (counts.len() - 1, true));
         }
 
         #[test]

@@ -78,25 +78,10 @@ enum Target<'a> {
 impl Level {
     /// Finds the way in an inner node. A position then counts from the begin of the child.
     fn find(page: u64, bytes: &[u8], target: &mut Target<'_>) -> Result<Level, Stop> {
-        let mut children = Children::new(bytes);
+        let children = Children::new(bytes);
         let (at, index, is_last) = match target {
             Target::Key(sought) => children.find(sought)?,
-            Target::Position(0) => (children.place(), 0, Children::has_one(bytes)?),
-            Target::Position(u64::MAX) => {
-                let (at, index) = children.last()?;
-                (at, index, true)
-            }
-            Target::Position(position) => {
-                let (mut at, mut index) = (children.place(), 0);
-                let mut count = children.pass_count()?;
-                while *position >= count && !children.is_at_end() {
-                    *position -= count;
-                    (at, index) = (children.place(), index + 1);
-                    count = children.pass_count()?;
-                }
-                *position = (*position).min(count);
-                (at, index, children.is_at_end())
-            }
+            Target::Position(position) => children.at_position(position)?,
         };
         let Child { page: child, count, count_at, separator } = Children::at(bytes, at)?;
         let bytes = if page == 0 { Vec::new() } else { bytes.to_vec() };

@@ -357,22 +357,6 @@ impl Inner {
         }
         children::assemble(&begins, &[&out])
     }
-
-    /// Returns the index of the child with a position, and the position in that child. A position
-    /// at the end is in the last child. The highest number stays the end without regard to counts.
-    pub(super) fn index_at(&self, mut position: u64) -> Result<(usize, u64), Stop> {
-        let last = self.children.len().saturating_sub(1);
-        if position == u64::MAX && !self.children.is_empty() {
-            return Ok((last, position));
-        }
-        for (index, child) in self.children.iter().enumerate() {
-            if position < child.count || index == last {
-                return Ok((index, position.min(child.count)));
-            }
-            position -= child.count;
-        }
-        Err(stop::DAMAGED)
-    }
 }
 
 impl Node {

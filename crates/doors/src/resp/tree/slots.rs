@@ -37,6 +37,11 @@ impl Slots {
         Ok(Slots { form, bytes: copy, begins, count })
     }
 
+    /// Returns a leaf without items.
+    pub(super) fn empty(form: Form) -> Slots {
+        Slots { form, bytes: Vec::new(), begins: Vec::new(), count: 0 }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count
     }
@@ -64,6 +69,12 @@ impl Slots {
 
     pub(super) fn value(&self, index: usize) -> &[u8] {
         &self.bytes[self.places(index).1]
+    }
+
+    /// Returns the key and the value of an item. There must be one, and no change.
+    pub(super) fn item(&self, index: usize) -> (&[u8], &[u8]) {
+        let (key, value) = self.places(index);
+        (&self.bytes[key], &self.bytes[value])
     }
 
     /// Returns the index of a key, or the one at which it belongs. The items of a root in the order
