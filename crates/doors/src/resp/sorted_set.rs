@@ -70,7 +70,9 @@ pub(super) struct Sought {
 pub(super) struct SortedSet<'k> {
     key: &'k [u8],
     collection: Collection<'k>,
+    /// The number of members, if they were counted: see [`SortedSet::to_add`].
     length: u64,
+    is_counted: bool,
 }
 
 impl<'k> SortedSet<'k> {
@@ -93,13 +95,28 @@ impl<'k> SortedSet<'k> {
     fn of(key: &'k [u8], found: Option<Collection<'k>>) -> Result<Option<SortedSet<'k>>, Stop> {
         let Some(collection) = found else { return Ok(None) };
         let length = collection.len()?;
-        Ok(Some(SortedSet { key, collection, length }))
+        Ok(Some(SortedSet { key, collection, length, is_counted: true }))
+    }
+
+    /// Returns a sorted set for a command that only adds members or changes their scores. The
+    /// members of a large one are not counted, as nothing depends on their number.
+    pub(super) fn to_add(
+        objects: &mut Transaction<'_>,
+        key: &'k [u8],
+    ) -> Result<Option<SortedSet<'k>>, Stop> {
+        let found = Collection::find(objects, key, Kind::SortedSet, FORMS)?;
+        match found {
+            Some(collection) if collection.encoding == SKIPLIST && !collection.is_small()? => {
+                Ok(Some(SortedSet { key, collection, length: 1, is_counted: false }))
+            }
+            found => SortedSet::of(key, found),
+        }
     }
 
     /// Returns an empty sorted set for a key that does not exist.
     pub(super) fn new(objects: &Transaction<'_>, key: &'k [u8]) -> SortedSet<'k> {
         let collection = Collection::new(objects, key, Kind::SortedSet, FORMS);
-        SortedSet { key, collection, length: 0 }
+        SortedSet { key, collection, length: 0, is_counted: true }
     }
 
     /// Returns the key.
@@ -109,6 +126,7 @@ impl<'k> SortedSet<'k> {
 
     /// Returns the number of members.
     pub(super) fn len(&self) -> u64 {
+        debug_assert!(self.is_counted, "only commands that add members do not count");
         self.length
     }
 
@@ -147,6 +165,14 @@ impl<'k> SortedSet<'k> {
         Ok(found)
     }
 
+    /// Counts the members, if that was not done.
+    fn count(&mut self) -> Result<(), Stop> {
+        if !self.is_counted {
+            (self.length, self.is_counted) = (self.collection.len()?, true);
+        }
+        Ok(())
+    }
+
     /// Looks for a member that may get another score next.
     pub(super) fn seek(
         &mut self,
@@ -154,6 +180,7 @@ impl<'k> SortedSet<'k> {
         member: &[u8],
     ) -> Result<Sought, Stop> {
         if !self.is_indexed()? {
+            self.count()?;
             return Ok(Sought { score: self.score(objects, member)?, spot: None });
         }
         let spot = self.collection.nth(BY_MEMBER).seek(objects, member, SCORE_BYTES)?;
@@ -285,6 +312,9 @@ impl<'k> SortedSet<'k> {
     /// Fills the second tree if it is needed now, or empties it if it is not.
     fn index(&mut self, objects: &mut Transaction<'_>, was_indexed: bool) -> Result<(), Stop> {
         let is_indexed = self.is_indexed()?;
+        if was_indexed != is_indexed {
+            self.count()?;
+        }
         if was_indexed && !is_indexed {
             self.collection.nth(BY_MEMBER).remove_range(objects, 0, u64::MAX)?;
         } else if is_indexed && !was_indexed {

@@ -217,7 +217,7 @@ pub(super) fn add_members(
     options: Options,
     scored: &[(f64, &[u8])],
 ) -> Done {
-    let found = SortedSet::find(&mut context.objects, key)?;
+    let found = SortedSet::to_add(&mut context.objects, key)?;
     let mut set = match found {
         None if options.only_old => {
             match options.increments {
