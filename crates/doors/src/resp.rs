@@ -97,6 +97,7 @@ mod latency;
 mod lcs;
 mod list;
 mod list_ends;
+mod list_in_place;
 mod lists;
 mod lists_moving;
 #[cfg(test)]

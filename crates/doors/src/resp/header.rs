@@ -71,6 +71,11 @@ impl<'a> Header<'a> {
         }
     }
 
+    /// Whether the encoding is not the most compact one.
+    pub(super) fn is_large(&self) -> bool {
+        self.encoding != 0
+    }
+
     /// Returns a root node: the first one has the number 0.
     pub(super) fn root(&self, number: usize) -> Result<&'a [u8], Stop> {
         self.roots().nth(number).ok_or(stop::DAMAGED)

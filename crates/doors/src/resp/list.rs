@@ -24,6 +24,21 @@ const LISTPACK_BYTES_MAX: usize = 8 << 10;
 const LISTPACK_PAGES_MAX: u64 = 11;
 const LISTPACK_PAGES_AGAIN: u64 = 5;
 
+/// Returns the number of pages, as if the ends were in pages too.
+fn pages_with(pages: u64, ends_bytes: usize) -> u64 {
+    pages + ends_bytes.div_ceil(NODE_BYTES_MAX) as u64
+}
+
+/// Whether a list becomes a quicklist after a write of an element.
+pub(super) fn must_be_quicklist(element: &[u8], pages: u64, ends_bytes: usize) -> bool {
+    element.len() > LISTPACK_BYTES_MAX || pages_with(pages, ends_bytes) > LISTPACK_PAGES_MAX
+}
+
+/// Whether a list becomes a listpack after elements were removed.
+pub(super) fn may_be_listpack_again(pages: u64, ends_bytes: usize) -> bool {
+    pages_with(pages, ends_bytes) <= LISTPACK_PAGES_AGAIN
+}
+
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -324,21 +339,16 @@ impl<'k> List<'k> {
 
     /// Chooses the encoding after elements were removed.
     fn note_removal(&mut self) {
-        if self.pages() <= LISTPACK_PAGES_AGAIN {
+        if may_be_listpack_again(self.collection.pages(), self.ends.bytes()) {
             self.collection.encoding = LISTPACK;
         }
     }
 
     /// Chooses the encoding after a write of an element.
     fn note(&mut self, element: &[u8]) {
-        if element.len() > LISTPACK_BYTES_MAX || self.pages() > LISTPACK_PAGES_MAX {
+        if must_be_quicklist(element, self.collection.pages(), self.ends.bytes()) {
             self.collection.encoding = QUICKLIST;
         }
-    }
-
-    /// Returns the number of pages, as if the ends were in pages too.
-    fn pages(&self) -> u64 {
-        self.collection.pages() + self.ends.bytes().div_ceil(NODE_BYTES_MAX) as u64
     }
 
     /// Writes the list, which has elements, with a time of expiry.

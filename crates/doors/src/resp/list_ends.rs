@@ -11,6 +11,7 @@
 //!
 //! All numbers but the first byte are varints.
 
+use super::list::End;
 use super::stop::{self, Stop};
 use super::tree::NODE_BYTES_MAX;
 use super::varint;
@@ -40,6 +41,75 @@ pub(super) struct Ends {
     /// The number of elements in the tree between the ends.
     pub(super) tree: u64,
     pub(super) right: Part,
+}
+
+/// The lengths of both ends: elements and bytes of each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    tree: u64,
+    pub(super) left: (u64, u64),
+    pub(super) right: (u64, u64),
+}
+
+impl Lengths {
+    /// Reads the lengths from a header's last root. Returns the place of the left end, too.
+    pub(super) fn read(bytes: &[u8]) -> Option<(Lengths, usize)> {
+        let mut rest = bytes.strip_prefix(&[MARK])?;
+        let mut number = || varint::take(&mut rest);
+        let (tree, left, right) = (number()?, (number()?, number()?), (number()?, number()?));
+        // Each element has a byte at least.
+        let is_sane = left.0 <= left.1
+            && right.0 <= right.1
+            && left.1.checked_add(right.1)? == rest.len() as u64
+            && tree.checked_add(left.0)?.checked_add(right.0).is_some();
+        is_sane.then_some((Lengths { tree, left, right }, bytes.len() - rest.len()))
+    }
+
+    /// Returns the number of elements of the list.
+    pub(super) fn elements(&self) -> u64 {
+        self.left.0.saturating_add(self.tree).saturating_add(self.right.0)
+    }
+
+    /// Returns the bytes of both ends.
+    pub(super) fn bytes(&self) -> usize {
+        (self.left.1 + self.right.1) as usize
+    }
+
+    /// Returns the lengths with more or fewer elements and bytes in an end.
+    pub(super) fn plus(mut self, end: End, elements: i64, bytes: i64) -> Option<Lengths> {
+        let own = if end == End::Left { &mut self.left } else { &mut self.right };
+        *own = (own.0.checked_add_signed(elements)?, own.1.checked_add_signed(bytes)?);
+        Some(self)
+    }
+
+    fn numbers(&self) -> [u64; 5] {
+        [self.tree, self.left.0, self.left.1, self.right.0, self.right.1]
+    }
+
+    /// Appends the length of the ends, and all that is in front of them.
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        let numbers = self.numbers();
+        let head: usize = 1 + numbers.iter().map(|it| varint::length(*it)).sum::<usize>();
+        varint::put(out, (head + self.bytes()) as u64);
+        out.push(MARK);
+        numbers.iter().for_each(|number| varint::put(out, *number));
+    }
+}
+
+/// Returns the places of an item and of its element in an end; `None` if there is none.
+pub(super) fn element_at(
+    bytes: &[u8],
+    end: Range<usize>,
+    index: u64,
+) -> Option<(Range<usize>, Range<usize>)> {
+    let mut rest = bytes.get(end.clone())?;
+    for _ in 0..index {
+        take(&mut rest).ok()?;
+    }
+    let begin = end.end - rest.len();
+    let element = take(&mut rest).ok()?.len();
+    let item = begin..end.end - rest.len();
+    Some((item.clone(), item.end - element..item.end))
 }
 
 /// The room for one more element that a copy of elements usually has.
@@ -184,20 +254,12 @@ impl Ends {
     }
 
     fn parse(bytes: &[u8]) -> Option<Ends> {
-        let mut rest = bytes.strip_prefix(&[MARK])?;
-        let mut number = || varint::take(&mut rest);
-        let (tree, left, left_bytes) = (number()?, number()?, number()?);
-        let (right, right_bytes) = (number()?, number()?);
-        let (before, behind) = rest.split_at_checked(usize::try_from(left_bytes).ok()?)?;
-        // Each element has a byte at least.
-        let is_sane = behind.len() as u64 == right_bytes
-            && left <= left_bytes
-            && right <= right_bytes
-            && tree.checked_add(left)?.checked_add(right).is_some();
-        is_sane.then(|| Ends {
-            left: Part { count: left, bytes: with_room(before) },
+        let (Lengths { tree, left, right }, begin) = Lengths::read(bytes)?;
+        let (before, behind) = bytes.get(begin..)?.split_at_checked(left.1 as usize)?;
+        Some(Ends {
+            left: Part { count: left.0, bytes: with_room(before) },
             tree,
-            right: Part { count: right, bytes: with_room(behind) },
+            right: Part { count: right.0, bytes: with_room(behind) },
         })
     }
 

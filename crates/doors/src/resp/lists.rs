@@ -5,6 +5,7 @@ use super::commands::{Command, DENYOOM, FAST, Group, Keys, READONLY, WRITE};
 use super::context::{Context, from, is};
 use super::events::Kinds;
 use super::list::{self, End, List};
+use super::list_in_place;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
 
@@ -91,6 +92,14 @@ fn push(context: &mut Context<'_>, arguments: Arguments<'_>, end: End, makes: bo
     let key = &arguments[1];
     let objects = &mut context.objects;
     list::check(objects, from(arguments, 2))?;
+    if arguments.len() == 3
+        && let Some(length) = list_in_place::push(objects, key, end, &arguments[2])?
+    {
+        context.reply.integer(length as i64);
+        objects.event(Kinds::LIST, end.pushed(), key);
+        context.signal(key);
+        return Ok(());
+    }
     let mut list = match List::find(objects, key)? {
         Some(list) => list,
         None if makes => List::new(objects, key),
@@ -161,7 +170,13 @@ fn pop(context: &mut Context<'_>, arguments: Arguments<'_>, end: End, name: &str
         return Err(stop::wrong_arity(name));
     }
     let count = arguments.get(2).map(bounds::positive).transpose()?;
-    let list = List::find(&mut context.objects, &arguments[1])?;
+    let (Context { objects, reply, .. }, key) = (&mut *context, &arguments[1]);
+    let is_done = count.is_none() && list_in_place::pop(objects, key, end, |it| reply.string(it))?;
+    if is_done {
+        objects.event(Kinds::LIST, end.popped(), key);
+        return Ok(());
+    }
+    let list = List::find(objects, key)?;
     match (list, count) {
         (None, None) => context.reply.null(),
         (None, Some(_)) => context.reply.null_array(),
