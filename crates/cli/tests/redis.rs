@@ -348,6 +348,22 @@ fn a_change_that_is_too_much_at_once_is_refused_with_advice() {
     assert_eq!(client.ask("EXISTS list"), ":0");
 }
 
+#[test]
+fn many_scattered_elements_of_a_long_list_are_removed() {
+    let server = Redis::start(&[]);
+    let mut client = server.connect();
+    let value = "v".repeat(500);
+    let some = format!("RPUSH list{}", format!(" {value} x").repeat(100));
+    for number in 1..=400 {
+        assert_eq!(client.ask(&some), format!(":{}", number * 200));
+    }
+    // The changed pages have about 16 MB.
+    assert_eq!(client.ask("LREM list -32000 x"), ":32000");
+    assert_eq!(client.ask("LREM list 0 x"), ":8000");
+    assert_eq!(client.ask("LLEN list"), ":40000");
+    assert_eq!(client.ask("LPOS list x"), "nil");
+}
+
 /// Returns a command with values of any bytes.
 fn command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();

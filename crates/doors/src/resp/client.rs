@@ -92,6 +92,9 @@ pub(super) struct Client {
     pub(super) tracked: Option<Box<Tracked>>,
     /// Commands that it has sent.
     pub(super) commands: u64,
+    /// The elements that its command has removed in changes that are done, while the command has
+    /// more to do. The command may be executed again meanwhile.
+    pub(super) removed: u64,
 }
 
 impl Client {
@@ -125,6 +128,7 @@ impl Client {
             touches_not: false,
             tracked: None,
             commands: 0,
+            removed: 0,
         }
     }
 

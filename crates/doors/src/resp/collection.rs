@@ -406,8 +406,9 @@ impl<'k> Items<'_, 'k> {
         &mut self,
         objects: &mut Transaction<'_>,
         positions: &[u64],
-    ) -> Result<(), Stop> {
-        self.tree.remove_each(self.pages, objects, positions)
+        bytes_max: usize,
+    ) -> Result<usize, Stop> {
+        self.tree.remove_each(self.pages, objects, positions, bytes_max)
     }
 
     /// Fills the tree, which is empty, with items that are in its order and have different keys.

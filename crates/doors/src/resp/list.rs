@@ -309,13 +309,16 @@ impl<'k> List<'k> {
         Ok(())
     }
 
-    /// Removes the elements at some places, which rise. A list that loses all of them must be saved
-    /// next.
+    /// Removes the elements at some places, which rise, from the right to the left. It ends early
+    /// when the changes have so many bytes. Returns the number of the first places whose elements
+    /// are still there. A list that loses all of its elements must be saved next.
     pub(super) fn remove_each(
         &mut self,
         objects: &mut Transaction<'_>,
         places: &[u64],
-    ) -> Result<(), Stop> {
+        bytes_max: usize,
+    ) -> Result<usize, Stop> {
+        let mut rest = 0;
         let (first, last) = (self.ends.left.len(), self.ends.left.len() + self.ends.tree);
         if places.len() as u64 == self.len() {
             self.ends = Ends::default();
@@ -327,14 +330,18 @@ impl<'k> List<'k> {
                 self.ends.right.remove(place..place + 1)?;
             }
             let of_tree: Vec<u64> = of_tree.iter().map(|it| it - first).collect();
-            self.collection.tree().remove_each(objects, &of_tree)?;
-            self.ends.tree -= of_tree.len() as u64;
-            for place in of_left.iter().rev() {
-                self.ends.left.remove(*place..place + 1)?;
+            rest = self.collection.tree().remove_each(objects, &of_tree, bytes_max)?;
+            self.ends.tree -= (of_tree.len() - rest) as u64;
+            if rest > 0 {
+                rest += of_left.len();
+            } else {
+                for place in of_left.iter().rev() {
+                    self.ends.left.remove(*place..place + 1)?;
+                }
             }
         }
         self.note_removal();
-        Ok(())
+        Ok(rest)
     }
 
     /// Chooses the encoding after elements were removed.

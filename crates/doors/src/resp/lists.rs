@@ -8,6 +8,7 @@ use super::list::{self, End, List};
 use super::list_in_place;
 use super::parser::Arguments;
 use super::stop::{self, Done, Stop};
+use super::transaction::Transaction;
 
 const INSERT: &[Keys] = &[Keys::one("RW insert", 1)];
 const UPDATE: &[Keys] = &[Keys::one("RW update", 1)];
@@ -280,14 +281,47 @@ fn linsert(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
 
 fn lrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     let count = bounds::signed(&arguments[2])?;
-    let objects = &mut context.objects;
-    let Some(mut list) = List::find(objects, &arguments[1])? else {
-        context.reply.integer(0);
-        return Ok(());
-    };
-    let (length, is_reverse) = (list.len(), count < 0);
-    let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
+    // In a transaction, all changes are one.
+    let is_alone = context.may_wait && !context.is_of_script;
+    let bytes_max = if is_alone { 2 * context.objects.value_bytes_max() } else { usize::MAX };
+    // If the command is executed again, it may have removed some elements already: the last ones of
+    // all that it was to remove.
+    let mut removed = context.client().removed;
+    let most = if count == 0 { u64::MAX } else { count.unsigned_abs().saturating_sub(removed) };
+    let mut found = find_equal(&mut context.objects, arguments, most, count < 0)?;
+    while !found.is_empty() {
+        let Some(mut list) = List::find(&mut context.objects, &arguments[1])? else { break };
+        let rest = list.remove_each(&mut context.objects, &found, bytes_max)?;
+        list.save(&mut context.objects)?;
+        removed += (found.len() - rest) as u64;
+        found.truncate(rest);
+        if rest > 0 {
+            // One list of changes has no room for all pages. Each leaves a list without some of
+            // the elements.
+            context.commit()?;
+            context.client().removed = removed;
+        }
+    }
+    context.reply.integer(removed as i64);
+    if removed > 0 {
+        context.objects.event(Kinds::LIST, "lrem", &arguments[1]);
+    }
+    Ok(())
+}
+
+/// Returns the places of the elements that `LREM` removes: at most so many, from the begin or from
+/// the end.
+fn find_equal(
+    objects: &mut Transaction<'_>,
+    arguments: Arguments<'_>,
+    most: u64,
+    is_reverse: bool,
+) -> Result<Vec<u64>, Stop> {
     let (mut found, mut seen) = (Vec::new(), 0);
+    let Some(list) = List::find(objects, &arguments[1])?.filter(|_| most > 0) else {
+        return Ok(found);
+    };
+    let length = list.len();
     list.visit(objects, 0..length, is_reverse, |element| {
         if *element == arguments[3] {
             found.push(if is_reverse { length - 1 - seen } else { seen });
@@ -298,13 +332,7 @@ fn lrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     if is_reverse {
         found.reverse();
     }
-    list.remove_each(objects, &found)?;
-    context.reply.integer(found.len() as i64);
-    if found.is_empty() {
-        return Ok(());
-    }
-    objects.event(Kinds::LIST, "lrem", &arguments[1]);
-    list.save(objects)
+    Ok(found)
 }
 
 fn ltrim(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {

@@ -3,6 +3,7 @@
 use super::bounds;
 use super::models::{array, execute, string_of};
 use super::testing::Door;
+use super::{Facts, Output, ServerOptions};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -449,4 +450,92 @@ proptest! {
         door.said("ltrim l 1 0");
         prop_assert_eq!(door.said("exists l"), ":0|");
     }
+}
+
+/// A server whose lists are changed by a few pages at a time.
+fn door_of_short_changes() -> Door {
+    Door::with(ServerOptions { value_bytes_max: 4096, ..ServerOptions::default() })
+}
+
+/// Makes a list of long elements, every third of which is `x`; returns its elements.
+fn long_list(door: &mut Door) -> Vec<String> {
+    let element = |number: usize| match number % 3 {
+        0 => "x".to_owned(),
+        _ => format!("{number}{}", "-".repeat(500)),
+    };
+    let all: Vec<String> = (0..300).map(element).collect();
+    for some in all.chunks(50) {
+        door.said(&format!("rpush l {}", some.join(" ")));
+    }
+    all
+}
+
+/// Removes so many `x`, as LREM does.
+fn without(mut elements: Vec<String>, count: i64) -> (usize, Vec<String>) {
+    let mut left = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
+    let mut removed = 0;
+    let mut keep = |element: &String| {
+        let goes = element == "x" && left > 0;
+        left -= usize::from(goes);
+        removed += usize::from(goes);
+        !goes
+    };
+    if count < 0 {
+        elements.reverse();
+        elements.retain(&mut keep);
+        elements.reverse();
+    } else {
+        elements.retain(&mut keep);
+    }
+    (removed, elements)
+}
+
+#[test]
+fn a_long_lrem_is_divided_and_goes_on_after_a_refusal() {
+    for count in [0, 1, 60, 99, 100, 1000, -1, -60, -1000] {
+        for refuses_after in [None, Some(1), Some(5), Some(40), Some(200), Some(450), Some(700)] {
+            let door = &mut door_of_short_changes();
+            let (removed, expected) = without(long_list(door), count);
+            door.store.refuses_after = refuses_after;
+            let name = format!("{count} {refuses_after:?}");
+            assert_eq!(door.said(&format!("lrem l {count} x")), format!(":{removed}|"), "{name}");
+            door.store.refuses_after = None;
+            assert_eq!(door.said("llen l"), format!(":{}|", expected.len()), "{name}");
+            let text: String =
+                expected.iter().map(|element| format!("${}|{element}|", element.len())).collect();
+            let all = format!("*{}|{text}", expected.len());
+            assert_eq!(door.said("lrange l 0 -1"), all, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_command_behind_an_lrem_that_was_given_up_counts_anew() {
+    let mut removed_in_part = 0;
+    for calls in (10..300).step_by(10) {
+        let door = &mut door_of_short_changes();
+        long_list(door);
+        let bytes = b"lrem l 60 x\r\n";
+        let (facts, mut output) = (Facts::default(), Output::default());
+        door.store.refuses_after = Some(calls);
+        let step = door.server.step(&mut door.store, &facts, 1, bytes, &mut output);
+        door.store.refuses_after = None;
+        if step != super::Step::NotNow {
+            break;
+        }
+        let left = door.said_to(2, "llen l").trim_matches([':', '|']).parse::<usize>().unwrap();
+        removed_in_part += usize::from(left < 300);
+        door.server.give_up(1, bytes, true, &mut output);
+        assert_eq!(door.said("lrem l 20 x"), ":20|", "{calls}");
+        assert_eq!(door.said("llen l"), format!(":{}|", left - 20), "{calls}");
+    }
+    assert!(removed_in_part > 3, "{removed_in_part}");
+}
+
+#[test]
+fn a_long_lrem_of_a_transaction_is_one_change() {
+    let door = &mut door_of_short_changes();
+    let (_, expected) = without(long_list(door), 0);
+    assert_eq!(door.said("multi\nlrem l 0 x\nllen l\nexec"), "+OK|+QUEUED|+QUEUED|*2|:100|:200|");
+    assert_eq!(door.said("llen l"), format!(":{}|", expected.len()));
 }

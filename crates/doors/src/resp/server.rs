@@ -647,6 +647,9 @@ impl Run<'_> {
             self.state.take_back_counts();
             return (done, false);
         }
+        if let Some(client) = self.state.clients.get_mut(&id) {
+            client.removed = 0;
+        }
         self.state.counts.hits += hits;
         self.state.counts.misses += misses;
         let has_error = output.replies.get(before_reply) == Some(&b'-');

@@ -181,7 +181,10 @@ impl State {
 
     /// Writes an error to a client.
     pub(super) fn refuse(&mut self, id: ClientId, error: &Stop, output: &mut Output) {
-        let version = self.clients.get(&id).map_or(Version::Two, |client| client.version);
+        let version = self.clients.get_mut(&id).map_or(Version::Two, |client| {
+            client.removed = 0;
+            client.version
+        });
         self.write_error(error, &mut Writer::new(&mut output.replies, version));
     }
 

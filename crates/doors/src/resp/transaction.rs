@@ -109,6 +109,11 @@ impl<'a> Transaction<'a> {
         self.string_bytes_max
     }
 
+    /// Returns about the bytes of the changes that wait for the store.
+    pub(super) fn changed_bytes(&self) -> usize {
+        self.overlay.bytes
+    }
+
     /// Returns the store. It does not have the changes of the command yet.
     pub(super) fn store_mut(&mut self) -> &mut dyn Store {
         self.store

@@ -385,15 +385,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes the items at some positions, which rise. Each leaf is changed once.
+    /// Removes the items at some positions, which rise. Each leaf is changed once. It ends early
+    /// when the changes have so many bytes. Returns the number of the first positions whose items
+    /// are still there.
     pub(in super::super) fn remove_each(
         &mut self,
         pages: &mut Pages<'_>,
         objects: &mut Transaction<'_>,
         mut positions: &[u64],
-    ) -> Result<(), Stop> {
+        bytes_max: usize,
+    ) -> Result<usize, Stop> {
         // From the right to the left, so that the other positions stay as they are.
-        while let Some(last) = positions.last() {
+        while let Some(last) = positions.last()
+            && objects.changed_bytes() < bytes_max
+        {
             let mut path = self.path(pages, objects, Target::Position(*last), 0)?;
             if path.position >= path.leaf.len() {
                 return Err(stop::DAMAGED);
@@ -407,7 +412,7 @@ impl Tree {
             positions = before;
             self.finish(pages, objects, path, Edge::None, true)?;
         }
-        Ok(())
+        Ok(positions.len())
     }
 
     /// Writes a changed leaf, and the nodes above it that change with it.
