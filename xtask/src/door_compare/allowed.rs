@@ -124,6 +124,15 @@ pub(super) const REDIS: &[Rule] = &[
                  transaction.",
     },
     Rule {
+        command: "RESET",
+        request: "",
+        theirs: "keymiss",
+        ours: "keymiss",
+        goes_on: false,
+        reason: "A SORT of a set with BY looks up keys in the order of the set, which is the \
+                 server's own.",
+    },
+    Rule {
         command: "EVAL",
         request: "LEX",
         theirs: "",
