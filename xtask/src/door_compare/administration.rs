@@ -38,6 +38,9 @@ pub(super) const USERS: Group = Group {
 };
 
 /// Clients that cache values. Version 2 of the protocol has no messages for them.
+///
+/// Redis remembers the keys that a client has read before `CLIENT TRACKING OFF`, and may tell it of
+/// them after the next `ON`. So a `FLUSHALL` makes it forget them.
 pub(super) const TRACKING: Group = Group {
     name: "tracking",
     keys: &["s1", "s2", "l1"],
@@ -57,13 +60,12 @@ pub(super) const TRACKING: Group = Group {
         "!FLUSHALL ; @1 CLIENT TRACKING ON ; @1 MULTI ; @1 GET kA ; @1 SET kA value ; @1 EXEC ; SET kA value ; @1 PING ; @1 CLIENT TRACKING OFF",
         "!FLUSHALL ; @1 CLIENT TRACKING ON ; @1 GET kA ; MULTI ; SET kA value ; DEL kA ; SET kB value ; EXEC ; @1 PING ; @1 CLIENT TRACKING OFF",
         "!FLUSHALL ; @1 CLIENT TRACKING ON ; @1 EVAL script 1 kA value ; SET kA value ; @1 PING ; @1 CLIENT TRACKING OFF",
-        "!CLIENT TRACKING ( ON / OFF / odd ) [ BCAST ] [ PREFIX value ] [ PREFIX value ] [ OPTIN ] [ OPTOUT ] [ NOLOOP ] ; CLIENT TRACKINGINFO ; CLIENT CACHING ( YES / NO ) ; CLIENT TRACKING OFF",
-        "!CLIENT TRACKING ON [ BCAST ] [ REDIRECT ( 0 / -1 / 999999999 / odd ) ] ; CLIENT GETREDIR ; CLIENT TRACKING OFF",
+        "!CLIENT TRACKING ( ON / OFF / odd ) [ BCAST ] [ PREFIX value ] [ PREFIX value ] [ OPTIN ] [ OPTOUT ] [ NOLOOP ] ; CLIENT TRACKINGINFO ; CLIENT CACHING ( YES / NO ) ; CLIENT TRACKING OFF ; FLUSHALL",
+        "!CLIENT TRACKING ON [ BCAST ] [ REDIRECT ( 0 / -1 / 999999999 / odd ) ] ; CLIENT GETREDIR ; CLIENT TRACKING OFF ; FLUSHALL",
         "CLIENT TRACKING ON",
         "CLIENT CACHING ( YES / NO / odd )",
         "CLIENT TRACKINGINFO",
         "CLIENT GETREDIR",
-        "CLIENT TRACKING OFF",
         "GET key",
         "SET key value",
     ],

@@ -240,7 +240,7 @@ pub(super) const GROUPS: &[Group] = &[
             "!RPUSH kA member member ; BLMPOP 0 2 kA kB ( LEFT / RIGHT ) [ COUNT small ]",
             "( BLPOP / BRPOP ) key wrongtime",
             "RPUSH key long",
-            "SORT key BY getpattern [ LIMIT index count ] GET #",
+            "!DEL kA ; RPUSH kA member { member } ; SORT kA BY getpattern [ LIMIT index count ] GET #",
         ],
     },
     Group {

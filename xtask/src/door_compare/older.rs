@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
     newer("XREADGROUP", "-NOGROUP the consumer group", ""),
     newer("XREADGROUP", "-UNBLOCKED", ""),
     newer("X", "-ERR Unbalanced", "-ERR Unbalanced"),
-    newer("XSETID", "-ERR The ID", "-ERR The ID"),
+    newer("XSETID", "", "-ERR The ID"),
     // A client that waits for one key twice gets it once.
     newer("XREAD", "1", "*2"),
     newer("XREAD", "1", "%2"),
