@@ -208,7 +208,13 @@ fn keys_among_options_need_permissions() {
         ("xread count 1 streams a STREAMS 0 0", "*-1|"),
         // Wrong arguments have no known keys.
         ("xread s a 0", key),
-        ("xread streams a a 0", key),
+        // Without the last id, the last word is no key. The command is an error anyway.
+        ("xread streams b a 0", key),
+        (
+            "xread streams a b 0",
+            "-ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must \
+             be specified.|",
+        ),
         ("zunion x a", key),
         ("zunion 1 a", "*0|"),
         ("eval return(1) 0", ":1|"),
