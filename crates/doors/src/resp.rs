@@ -118,6 +118,7 @@ mod parser;
 mod paused;
 mod random;
 mod refused;
+mod router;
 mod runs;
 #[cfg(test)]
 mod runs_tests;
@@ -201,6 +202,7 @@ pub use memory::Memory;
 pub use number::{double_text, integer_of};
 pub use options::{Facts, ServerOptions};
 pub use parser::{Arguments, Limits, Parsed, Parser};
+pub use router::{Broken, Effects, Router, Wish};
 pub use scripts::ScriptClock;
 pub use server::{ClientId, Output, Server, Step};
 pub use settings::Settings;

@@ -1,0 +1,454 @@
+//! The commands of a client on their way to the parts.
+
+use super::super::commands::Command;
+use super::super::key_slots::slot_of;
+use super::super::keys::cursor_of;
+use super::super::parser::{Arguments, Parsed, Parser};
+use super::replies::{Elements, Entry, Shown, Stage, Subscription, Then};
+use super::routes::{
+    CROSS_PART, CROSS_PART_MULTI, KeyParts, Merge, NOT_IN_MULTI, Way, parts_of, way_of,
+};
+use super::session::{Change, write_command};
+use super::{Barrier, Effects, Multi, NAMES, Router};
+
+/// The bytes of a cursor of `SCAN` that name the part. The lowest bits of the cursor of a part are
+/// zero, as long as it has fewer than 2⁵⁶ keys.
+const CURSOR_PART: u64 = 63;
+
+/// The most bytes of commands without keys that another part can still get.
+const QUEUED_BYTES_MAX: usize = 1 << 20;
+
+/// The word that ends the replies to a command about subscriptions: see [`Subscription`].
+const PING: &[u8] = b"*2\r\n$4\r\nPING\r\n$3\r\nend\r\n";
+
+/// Returns the cursor for the client behind one of a part. `part_count` is the number of parts.
+pub(super) fn next_cursor(part: u32, part_count: u32, next: u64) -> u64 {
+    match next {
+        0 if part + 1 < part_count => u64::from(part) + 1,
+        0 => 0,
+        // A cursor that begins too early visits some keys twice, which is allowed.
+        next => (next & !CURSOR_PART).max(CURSOR_PART + 1) | u64::from(part),
+    }
+}
+
+/// The bytes of a command, and the bytes behind it.
+type Own<'a> = (&'a [u8], &'a [u8]);
+
+impl Router {
+    /// Sends a command to its parts, or answers it. Returns `false` if it must wait.
+    pub(super) fn command(
+        &mut self,
+        arguments: &Arguments<'_>,
+        own: Own<'_>,
+        effects: &mut Effects,
+    ) -> bool {
+        let (bytes, behind) = own;
+        let Ok(command) = NAMES.called(arguments) else {
+            return self.without_keys(bytes, effects);
+        };
+        let way = way_of(command, arguments);
+        let is_reset = command.name == "reset";
+        let is_about_channels = matches!(way, Way::Subscribe | Way::Unsubscribe | Way::Quit);
+        if self.is_subscriber && !is_about_channels && !is_reset {
+            // It is refused there, unless it is a PING.
+            return self.send_to(0, bytes, Then::Nothing, effects);
+        }
+        if self.multi.is_some() && way != Way::Quit && !is_reset {
+            return self.in_multi(command, arguments, (way, bytes), effects);
+        }
+        let all: Vec<u32> = match way {
+            Way::All(_) | Way::Subscribe => (0..self.parts.count()).collect(),
+            Way::Unsubscribe if self.listens => (0..self.parts.count()).collect(),
+            _ => vec![0],
+        };
+        match way {
+            Way::Keys => self.by_keys(command, arguments, (bytes, Then::Nothing), effects),
+            Way::Blocks => self.by_keys(command, arguments, (bytes, Then::Blocks), effects),
+            Way::Divided(merge) => self.divide(command, arguments, (merge, bytes), effects),
+            Way::All(merge) => self.send_to_all(&all, merge, bytes, effects),
+            Way::Scan => self.scan(arguments, bytes, effects),
+            Way::Late => {
+                let is_behind = self.legs.iter().skip(1).any(|leg| leg.pending > 0);
+                !is_behind && self.send_to(0, bytes, Then::Nothing, effects)
+            }
+            Way::Session => self.change(command, arguments, bytes, effects),
+            Way::Replies => self.show_replies(arguments, bytes, effects),
+            Way::Subscribe | Way::Unsubscribe => {
+                self.subscribe(all, way == Way::Subscribe, bytes, effects)
+            }
+            Way::Multi => self.begin(bytes, behind, effects),
+            Way::Watch => self.watch(command, arguments, bytes, effects),
+            Way::Exec | Way::Unwatch | Way::Discard => {
+                let part = self.watched.unwrap_or(0);
+                let is_sent = self.send_to(part, bytes, Then::Nothing, effects);
+                // EXEC ends the watching even if it is refused. DISCARD without MULTI does not.
+                self.watched = self.watched.filter(|_| !is_sent || way == Way::Discard);
+                is_sent
+            }
+            Way::Quit => {
+                self.entries.push_back(Entry::Own(b"+OK\r\n".to_vec()));
+                self.end_behind_replies();
+                true
+            }
+            Way::Refused(text) => self.refuse(text),
+        }
+    }
+
+    /// Sends a command to one part.
+    fn send_to(&mut self, part: u32, bytes: &[u8], then: Then, effects: &mut Effects) -> bool {
+        if !self.prepare(part, effects) {
+            return false;
+        }
+        self.expect(part, bytes, then, effects);
+        true
+    }
+
+    /// Sends a command to a part that is ready.
+    fn expect(&mut self, part: u32, bytes: &[u8], then: Then, effects: &mut Effects) {
+        self.barrier = match &then {
+            Then::Blocks => Barrier::Blocks,
+            Then::Change(_) | Then::Begins | Then::Rebinds => Barrier::Short,
+            _ => self.barrier,
+        };
+        effects.send(part, bytes);
+        self.count_pending(&[part]);
+        let blocks = then == Then::Blocks;
+        self.entries.push_back(Entry::One { part, then, is_error: false });
+        if blocks && self.has_last {
+            self.input_ended(effects);
+        }
+    }
+
+    fn count_pending(&mut self, parts: &[u32]) {
+        for part in parts {
+            if let Some(leg) = self.legs.get_mut(*part as usize) {
+                leg.pending += 1;
+            }
+        }
+    }
+
+    /// Refuses a command.
+    fn refuse(&mut self, text: &str) -> bool {
+        self.answer_with(text.as_bytes());
+        if let Some(multi) = &mut self.multi {
+            multi.is_broken = true;
+        }
+        true
+    }
+
+    /// Sends a command without known keys: to part 0, or to that of the transaction.
+    fn without_keys(&mut self, bytes: &[u8], effects: &mut Effects) -> bool {
+        let part = self.multi.as_ref().map_or(0, |multi| multi.part);
+        if self.multi.as_ref().is_some_and(|multi| multi.is_lost) {
+            return self.refuse(NOT_IN_MULTI);
+        }
+        let is_sent = self.send_to(part, bytes, Then::Nothing, effects);
+        if is_sent && let Some(multi) = self.multi.as_mut().filter(|multi| !multi.is_bound) {
+            multi.queued.extend_from_slice(bytes);
+            multi.count += 1;
+            multi.is_bound = multi.queued.len() > QUEUED_BYTES_MAX;
+        }
+        is_sent
+    }
+
+    fn by_keys(
+        &mut self,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        (bytes, then): (&[u8], Then),
+        effects: &mut Effects,
+    ) -> bool {
+        match parts_of(self.parts, command, arguments) {
+            KeyParts::None => self.send_to(0, bytes, then, effects),
+            KeyParts::One(part) => self.send_to(part, bytes, then, effects),
+            KeyParts::Several => self.refuse(CROSS_PART),
+        }
+    }
+
+    /// Sends a command to each part with the keys of that part. All its arguments are keys.
+    fn divide(
+        &mut self,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        (merge, bytes): (Merge, &[u8]),
+        effects: &mut Effects,
+    ) -> bool {
+        if parts_of(self.parts, command, arguments) != KeyParts::Several {
+            return self.by_keys(command, arguments, (bytes, Then::Nothing), effects);
+        }
+        let mut order: Vec<(u32, u64)> = Vec::new();
+        let mut of_parts: Vec<Vec<&[u8]>> = vec![Vec::new(); self.legs.len()];
+        for key in arguments.iter().skip(1) {
+            let part = self.parts.part_of(slot_of(key));
+            if let Some(keys) = of_parts.get_mut(part as usize) {
+                keys.push(key);
+            }
+            match order.last_mut() {
+                Some((last, count)) if *last == part => *count += 1,
+                _ => order.push((part, 1)),
+            }
+        }
+        let used = (0..).zip(&of_parts).filter(|(_, keys)| !keys.is_empty());
+        let parts: Vec<u32> = used.map(|(part, _)| part).collect();
+        if !self.prepare_all(&parts, effects) {
+            return false;
+        }
+        for (part, keys) in (0..).zip(&mut of_parts).filter(|(_, keys)| !keys.is_empty()) {
+            keys.insert(0, arguments.get(0).unwrap_or_default());
+            let mut divided = Vec::new();
+            write_command(&mut divided, keys.iter().copied());
+            effects.send(part, &divided);
+        }
+        self.count_pending(&parts);
+        self.entries.push_back(match merge {
+            Merge::Elements => Entry::Elements(Elements::new(parts, Some(order))),
+            _ => Entry::Merged { merge, replies: vec![None; parts.len()], parts },
+        });
+        true
+    }
+
+    fn send_to_all(&mut self, all: &[u32], merge: Merge, bytes: &[u8], effects: &mut Effects) -> bool {
+        if !self.prepare_all(all, effects) {
+            return false;
+        }
+        all.iter().for_each(|part| effects.send(*part, bytes));
+        self.count_pending(all);
+        let parts = all.to_vec();
+        self.entries.push_back(match merge {
+            Merge::Joined => Entry::Elements(Elements::new(parts, None)),
+            _ => Entry::Merged { merge, replies: vec![None; parts.len()], parts },
+        });
+        true
+    }
+
+    /// Sends a `SCAN` to the part that its cursor names.
+    fn scan(&mut self, arguments: &Arguments<'_>, bytes: &[u8], effects: &mut Effects) -> bool {
+        let Some(Ok(cursor)) = arguments.get(1).map(cursor_of) else {
+            return self.send_to(0, bytes, Then::Nothing, effects);
+        };
+        let part = ((cursor & CURSOR_PART) as u32).min(self.parts.count() - 1);
+        if !self.prepare(part, effects) {
+            return false;
+        }
+        let cursor = (cursor & !CURSOR_PART).to_string();
+        let words: Vec<&[u8]> = arguments.iter().collect();
+        let words = words.iter().enumerate();
+        let words: Vec<&[u8]> =
+            words.map(|(place, word)| if place == 1 { cursor.as_bytes() } else { word }).collect();
+        let mut own = Vec::new();
+        write_command(&mut own, words);
+        effects.send(part, &own);
+        self.count_pending(&[part]);
+        self.entries.push_back(Entry::Scan { part, stage: Stage::Begin });
+        true
+    }
+
+    /// Sends a command that changes the client's state.
+    fn change(
+        &mut self,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(change) = Change::of(command.name, arguments) else {
+            return self.send_to(0, bytes, Then::Nothing, effects);
+        };
+        if self.listens && change.changes_version(&self.session) {
+            return self.refuse("ERR The version of the protocol cannot be changed after SUBSCRIBE on the plain port if the keys have several parts");
+        }
+        if change == Change::Reset && !self.entries.is_empty() {
+            return false;
+        }
+        self.send_to(0, bytes, Then::Change(Box::new(change)), effects)
+    }
+
+    /// Sends a `CLIENT REPLY`. The parts answer to all commands, and the router drops replies.
+    fn show_replies(
+        &mut self,
+        arguments: &Arguments<'_>,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) -> bool {
+        let shown = match arguments.get(2).map(<[u8]>::to_ascii_lowercase).as_deref() {
+            Some(b"on") => Shown::All,
+            Some(b"off") => Shown::None,
+            Some(b"skip") => Shown::NotNext,
+            _ => return self.send_to(0, bytes, Then::Nothing, effects),
+        };
+        let mut on = Vec::new();
+        write_command(&mut on, [&b"CLIENT"[..], b"REPLY", b"ON"]);
+        self.send_to(0, &on, Then::Shows(shown), effects)
+    }
+
+    /// Sends a command about subscriptions to some parts, when all earlier replies have left.
+    fn subscribe(
+        &mut self,
+        parts: Vec<u32>,
+        begins: bool,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) -> bool {
+        if !self.prepare_all(&parts, effects) || !self.entries.is_empty() {
+            return false;
+        }
+        for part in &parts {
+            effects.send(*part, bytes);
+            effects.send(*part, PING);
+        }
+        self.count_pending(&parts);
+        self.barrier = Barrier::Short;
+        self.entries.push_back(Entry::Subscription(Subscription::new(parts, begins)));
+        true
+    }
+
+    fn watch(
+        &mut self,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) -> bool {
+        let part = match parts_of(self.parts, command, arguments) {
+            KeyParts::None => return self.send_to(0, bytes, Then::Nothing, effects),
+            KeyParts::Several => return self.refuse(CROSS_PART),
+            KeyParts::One(part) => part,
+        };
+        if self.watched.is_some_and(|watched| watched != part) {
+            return self.refuse(CROSS_PART_MULTI);
+        }
+        let is_sent = self.send_to(part, bytes, Then::Nothing, effects);
+        if is_sent {
+            self.watched = Some(part);
+        }
+        is_sent
+    }
+
+    /// Begins a transaction: in the part of the watched keys, or of the first key if that has
+    /// arrived.
+    fn begin(&mut self, bytes: &[u8], behind: &[u8], effects: &mut Effects) -> bool {
+        let part = self.watched.or_else(|| self.part_of_first(behind)).unwrap_or(0);
+        self.send_to(part, bytes, Then::Begins, effects)
+    }
+
+    /// Returns the part of the first command in some bytes.
+    fn part_of_first(&self, bytes: &[u8]) -> Option<u32> {
+        let mut parser = Parser::new(self.limits());
+        let Parsed::Command(_) = parser.next(bytes) else { return None };
+        let arguments = parser.arguments(bytes);
+        match parts_of(self.parts, NAMES.called(&arguments).ok()?, &arguments) {
+            KeyParts::One(part) => Some(part),
+            KeyParts::None | KeyParts::Several => None,
+        }
+    }
+
+    /// Takes the answer to a `MULTI` of the client.
+    pub(super) fn begun(&mut self, part: u32) {
+        let is_bound = self.watched.is_some();
+        let (queued, count) = (Vec::new(), 0);
+        let multi = Multi { part, is_bound, queued, count, is_broken: false, is_lost: false };
+        self.multi = Some(multi);
+    }
+
+    /// Handles a command of a transaction.
+    fn in_multi(
+        &mut self,
+        command: &'static Command,
+        arguments: &Arguments<'_>,
+        (way, bytes): (Way, &[u8]),
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(multi) = &self.multi else { return true };
+        let (part, is_bound) = (multi.part, multi.is_bound);
+        match way {
+            Way::Exec | Way::Discard => return self.end_multi(way == Way::Exec, bytes, effects),
+            Way::Refused(text) => return self.refuse(text),
+            _ if multi.is_lost => return self.refuse(NOT_IN_MULTI),
+            // The part refuses them, and they are not queued.
+            Way::Multi | Way::Watch => return self.send_to(part, bytes, Then::Nothing, effects),
+            Way::All(_)
+            | Way::Scan
+            | Way::Session
+            | Way::Replies
+            | Way::Subscribe
+            | Way::Unsubscribe => return self.refuse(NOT_IN_MULTI),
+            _ => {}
+        }
+        match parts_of(self.parts, command, arguments) {
+            KeyParts::None => self.without_keys(bytes, effects),
+            KeyParts::Several => self.refuse(CROSS_PART_MULTI),
+            KeyParts::One(of_key) if of_key != part && is_bound => self.refuse(CROSS_PART_MULTI),
+            KeyParts::One(of_key) if of_key != part => {
+                self.rebind(of_key, effects);
+                false
+            }
+            KeyParts::One(_) => {
+                let is_sent = self.send_to(part, bytes, Then::Nothing, effects);
+                if is_sent && let Some(multi) = &mut self.multi {
+                    multi.is_bound = true;
+                    multi.queued = Vec::new();
+                }
+                is_sent
+            }
+        }
+    }
+
+    /// Begins the transaction in another part, if that is ready. The next command waits for it.
+    fn rebind(&mut self, part: u32, effects: &mut Effects) {
+        let Some(multi) = &self.multi else { return };
+        let before = multi.part;
+        if !self.prepare(part, effects) {
+            return;
+        }
+        let word = |word: &[u8]| {
+            let mut command = Vec::new();
+            write_command(&mut command, [word]);
+            command
+        };
+        self.expect(before, &word(b"DISCARD"), Then::Dropped, effects);
+        self.expect(part, &word(b"MULTI"), Then::Rebinds, effects);
+        if let Some(multi) = &mut self.multi {
+            multi.part = part;
+        }
+    }
+
+    /// Takes the answer to a `MULTI` of [`Router::rebind`].
+    pub(super) fn rebound(&mut self, is_error: bool, effects: &mut Effects) {
+        let Some(multi) = &mut self.multi else { return };
+        if is_error {
+            (multi.is_broken, multi.is_lost) = (true, true);
+            return;
+        }
+        multi.is_bound = true;
+        let (part, count) = (multi.part, multi.count);
+        let queued = std::mem::take(&mut multi.queued);
+        if count > 0 {
+            effects.send(part, &queued);
+        }
+        for _ in 0..count {
+            self.count_pending(&[part]);
+            self.entries.push_back(Entry::One { part, then: Then::Dropped, is_error: false });
+        }
+    }
+
+    /// Ends a transaction with `EXEC` or `DISCARD`.
+    fn end_multi(&mut self, executes: bool, bytes: &[u8], effects: &mut Effects) -> bool {
+        let Some(multi) = &self.multi else { return true };
+        let (part, is_broken, is_lost) = (multi.part, multi.is_broken && executes, multi.is_lost);
+        let aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
+        if is_lost {
+            let reply = if executes { aborted.to_vec() } else { b"+OK\r\n".to_vec() };
+            self.entries.push_back(Entry::Own(reply));
+        } else if is_broken {
+            let mut discard = Vec::new();
+            write_command(&mut discard, [&b"DISCARD"[..]]);
+            if !self.send_to(part, &discard, Then::Replaced(aborted), effects) {
+                return false;
+            }
+        } else if !self.send_to(part, bytes, Then::Nothing, effects) {
+            return false;
+        }
+        (self.multi, self.watched) = (None, None);
+        true
+    }
+}
