@@ -8,6 +8,8 @@
 
 #[path = "redis_cluster/parts.rs"]
 mod parts;
+#[path = "redis_cluster/routed.rs"]
+mod routed;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -274,7 +274,7 @@ pub const KEYS: &[Key] = &[
         "server.redis_parts",
         Kind::Count(1, 64),
         Some("1"),
-        "The number of parts into which the keys of Redis's clients are divided. The cluster records it when it first has such keys, and it cannot be changed later. All servers need the same number. Clients of the plain port (`server.redis`) reach only the first part.",
+        "The number of parts into which the keys of Redis's clients are divided. The cluster records it when it first has such keys, and it cannot be changed later. All servers need the same number. Clients of the plain port (`server.redis`) use all parts through any server, but no command changes keys of several parts together.",
     ),
     entry(
         "dev.listen",

@@ -12,7 +12,7 @@ use thunderhead_wire::Generation;
 
 const PARTS: u32 = 3;
 
-const ARGUMENTS: &[&str] =
+pub(super) const ARGUMENTS: &[&str] =
     &["--redis", "127.0.0.1:0", "--redis-cluster", "127.0.0.1:0", "--redis-parts", "3"];
 
 /// Returns the first cluster port of a server, once it listens there.
@@ -131,7 +131,7 @@ fn keys(client: &mut Client, each: usize) -> Vec<(String, u16)> {
 }
 
 /// Returns the server that has each part.
-fn owners(cluster: &Cluster) -> Vec<u32> {
+pub(super) fn owners(cluster: &Cluster) -> Vec<u32> {
     let mut client = cluster.client(Duration::from_secs(10)).unwrap();
     let mut owner = |part: u32| {
         let table = thunderhead_server::catalog_table(part);
@@ -171,7 +171,7 @@ fn a_part_survives_the_crash_of_its_server_and_the_others_are_never_away() {
     assert!(client.moved > 0);
     let sizes = before.iter().map(|node| client.ask_at(&node.address, "DBSIZE").unwrap());
     assert_eq!(sizes.collect::<Vec<_>>(), [":40"; 3]);
-    the_plain_port_has_the_first_part(&cluster, &keys);
+    the_plain_ports_have_all_parts(&cluster, &keys);
     a_server_with_another_number_of_parts_serves_no_clients(&cluster);
 
     let (lost, kept) = (&keys[40], &keys[80]);
@@ -240,12 +240,21 @@ fn a_part_survives_the_crash_of_its_server_and_the_others_are_never_away() {
     }
 }
 
-fn the_plain_port_has_the_first_part(cluster: &Cluster, keys: &[(String, u16)]) {
-    let address = wait("the door listens", || door(cluster, 1));
-    let mut connection = super::connect(&address);
-    assert_eq!(connection.ask(&format!("GET {}", keys[0].0)), keys[0].0);
-    let reply = connection.ask(&format!("GET {}", keys[40].0));
-    assert!(reply.starts_with("-CROSSSLOT") && reply.contains("cluster port"), "{reply}");
+fn the_plain_ports_have_all_parts(cluster: &Cluster, keys: &[(String, u16)]) {
+    let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
+    for server in 0..3 {
+        let address = wait("the door listens", || door(cluster, server));
+        let mut connection = super::connect(&address);
+        let gets: Vec<String> = names.iter().map(|key| format!("GET {key}")).collect();
+        connection.send(&gets).unwrap();
+        for key in &names {
+            assert_eq!(connection.reply().unwrap(), *key);
+        }
+        let all = names.join(" ");
+        assert_eq!(connection.ask(&format!("MGET {all}")), format!("[{all}]"));
+        assert_eq!(connection.ask(&format!("EXISTS {all} none")), ":120");
+        assert_eq!(connection.ask("DBSIZE"), ":120");
+    }
 }
 
 fn a_server_with_another_number_of_parts_serves_no_clients(cluster: &Cluster) {

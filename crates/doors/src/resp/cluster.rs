@@ -9,7 +9,8 @@
 //! - A client whose connection came through the port of another server executes only commands
 //!   without keys. All other commands lead it to this server's own port.
 //!
-//! A client of the plain port may use any keys of the part.
+//! A client of the plain port may use any keys of the part. If there are several parts, the router
+//! of the plain port sends only such commands here: see [`Router`](super::Router).
 
 use super::client::Client;
 use super::command_info::visit_keys;
@@ -208,7 +209,8 @@ impl Nodes {
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// The error for a key of another part on the plain port.
-const OTHER_PART: &str = "CROSSSLOT The keys of this command are in another part of the keys, or in several parts: use the cluster port (server.redis_cluster)";
+const OTHER_PART: &str =
+    "CROSSSLOT The keys of this command are in another part of the keys, or in several parts";
 
 /// The error for a script that uses a key of another part, without its code.
 pub(super) const NOT_LOCAL: &str = "Script attempted to access a non local key in a cluster node";

@@ -11,8 +11,9 @@
 //!             New ► Waiting ► Opening ► Forwarded       Guest ► a client like all others
 //! ```
 //!
-//! - **Ports.** A client of the plain port belongs to part 0. A cluster port is that of one part,
-//!   which is a node for clients that know the slots of keys ([`ports`]).
+//! - **Ports.** A client of the plain port belongs to part 0 if that is the only one. Otherwise its
+//!   commands are divided among the parts ([`routed`]). A cluster port is that of one part, which
+//!   is a node for clients that know the slots of keys ([`ports`]).
 //! - **Search.** The coordinator's map has the shard that owns the table with the catalog of a
 //!   part. That shard tells the addresses of its door. While no shard serves the part, clients
 //!   wait. A door with cluster ports searches for the owners of all parts, so that it can tell them
@@ -40,6 +41,7 @@
 mod greeting;
 mod part;
 mod ports;
+mod routed;
 mod search;
 
 pub(crate) use ports::Ports;
@@ -50,6 +52,7 @@ use super::{Protocol, Session};
 use crate::owner::Owner;
 use greeting::{GREETING_BYTES_MAX, Greeting, OTHER_PASSWORD, READY, Received, Refusal, refusal};
 use part::Part;
+use routed::Routed;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -138,6 +141,8 @@ enum State {
     Opening { upstream: ConnectionId, until: Time },
     /// All its bytes go to the owner's door.
     Forwarded { upstream: ConnectionId },
+    /// Each of its commands goes to the part of its keys: see [`Routed`].
+    Routed,
     /// A connection of another door without its greeting, which must come in time. `asked`: the
     /// greeting waits for the coordinator's map, or has waited for it.
     Guest { until: Time, asked: bool },
@@ -167,6 +172,9 @@ pub(crate) struct ClusterDoor {
     coordinator: CoordinatorClient,
     clients: BTreeMap<ConnectionId, Client>,
     upstreams: BTreeMap<ConnectionId, Upstream>,
+    /// The clients of the plain port if there are several parts, and the number of all such ones.
+    routed: BTreeMap<ConnectionId, Box<Routed>>,
+    routed_count: u64,
     /// Streams whose bytes are offered again when the timer runs out.
     full: Vec<ConnectionId>,
     timer_at: Time,
@@ -203,6 +211,8 @@ impl ClusterDoor {
             coordinator: CoordinatorClient::new(coordinators, Owner::ClusterDoorCoordinator),
             clients: BTreeMap::new(),
             upstreams: BTreeMap::new(),
+            routed: BTreeMap::new(),
+            routed_count: 0,
             full: Vec::new(),
             timer_at: Time::NEVER,
             watches_at: Time::default(),
@@ -339,8 +349,9 @@ impl ClusterDoor {
 
     /// Greets the owner's door, over a stream that has opened.
     fn greet(&self, context: &mut Context<'_>, stream: ConnectionId) {
-        let client = self.upstreams.get(&stream).and_then(|it| self.clients.get(&it.client));
-        let part = client.and_then(|client| self.parts.get(client.part as usize));
+        let upstream = self.upstreams.get(&stream);
+        let client = upstream.and_then(|it| self.clients.get(&it.client));
+        let part = upstream.and_then(|it| self.parts.get(it.part as usize));
         let table = part.and_then(|part| part.table);
         let (Some(client), Some(table), Some(cluster)) = (client, table, context.cluster()) else {
             return context.finish_stream(stream);
@@ -376,6 +387,15 @@ impl ClusterDoor {
             State::Waiting if self.has_other_parts() => {
                 self.refuse(context, from, OTHER_PARTS);
                 Taken::read_on(bytes.len())
+            }
+            State::Routed => self.route(context, shard.as_deref(), from, bytes),
+            State::Waiting
+                if client.port == Port::Plain
+                    && let Some(parts) = self.several_parts() =>
+            {
+                self.grow();
+                self.begin_routing(from, parts);
+                self.route(context, shard.as_deref(), from, bytes)
             }
             State::Waiting if self.owns(shard.as_deref(), client.part) => {
                 self.clients.remove(&from);
@@ -462,8 +482,10 @@ impl ClusterDoor {
             context.finish_stream(from);
             return Taken::read_on(bytes.len());
         };
-        if matches!(client.state, State::Forwarded { .. }) {
-            return self.forward(context, from, to, bytes);
+        match client.state {
+            State::Forwarded { .. } => return self.forward(context, from, to, bytes),
+            State::Routed => return self.take_of_leg(context, (from, upstream), bytes),
+            _ => {}
         }
         match bytes.strip_prefix(READY) {
             Some(_) => {
@@ -582,6 +604,8 @@ impl ClusterDoor {
             // Nothing was sent yet.
             client.state = State::Waiting;
             self.set_timer(context, SEARCH_PAUSE);
+        } else if client.state == State::Routed {
+            self.lost_leg(context, stream, (id, part));
         } else {
             self.clients.remove(&id);
             context.finish_stream(id);
@@ -597,6 +621,7 @@ impl ClusterDoor {
                 self.upstreams.remove(&upstream);
                 context.finish_stream(upstream);
             }
+            Some(State::Routed) => self.forget_routed(context, stream),
             Some(State::Waiting | State::Guest { .. }) => {}
             None => {
                 if let Some(part) = self.part_of(stream) {
@@ -611,7 +636,9 @@ impl ClusterDoor {
     pub(crate) fn ended(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
         if let Some(upstream) = self.upstreams.get(&stream).copied() {
             let client = self.clients.get(&upstream.client);
-            let was_accepted = client.is_some_and(|it| matches!(it.state, State::Forwarded { .. }));
+            let routed = self.routed.get(&upstream.client);
+            let was_accepted = client.is_some_and(|it| matches!(it.state, State::Forwarded { .. }))
+                || routed.is_some_and(|routed| routed.is_open(upstream.part));
             // All replies have arrived: the owner's door has closed, as after `QUIT`.
             context.finish_stream(stream);
             let owner = self.part(upstream.part).and_then(|part| part.owner.clone());
@@ -627,6 +654,7 @@ impl ClusterDoor {
         match self.clients.get(&stream).map(|client| client.state) {
             // The replies to its last commands still come.
             Some(State::Forwarded { upstream }) => context.end_output(upstream),
+            Some(State::Routed) => self.routed_input_ends(context, stream, false),
             Some(_) => context.finish_stream(stream),
             None => {
                 if let Some(part) = self.part_of(stream) {
@@ -637,6 +665,7 @@ impl ClusterDoor {
     }
 
     pub(crate) fn ending(&mut self, context: &mut Context<'_>, stream: ConnectionId) {
+        self.routed_input_ends(context, stream, true);
         if !self.upstreams.contains_key(&stream)
             && !self.clients.contains_key(&stream)
             && let Some(part) = self.part_of(stream)
@@ -716,7 +745,8 @@ impl ClusterDoor {
             context.finish_stream(upstream);
             self.lost(context, upstream);
         }
-        if waits {
+        let routes = self.on_leg_timer(context, shard);
+        if waits || routes {
             self.search_for_clients(context, shard);
             self.set_timer(context, SEARCH_PAUSE);
         }

@@ -66,6 +66,9 @@ impl ClusterDoor {
         for (stream, _) in self.clients.iter().filter(|(_, client)| waits(client)) {
             context.resume_stream(*stream);
         }
+        for (stream, _) in self.routed.iter().filter(|(_, routed)| routed.waits()) {
+            context.resume_stream(*stream);
+        }
     }
 
     /// Searches for the owners of the parts for which clients wait.
