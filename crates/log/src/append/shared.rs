@@ -81,6 +81,9 @@ pub(crate) struct Sums {
     pub(crate) victims: AtomicUsize,
     /// Bytes of the victims in passes, which the log's thread has not taken out of the index yet.
     pub(crate) victim_bytes: AtomicU64,
+    /// Bytes that passes copied of segments with few objects, since a pass last left at least half
+    /// of its objects behind.
+    pub(crate) spared_bytes: AtomicU64,
     /// Cleaners may evict whole segments.
     pub(crate) evicts_in_passes: AtomicBool,
     /// The room for objects that are to be written together, for which objects must be evicted.

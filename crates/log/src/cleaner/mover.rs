@@ -70,8 +70,12 @@ struct Leaves {
     unused: bool,
     /// The time by which objects expire.
     now: Timestamp,
-    /// Bytes of used objects that may be copied.
+    /// The most bytes of objects that there are.
+    most: usize,
+    /// Bytes of used objects that may still be copied.
     used_bytes: usize,
+    /// Bytes of used objects that were copied.
+    copied: usize,
 }
 
 /// See the module's documentation.
@@ -129,14 +133,27 @@ impl<'a> Mover<'a> {
     /// Leaves expired objects of caches behind, and unused ones if objects are to be evicted. There
     /// are at most so many bytes to copy. While writers wait for memory, half of that are copied at
     /// most, so that the pass frees some. A segment with few objects frees little in any case, so
-    /// all of its used objects may stay. Many of such segments are combined.
+    /// all of its used objects may stay. But if many such segments follow one another, nothing
+    /// would become free.
     pub(super) fn leave_behind(&mut self, evicts: bool, most: usize) {
-        let sums = &self.shared.sums;
+        let (sums, segment_bytes) = (&self.shared.sums, self.shared.options.segment_bytes);
         let now = Timestamp(self.shared.time.load(Ordering::Relaxed));
         let is_short = sums.is_short.load(Ordering::Relaxed) || self.shared.is_full();
-        let few = self.shared.options.segment_bytes / FEW_OBJECTS;
+        let has_spared_much = sums.spared_bytes.load(Ordering::Relaxed) > segment_bytes as u64;
+        let few = if has_spared_much { 0 } else { segment_bytes / FEW_OBJECTS };
         let used_bytes = if is_short { few.max(most / 2) } else { usize::MAX };
-        self.leaves = Leaves { expired: true, unused: evicts, now, used_bytes };
+        self.leaves = Leaves { expired: true, unused: evicts, now, most, used_bytes, copied: 0 };
+    }
+
+    /// Counts the bytes that a pass did not free although writers wait for memory.
+    fn count_spared_bytes(&self) {
+        let Leaves { unused, most, used_bytes, copied, .. } = self.leaves;
+        let spared = &self.shared.sums.spared_bytes;
+        if unused && (used_bytes == usize::MAX || copied <= most / 2) {
+            spared.store(0, Ordering::Relaxed);
+        } else if unused {
+            spared.fetch_add(copied as u64, Ordering::Relaxed);
+        }
     }
 
     /// Leaves an item behind, if it is to make room; false if it is to be copied.
@@ -153,6 +170,7 @@ impl<'a> Mover<'a> {
             let is_used = frame.flags & USES != 0 && bytes <= self.leaves.used_bytes;
             if is_used && self.leaves.used_bytes != usize::MAX {
                 self.leaves.used_bytes -= bytes;
+                self.leaves.copied += bytes;
             }
             if is_used || !self.leaves.unused {
                 return false;
@@ -274,6 +292,7 @@ impl<'a> Mover<'a> {
 
     /// Updates the index for the remaining copies. Call it before the output is handed on.
     pub(super) fn finish(&mut self) {
+        self.count_spared_bytes();
         self.tell_index();
         (self.watch)(Phase::HandingOn);
     }

@@ -391,25 +391,24 @@ fn an_object_in_use_stays_also_when_it_is_alone_in_its_segment_and_writers_wait(
 }
 
 #[test]
-fn a_cache_of_small_survivors_whose_objects_are_all_used_takes_new_objects() {
-    let mut log = cache_without_copies_of(3 << 20);
-    let mut cleaner = log.cleaner().unwrap();
-    let mut waits = 0;
-    // One object of 10 is used again and again, so the survivors of a segment fill a small part of
-    // another one. After some time the memory has nothing else.
-    for number in 0..40_000u32 {
-        let hot = format!("hot-{number}").into_bytes();
-        let key = if number % 10 == 0 { hot } else { number.to_be_bytes().to_vec() };
-        while log.with_attributes(cached(), |log| log.write(TABLE, &key, &[1; 1000])).is_err() {
-            waits += 1;
-            assert!(waits < 20_000, "{:?}", log.usage());
-            for number in (0..=number).step_by(10) {
-                let key = format!("hot-{number}").into_bytes();
-                let object = log.read(TABLE, &key).unwrap();
-                object.inspect(|object| (0..3).for_each(|_| object.count_use()));
+fn a_cache_without_copies_of_which_every_object_is_used_takes_new_objects() {
+    for bytes in [1000, 10_000] {
+        let mut log = cache_without_copies_of(2 << 20);
+        let mut cleaner = log.cleaner().unwrap();
+        let mut waits = 0;
+        for number in 0..(20 << 20) / bytes as u32 {
+            let key = number.to_be_bytes();
+            let value = vec![1; bytes];
+            while log.with_attributes(cached(), |log| log.write(TABLE, &key, &value)).is_err() {
+                waits += 1;
+                assert!(waits < 10_000, "{bytes} {number} {:?}", log.usage());
+                for number in number.saturating_sub(3000)..number {
+                    let object = log.read(TABLE, &number.to_be_bytes()).unwrap();
+                    object.inspect(|object| (0..3).for_each(|_| object.count_use()));
+                }
+                cleaner.step();
+                log.turn();
             }
-            cleaner.step();
-            log.turn();
         }
     }
 }

@@ -207,7 +207,13 @@ impl Router {
         true
     }
 
-    fn send_to_all(&mut self, all: &[u32], merge: Merge, bytes: &[u8], effects: &mut Effects) -> bool {
+    fn send_to_all(
+        &mut self,
+        all: &[u32],
+        merge: Merge,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) -> bool {
         if !self.prepare_all(all, effects) {
             return false;
         }
