@@ -38,6 +38,14 @@ pub(crate) const SEGLETS_MAX: usize = (u32::MAX - 1) as usize;
 /// Bytes of one memory: the reach of an address in today's processes, and so of a reference.
 pub(crate) const MEMORY_BYTES_MAX: usize = (1 << 47) - 1;
 
+/// The least [`CleanerOptions::spread_max`](crate::CleanerOptions::spread_max): with less,
+/// cleaners would copy most bytes of the segments that they clean.
+pub(crate) const SPREAD_LEAST: f64 = 1.5;
+
+/// The bytes of memory that a log takes before it is cleaned, however little is live: several
+/// segments of usual length, few enough to stay in a large cache of a processor.
+pub(crate) const SPREAD_BYTES: usize = 64 << 20;
+
 /// The most dropped tables that are listed since the head was opened. Creating a listed table again
 /// needs another head. With more dropped tables, creating any table does.
 pub(crate) const DROPPED_MAX: usize = 1024;

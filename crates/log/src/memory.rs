@@ -63,6 +63,9 @@ pub struct Memory {
     free: AtomicU64,
     /// Free seglets that no thread has claimed. A thread claims first and pops after.
     available: AtomicUsize,
+    /// The highest number of a seglet that was ever taken. Those above it are fresh: the kernel has
+    /// given no pages for them, unless the memory was [populated](Memory::populate).
+    touched: AtomicUsize,
     /// Seglets that hold index blocks.
     index_seglets: AtomicUsize,
     /// Segments that may have objects of caches, in any state: open, complete or cleaned.
@@ -210,6 +213,7 @@ impl Memory {
             notes,
             free: AtomicU64::new(1),
             available: AtomicUsize::new(seglets),
+            touched: AtomicUsize::new(0),
             index_seglets: AtomicUsize::new(0),
             cached_segments: AtomicUsize::new(0),
             claimed: AtomicBool::new(false),
@@ -273,6 +277,11 @@ impl Memory {
         self.available.load(Ordering::Relaxed)
     }
 
+    /// Seglets that were never taken. Free seglets that were are taken before these.
+    pub(crate) fn fresh_seglets(&self) -> usize {
+        self.seglets - self.touched.load(Ordering::Relaxed)
+    }
+
     /// Bytes that index blocks hold.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
@@ -314,6 +323,9 @@ impl Memory {
                 .compare_exchange_weak(head, tagged, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
+                if number as usize > self.touched.load(Ordering::Relaxed) {
+                    self.touched.fetch_max(number as usize, Ordering::Relaxed);
+                }
                 return Some(number);
             }
         }

@@ -52,6 +52,10 @@ pub struct CleanerOptions {
     /// The same share in a cache without copies, whose cleaners evict whole segments. They free
     /// memory at once, so it may be scarcer: then more entries are dead when they are cleaned.
     pub cache_free_share_low: f64,
+    /// As long as the cleaners keep up, the log takes fresh memory only up to this multiple of its
+    /// live data: at least 1.5, and infinite by default. A page of fresh memory costs more than a
+    /// clean one: the kernel finds and clears it at its first use.
+    pub spread_max: f64,
     /// Combined cleaning runs once live tombstones fill this share of the memory that is not live.
     /// The paper has 0.4 here. With folded tombstones, compaction leaves residual ones as long as
     /// an older segment is in the log, so memory is better served when those segments leave sooner.
@@ -104,6 +108,7 @@ impl Default for CleanerOptions {
             free_fraction_low: 0.10,
             free_share_low: 0.5,
             cache_free_share_low: 0.15,
+            spread_max: f64::INFINITY,
             tombstone_share_high: 0.1,
             disk_expansion: 2.0,
             disk_share_high: 0.9,
@@ -205,6 +210,10 @@ impl Options {
             if !(value > 0.0 && value <= 1.0) {
                 return fail(format!("{name} is {value}; it must be over 0 and at most 1"));
             }
+        }
+        if c.spread_max.is_nan() || c.spread_max < limits::SPREAD_LEAST {
+            let (value, least) = (c.spread_max, limits::SPREAD_LEAST);
+            return fail(format!("spread_max is {value}; it must be at least {least}"));
         }
         if !(0.0..=1.0).contains(&c.utilization_swept) {
             let value = c.utilization_swept;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
-use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
+use thunderhead_log::{CleanerOptions, Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::coordinator_client::{CoordinatorClient, QuestionId};
 use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard, time_of_day};
@@ -334,7 +334,7 @@ impl Server {
         }
         // The check comes before the cluster counts on this server.
         if let Some(memory) = &self.memory
-            && let Err(why) = log_options(&registered.settings).suit(memory)
+            && let Err(why) = log_options(&registered.settings, self.spread_max()).suit(memory)
         {
             return self.fail(why.to_string());
         }
@@ -380,6 +380,13 @@ impl Server {
         }
     }
 
+    /// Returns the multiple of its live data up to which a log takes fresh memory. A server with a
+    /// door stands in for a server whose memory grows with its data.
+    fn spread_max(&self) -> f64 {
+        let grows = self.options.door.is_some() && !self.options.populate;
+        if grows { SPREAD_MAX } else { f64::INFINITY }
+    }
+
     /// Allocates the memory of the shard. All nodes do so at the same time when they start, and
     /// serve only after that.
     fn make_memory(&self) -> Result<Arc<Memory>, String> {
@@ -420,7 +427,7 @@ impl Server {
         master: MasterId,
     ) -> Result<Shard, String> {
         let settings = &identity.settings;
-        let options = log_options(settings);
+        let options = log_options(settings, self.spread_max());
         let memory = self.memory.take().ok_or("the shard has no memory")?;
         let of_replication = ReplicationSettings {
             server: identity.server,
@@ -598,6 +605,10 @@ impl From<Status> for CommandRefusal {
     }
 }
 
+/// The multiple of its live data up to which the log of a server with a door takes fresh memory.
+/// With more, cleaners copy less. With this much, nearly all entries that they look at are dead.
+const SPREAD_MAX: f64 = 6.0;
+
 /// The number of segment ids of one generation of a shard: enough for eight terabytes of written
 /// segments. The next generation cannot take back a log that used more.
 const SEGMENTS_OF_A_GENERATION: u64 = 1 << 20;
@@ -607,11 +618,12 @@ fn log_of(seed: u64, shard: usize) -> LogId {
     LogId(Random::from_seed(seed.wrapping_add(shard as u64)).number())
 }
 
-fn log_options(settings: &Settings) -> LogOptions {
+fn log_options(settings: &Settings, spread_max: f64) -> LogOptions {
     let of_log = LogOptions::default();
     // A log without copies has no frames that a short segment would waste.
     let value_share = if settings.replicas == 0 { 2 } else { of_log.value_share };
-    LogOptions { segment_bytes: settings.segment_bytes as usize, value_share, ..of_log }
+    let cleaner = CleanerOptions { spread_max, ..of_log.cleaner };
+    LogOptions { segment_bytes: settings.segment_bytes as usize, value_share, cleaner, ..of_log }
 }
 
 impl Service for Server {

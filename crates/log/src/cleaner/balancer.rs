@@ -7,12 +7,19 @@
 //! is not live (compaction cannot drop them), or the log on backups has grown close to its limit
 //! ([`frames`](crate::append::frames)).
 //!
+//! A log may have a [bound for fresh memory](crate::CleanerOptions::spread_max): a multiple of its
+//! live data, and at least [`SPREAD_BYTES`]. Then the log's memory in these formulas is this bound,
+//! or the memory that the log has touched already if that is more. If the cleaners fall behind, the
+//! log takes fresh memory, and waits for nothing. A cache evicts only when its whole memory is
+//! full, so it has no such bound.
+//!
 //! F counts the memory that writers may take, without the reserves: with them a small memory would
 //! never be low. Unless a writer is blocked, F also counts the pending seglets of swept segments,
 //! which the next durable digest frees. That digest comes when the head is full or memory is short.
 //! Until then cleaners would copy entries that die meanwhile.
 
 use crate::append::shared::Shared;
+use crate::limits::SPREAD_BYTES;
 use std::sync::atomic::Ordering;
 
 /// The kind of cleaning that is due.
@@ -31,14 +38,29 @@ pub(super) fn verdict(shared: &Shared) -> Verdict {
     // Pending seglets fill the reserves first.
     let wanted = sums.wanted_seglets.load(Ordering::Relaxed);
     let free_seglets = (shared.memory.free_seglets() + coming).saturating_sub(keep + wanted);
+    let live_bytes = sums.live_bytes.load(Ordering::Relaxed) as f64;
+    let out_of_bounds = beyond_spread(shared, live_bytes);
+    let seglet_bytes = shared.memory.seglet_bytes() as f64;
     Balance {
-        log_bytes: shared.log_bytes() as f64,
-        free_bytes: (free_seglets * shared.memory.seglet_bytes()) as f64,
-        live_bytes: sums.live_bytes.load(Ordering::Relaxed) as f64,
+        log_bytes: shared.log_bytes() as f64 - out_of_bounds,
+        free_bytes: (free_seglets as f64 * seglet_bytes - out_of_bounds).max(0.0),
+        live_bytes,
         tombstone_bytes: sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as f64,
         is_long: shared.frames.is_high(),
     }
     .verdict(shared)
+}
+
+/// The bytes of fresh memory that the log should not take with so much live data.
+fn beyond_spread(shared: &Shared, live_bytes: f64) -> f64 {
+    let spread_max = shared.options.cleaner.spread_max;
+    if spread_max.is_infinite() || shared.sums.has_cache.load(Ordering::Relaxed) {
+        return 0.0;
+    }
+    let seglet_bytes = shared.memory.seglet_bytes() as f64;
+    let fresh = shared.memory.fresh_seglets() as f64 * seglet_bytes;
+    let wanted = (live_bytes * spread_max).max(SPREAD_BYTES as f64);
+    (shared.log_bytes() as f64 - wanted).clamp(0.0, fresh)
 }
 
 /// The amounts from which the verdict follows.
@@ -108,6 +130,43 @@ mod tests {
             };
             assert_eq!(balance.verdict(&shared), expected, "{free} {live} {tombstones} {is_long}");
         }
+    }
+
+    #[test]
+    fn a_log_takes_fresh_memory_up_to_a_multiple_of_its_live_data() {
+        let megabyte = |count: usize| (count << 20) / crate::memory::SEGLET_BYTES;
+        let live = |shared: &Shared, bytes: u64| {
+            shared.sums.live_bytes.store(bytes << 20, Ordering::Relaxed);
+        };
+        let shared = |spread_max| {
+            let memory = Memory::new(1 << 30).unwrap();
+            let mut options = Options { segment_bytes: 1 << 20, ..Options::default() };
+            options.cleaner.spread_max = spread_max;
+            Shared::new(memory, thunderhead_wire::LogId(1), options)
+        };
+        let (bound, free) = (shared(3.0), shared(f64::INFINITY));
+        let all = bound.memory.seglets();
+        let mut taken = Vec::new();
+        leave(&bound.memory, all - megabyte(50), &mut taken);
+        assert_eq!(verdict(&bound), Verdict::Rest, "there is little memory that is not fresh");
+        leave(&bound.memory, all - megabyte(62), &mut taken);
+        assert_eq!(verdict(&bound), Verdict::Compact);
+        live(&bound, 30);
+        assert_eq!(verdict(&bound), Verdict::Rest, "three times 30 MB may be used");
+        leave(&bound.memory, all - megabyte(85), &mut taken);
+        assert_eq!(verdict(&bound), Verdict::Compact);
+        // The cleaners were behind, and the log has touched more.
+        leave(&bound.memory, all - megabyte(200), &mut taken);
+        assert_eq!(verdict(&bound), Verdict::Compact);
+        leave(&bound.memory, all - megabyte(150), &mut taken);
+        assert_eq!(verdict(&bound), Verdict::Rest, "a quarter of the touched memory is free");
+        leave(&bound.memory, all - megabyte(190), &mut taken);
+        assert_eq!(verdict(&bound), Verdict::Compact);
+        // A cache is full before it is cleaned.
+        bound.sums.has_cache.store(true, Ordering::Relaxed);
+        assert_eq!(verdict(&bound), Verdict::Rest);
+        leave(&free.memory, all - megabyte(200), &mut Vec::new());
+        assert_eq!(verdict(&free), Verdict::Rest);
     }
 
     /// Takes or gives back seglets until exactly this many are free.
