@@ -75,6 +75,15 @@ const fn of_past_object(command: &'static str) -> Rule {
 /// For Redis.
 pub(super) const REDIS: &[Rule] = &[
     Rule {
+        command: "OBJECT",
+        request: "ENCODING",
+        theirs: "listpackex",
+        ours: "listpack",
+        goes_on: true,
+        reason: "A hash has the form for fields that expire if one does. Redis gives it this form \
+                 although an HPEXPIRE finds no field.",
+    },
+    Rule {
         command: "XTRIM",
         request: "~ 0 LIMIT",
         theirs: ":",
