@@ -84,6 +84,14 @@ pub(super) const REDIS: &[Rule] = &[
                  although an HPEXPIRE finds no field.",
     },
     Rule {
+        command: "EVAL",
+        request: "OBJECT ENCODING",
+        theirs: "raw",
+        ours: "",
+        goes_on: true,
+        reason: "The form of a string that a command changed in place, in a script.",
+    },
+    Rule {
         command: "XTRIM",
         request: "~ 0 LIMIT",
         theirs: ":",

@@ -335,7 +335,8 @@ impl Fill for Filler<'_> {
             other => match SLOTS.iter().find(|(name, _)| *name == other) {
                 None => return false,
                 Some((_, usual)) => {
-                    let may_be_odd = self.is_noisy && other != "wrongtime" && other != "small";
+                    let is_fixed = ["wrongtime", "small", "sortpattern"].contains(&other);
+                    let may_be_odd = self.is_noisy && !is_fixed;
                     if may_be_odd && random.one_in(50) {
                         // An automatic id is the time, which the contents would show.
                         match random.of(ODD) {
