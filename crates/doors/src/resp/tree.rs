@@ -289,13 +289,7 @@ impl Tree {
 pub(super) fn count(form: Form, root: &[u8]) -> Result<u64, Stop> {
     match View::parse(form, root)? {
         View::Leaf(items) => items.map(|item| item.map(|_| 1)).sum(),
-        View::Inner(_) => {
-            let (mut children, mut count) = (Children::new(root), 0u64);
-            while !children.is_at_end() {
-                count = count.checked_add(children.pass_count()?).ok_or(stop::DAMAGED)?;
-            }
-            Ok(count)
-        }
+        View::Inner(_) => children::sum_of_counts(root),
     }
 }
 

@@ -117,6 +117,28 @@ fn places_of(bytes: &[u8]) -> Result<Vec<usize>, Stop> {
     Ok(places)
 }
 
+/// Returns the number of items below all children of an inner node.
+pub(super) fn sum_of_counts(bytes: &[u8]) -> Result<u64, Stop> {
+    let mut sum = 0u64;
+    let Some(index) = index_of(bytes) else {
+        let mut children = Children::new(bytes);
+        while !children.is_at_end() {
+            sum = sum.checked_add(children.pass_count()?).ok_or(stop::DAMAGED)?;
+        }
+        return Ok(sum);
+    };
+    for place in index {
+        let children = Children { bytes, at: usize::from(u16::from_le_bytes(*place)) };
+        let count = match children.ends() {
+            // The count of the usual child of a page has one byte.
+            Some(Ends { word, page, count, .. }) if count == page + 8 => word >> (page + 1) & 0x7f,
+            _ => children.clone().pass_count()?,
+        };
+        sum = sum.checked_add(count).ok_or(stop::DAMAGED)?;
+    }
+    Ok(sum)
+}
+
 /// Tells the index of a node that the children behind one begin later or earlier than before.
 pub(super) fn shift(bytes: &mut Vec<u8>, index: usize, (before, after): (usize, usize)) {
     let Some(count) = index_of(bytes).map(<[_]>::len) else { return };
@@ -391,6 +413,7 @@ mod tests {
             let mut position = wanted;
             let (at, index, is_last) = Children::new(&bytes).at_position(&mut position).unwrap();
             prop_assert_eq!((index, position), (expected, rest.min(counts[expected])));
+            prop_assert_eq!(sum_of_counts(&bytes).unwrap(), counts.iter().sum::<u64>());
             prop_assert_eq!(is_last, expected + 1 == counts.len());
             let child = Children::at(&bytes, at).unwrap();
             prop_assert_eq!((child.page, child.count), (expected as u64 + 1, counts[expected]));

@@ -428,7 +428,12 @@ impl Tree {
         let is_at_edge = self.form.order == Order::Position && (is_first || is_last);
         let manner = |is_shorter| Manner { edge, is_at_edge, is_shorter };
         let (most, (bytes, count)) = (self.form.node_bytes_max, leaf.into_bytes());
-        let is_short = is_shorter && bytes.len() < most / 2;
+        let is_short = match levels.last() {
+            Some(level) if is_shorter && count > 0 && bytes.len() < most / 2 => {
+                self.may_join(pages, objects, level, (bytes.len(), is_at_edge))?
+            }
+            _ => is_shorter && bytes.len() < most / 2,
+        };
         let fits = bytes.len() <= most || count == 1;
         let (node, is_shorter) = match levels.last() {
             None if bytes.len() <= most => {
@@ -610,6 +615,41 @@ impl Tree {
         Ok(long.map(|(page, inner)| (page, Node::Inner(inner))))
     }
 
+    /// Whether a short node may be joined with a neighbour, or get items from it, as the lengths of
+    /// both tell. Most neighbours are too long for the one, and not long enough for the other. A
+    /// node without neighbours may take the place of its parent.
+    fn may_join(
+        &self,
+        pages: &Pages<'_>,
+        objects: &mut Transaction<'_>,
+        level: &Level,
+        (bytes, is_at_edge): (usize, bool),
+    ) -> Result<bool, Stop> {
+        let above = if level.page == 0 { &self.root } else { &level.bytes };
+        let mut is_alone = true;
+        for index in [Some(level.index + 1), level.index.checked_sub(1)].into_iter().flatten() {
+            let Some(child) = Children::nth(above, index)? else { continue };
+            is_alone = false;
+            let other = pages.read(objects, child.page)?.len();
+            if self.joins(bytes, other, is_at_edge) || self.shares(bytes, other, is_at_edge) {
+                return Ok(true);
+            }
+        }
+        Ok(is_alone)
+    }
+
+    /// Whether a short node of some bytes is joined with a neighbour of others. The room that is
+    /// left keeps the next insertion from splitting the node again.
+    fn joins(&self, bytes: usize, other: usize, is_at_edge: bool) -> bool {
+        let most = self.form.node_bytes_max;
+        bytes + other - 1 <= if is_at_edge { most / 2 } else { most / 8 * 7 }
+    }
+
+    /// Whether a short node of some bytes gets items from a neighbour of others.
+    fn shares(&self, bytes: usize, other: usize, is_at_edge: bool) -> bool {
+        !is_at_edge && bytes < self.form.node_bytes_max / 8 * 3 && other > bytes
+    }
+
     /// Joins a short node with a neighbour, or takes items from it. Returns the node if it stays
     /// as it is.
     fn join(
@@ -636,10 +676,9 @@ impl Tree {
             // At the edge of a list most neighbours are too long: only their length is read.
             let other = pages.read(objects, page)?;
             let total = bytes + other.len() - 1;
-            // The room that is left keeps the next insertion from splitting the node again.
-            let is_joined = total <= if is_at_edge { most / 2 } else { most / 8 * 7 };
-            let is_longer = bytes < most / 8 * 3 && other.len() > bytes;
-            if !is_joined && (!may_share || is_at_edge || !is_longer) {
+            let is_joined = self.joins(bytes, other.len(), is_at_edge);
+            let may_share = may_share && self.shares(bytes, other.len(), is_at_edge);
+            if !is_joined && !may_share {
                 continue;
             }
             let other = Node::parse_child(form, other, count)?;
