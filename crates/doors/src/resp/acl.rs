@@ -1,8 +1,7 @@
 //! Users and their rights.
 //!
 //! A [`User`] has passwords and rules. Rules are in [`Selector`]s: one of them must allow a command
-//! with all its keys and channels. The text of a user, as `ACL LIST` shows it, is also the form in
-//! which the store keeps the user.
+//! with all its keys and channels. The store keeps a user as a line, nearly as `ACL LIST` shows it.
 //!
 //! [`Users`] has all users. They are among the settings, so a transaction that fails takes changes
 //! of them back. The store has them as one hidden object, which a server reads before its first
@@ -12,10 +11,13 @@
 //!
 //! - Only hashes (SHA-256) of passwords are stored and shown.
 //! - A change of users is durable before its reply.
+//! - The user that is made from a line of the store has the same rights.
 
 mod check;
 mod log;
 mod selector;
+#[cfg(test)]
+mod tests;
 mod user;
 
 pub(super) use check::Denied;
@@ -110,7 +112,7 @@ impl Users {
     pub(super) fn save(&self, objects: &mut Transaction<'_>) -> Result<(), Stop> {
         let mut text = Vec::new();
         for user in self.iter() {
-            text.extend_from_slice(&user.line());
+            text.extend_from_slice(&user.stored_line());
             text.push(b'\n');
         }
         objects.put_in(FUNCTIONS, KEY, text, Kind::String, None)

@@ -218,7 +218,7 @@ fn acl_getuser(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
     user.passwords.iter().for_each(|hash| reply.string(hash.as_bytes()));
     let selector = |reply: &mut super::writer::Writer<'_>, it: &acl::Selector| {
         reply.string(b"commands");
-        reply.string(it.commands_text().as_bytes());
+        reply.string(&it.commands_text());
         reply.string(b"keys");
         reply.string(&it.keys_text());
         reply.string(b"channels");

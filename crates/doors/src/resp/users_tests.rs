@@ -473,3 +473,20 @@ fn a_pattern_behind_all_keys_is_refused_before_its_bytes_are_read() {
     assert!(error(door, "+a b").contains("Unknown command or category name"));
     assert!(error(door, "&a b").contains("Syntax error"));
 }
+
+#[test]
+fn a_rule_adds_no_user_to_the_store() {
+    let mut door = Door::new();
+    let said = |door: &mut Door, rule: &[u8]| {
+        let words: [&[u8]; 4] = [b"acl", b"setuser", b"u", rule];
+        super::testing::text_of(&super::models::execute(door, &words))
+    };
+    for rule in ["+select|1\nuser evil on nopass ~* &* +@all", "+select|1 +@all", "+select|\t"] {
+        assert!(said(&mut door, rule.as_bytes()).ends_with("': Syntax error|"), "{rule}");
+    }
+    assert_eq!(said(&mut door, b"+select|\xff"), "+OK|");
+    let before = door.said("acl list");
+    let mut next = Door::new();
+    next.store = door.store.clone();
+    assert_eq!(next.said("acl list"), before);
+}

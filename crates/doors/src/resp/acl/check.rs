@@ -77,9 +77,7 @@ impl Selector {
     ) -> Result<(), Denied> {
         let place = names.place_of(command);
         if !self.all_commands && !command.has(NO_AUTH) && !self.has(place) {
-            let first = words.get(1).map(|word| word.to_ascii_lowercase());
-            let is_first = |own: &Vec<u8>| first.as_ref() == Some(own);
-            if !self.first_arguments(place).iter().any(is_first) {
+            if !words.get(1).is_some_and(|word| self.allows_first(place, word)) {
                 return Err(Denied::Command);
             }
         }

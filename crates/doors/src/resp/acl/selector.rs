@@ -1,7 +1,7 @@
 //! Rules about commands, keys and channels.
 
 use crate::resp::commands::{Command, Names, all};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Permissions of a key.
 pub(super) const READ: u8 = 1;
@@ -9,6 +9,15 @@ pub(super) const WRITE: u8 = 2;
 
 /// The words of a set of commands, with a bit for each place of [`Names`].
 const WORDS: usize = Names::PLACES.div_ceil(64);
+
+/// The reader of a user's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// It sees the rules in the form of Redis.
+    Client,
+    /// The same user is made from its lines.
+    Store,
+}
 
 /// The reason why a rule is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,19 +67,20 @@ pub(in crate::resp) struct Selector {
     /// Whether the rules begin with all commands, and not with none.
     begins_with_all: bool,
     /// The rules about commands behind that, as clients see them.
-    rules: Vec<String>,
+    rules: Vec<Vec<u8>>,
     /// The first arguments with which commands are allowed that are not in the set.
-    first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
+    first_arguments: BTreeMap<usize, BTreeSet<Vec<u8>>>,
     pub(super) all_keys: bool,
     pub(super) keys: Vec<(u8, Vec<u8>)>,
     pub(super) all_channels: bool,
     pub(super) channels: Vec<Vec<u8>>,
 }
 
-/// Checks that a pattern of a rule has no byte that would end the rule.
-fn check_pattern(pattern: &[u8]) -> Result<(), Wrong> {
+/// Checks that a text of a rule has no byte that would end the rule. The store keeps rules as words
+/// of a line.
+fn check_text(text: &[u8]) -> Result<(), Wrong> {
     let is_wrong = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x0b);
-    if pattern.iter().any(is_wrong) { Err(Wrong::Syntax) } else { Ok(()) }
+    if text.iter().any(is_wrong) { Err(Wrong::Syntax) } else { Ok(()) }
 }
 
 impl Selector {
@@ -114,9 +124,10 @@ impl Selector {
         self.commands.get(place / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
     }
 
-    /// Returns the first arguments with which a command is allowed.
-    pub(super) fn first_arguments(&self, place: usize) -> &[Vec<u8>] {
-        self.first_arguments.get(&place).map_or(&[], Vec::as_slice)
+    /// Whether a command that is not in the set is allowed with a first argument.
+    pub(super) fn allows_first(&self, place: usize, argument: &[u8]) -> bool {
+        let own = self.first_arguments.get(&place);
+        own.is_some_and(|own| own.contains(&argument.to_ascii_lowercase()))
     }
 
     /// Allows or forbids a command with its subcommands.
@@ -129,7 +140,6 @@ impl Selector {
             }
             self.first_arguments.remove(&place);
         }
-        self.all_commands &= allows;
     }
 
     /// Allows or forbids the commands of a category; returns whether it exists.
@@ -150,12 +160,15 @@ impl Selector {
 
     /// Adds a rule to the rules that clients see. It replaces rules about the same commands.
     fn add_rule(&mut self, name: &[u8], allows: bool) {
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| {
             let rest = rule.get(1..).and_then(|rule| rule.strip_prefix(&*name));
-            rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with('|'))
+            rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(b"|"))
         });
-        self.rules.push(format!("{}{name}", if allows { '+' } else { '-' }));
+        self.rules.push([if allows { b"+" } else { b"-" }, &*name].concat());
+        // The rules that were replaced have no effect any more.
+        let has_no_minus = self.rules.iter().all(|rule| rule.starts_with(b"+"));
+        self.all_commands = self.begins_with_all && has_no_minus;
     }
 
     /// Applies a rule.
@@ -185,7 +198,7 @@ impl Selector {
                 if self.all_channels {
                     return Err(Wrong::BehindAllChannels);
                 }
-                check_pattern(pattern)?;
+                check_text(pattern)?;
                 if !self.channels.iter().any(|own| own == pattern) {
                     self.channels.push(pattern.to_vec());
                 }
@@ -236,7 +249,7 @@ impl Selector {
         if permissions == 0 {
             return Err(Wrong::Syntax);
         }
-        check_pattern(pattern)?;
+        check_text(pattern)?;
         match self.keys.iter_mut().find(|(_, own)| own == pattern) {
             Some((own, _)) => *own |= permissions,
             None => self.keys.push((permissions, pattern.to_vec())),
@@ -260,27 +273,29 @@ impl Selector {
         if argument.contains(&b'|') {
             return Err(Wrong::Unknown);
         }
-        let argument = argument.to_ascii_lowercase();
+        check_text(argument)?;
         let own = self.first_arguments.entry(names.place_of(command)).or_default();
-        if !own.contains(&argument) {
-            own.push(argument);
-        }
+        own.insert(argument.to_ascii_lowercase());
         self.add_rule(name, true);
         Ok(())
     }
 
     /// Returns the rules about commands, for clients.
-    pub(in crate::resp) fn commands_text(&self) -> String {
-        let mut text = if self.begins_with_all { "+@all" } else { "-@all" }.to_owned();
+    pub(in crate::resp) fn commands_text(&self) -> Vec<u8> {
+        let mut text = if self.begins_with_all { b"+@all" } else { b"-@all" }.to_vec();
         for rule in &self.rules {
-            text.push(' ');
-            text.push_str(rule);
+            text.push(b' ');
+            text.extend_from_slice(rule);
         }
         text
     }
 
     /// Returns the patterns of keys, for clients.
     pub(in crate::resp) fn keys_text(&self) -> Vec<u8> {
+        self.keys_for(Reader::Client)
+    }
+
+    fn keys_for(&self, reader: Reader) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
         }
@@ -288,6 +303,8 @@ impl Selector {
             let begin: &[u8] = match *permissions {
                 READ => b"%R~",
                 WRITE => b"%W~",
+                // `~*` is another word for `allkeys`, which also allows keys that are not known.
+                _ if reader == Reader::Store && pattern == b"*" => b"%RW~",
                 _ => b"~",
             };
             [begin, pattern].concat()
@@ -304,13 +321,13 @@ impl Selector {
         self.channels.iter().map(pattern).collect::<Vec<_>>().join(&b' ')
     }
 
-    /// Returns rules from which the same selector can be made.
-    pub(super) fn line(&self) -> Vec<u8> {
-        let mut parts = vec![self.keys_text()];
+    /// Returns the rules in the form of `ACL LIST`, or that of the store.
+    pub(super) fn line(&self, reader: Reader) -> Vec<u8> {
+        let mut parts = vec![self.keys_for(reader)];
         if !self.all_channels {
             parts.push(b"resetchannels".to_vec());
         }
-        parts.extend([self.channels_text(), self.commands_text().into_bytes()]);
+        parts.extend([self.channels_text(), self.commands_text()]);
         parts.retain(|part| !part.is_empty());
         parts.join(&b' ')
     }

@@ -1,6 +1,6 @@
 //! A user: passwords, and selectors of rules.
 
-use super::selector::{Selector, Wrong};
+use super::selector::{Reader, Selector, Wrong};
 use crate::resp::commands::Names;
 use sha2::{Digest, Sha256};
 
@@ -120,8 +120,17 @@ impl User {
         [Some(on), self.is_open.then_some("nopass"), Some(checked)].into_iter().flatten()
     }
 
-    /// Returns its line in `ACL LIST`, from which the same user can be made.
+    /// Returns its line in `ACL LIST`.
     pub(in crate::resp) fn line(&self) -> Vec<u8> {
+        self.line_for(Reader::Client)
+    }
+
+    /// Returns its line in the store, from which [`User::of_line`] makes the same user.
+    pub(super) fn stored_line(&self) -> Vec<u8> {
+        self.line_for(Reader::Store)
+    }
+
+    fn line_for(&self, reader: Reader) -> Vec<u8> {
         let mut line = [b"user ", self.name.as_slice()].concat();
         for flag in self.flags() {
             line.push(b' ');
@@ -131,10 +140,10 @@ impl User {
             line.extend_from_slice(format!(" #{hash}").as_bytes());
         }
         line.push(b' ');
-        line.extend_from_slice(&self.root.line());
+        line.extend_from_slice(&self.root.line(reader));
         for selector in &self.selectors {
             line.extend_from_slice(b" (");
-            line.extend_from_slice(&selector.line());
+            line.extend_from_slice(&selector.line(reader));
             line.push(b')');
         }
         line
@@ -145,12 +154,19 @@ impl User {
     pub(super) fn of_line(names: &Names, line: &[u8]) -> Option<User> {
         let mut words = line.strip_prefix(b"user ")?.split(|byte| *byte == b' ');
         let mut user = User::new(words.next()?);
-        let words: Vec<&[u8]> = words.filter(|word| !word.is_empty()).collect();
-        let applied = match merged(words.iter().copied()) {
-            Ok(rules) => rules.iter().all(|rule| user.apply(names, rule).is_ok()),
-            Err(_) => false,
-        };
-        user.is_on &= applied;
+        let mut rules: Vec<Vec<u8>> = Vec::new();
+        for word in words.filter(|word| !word.is_empty()) {
+            match rules.last_mut() {
+                // In a line, only another selector is behind a selector. A pattern may end with a
+                // parenthesis, too.
+                Some(selector) if selector.starts_with(b"(") && !word.starts_with(b"(") => {
+                    selector.push(b' ');
+                    selector.extend_from_slice(word);
+                }
+                _ => rules.push(word.to_vec()),
+            }
+        }
+        user.is_on &= rules.iter().all(|rule| user.apply(names, rule).is_ok());
         Some(user)
     }
 }
