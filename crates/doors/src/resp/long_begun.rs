@@ -31,6 +31,8 @@ pub(super) struct One {
     /// The database of the store.
     pub(super) database: Database,
     pub(super) key: Vec<u8>,
+    /// The digest of the whole string. Several clients may write different strings under a key.
+    pub(super) digest: u128,
     /// The id of its pages, whose owner record exists.
     pub(super) id: u64,
     /// The number of its pages.
@@ -69,11 +71,22 @@ impl Begun {
         self.kept.append(&mut self.used);
     }
 
-    /// Takes a string with this key and so many pages, if there is one.
-    pub(super) fn take(&mut self, database: Database, key: &[u8], pages: u64) -> Option<One> {
-        let is_it = |one: &One| one.database == database && one.pages == pages && one.key == key;
-        let place = self.kept.iter().position(is_it)?;
-        Some(self.kept.swap_remove(place))
+    /// Takes the string with this key and digest, if there is one. Other strings with this key are
+    /// those of clients that write at the same time, unless they are idle: then another attempt has
+    /// probably taken the place of theirs.
+    pub(super) fn take(
+        &mut self,
+        database: Database,
+        key: &[u8],
+        digest: u128,
+        now_ms: u64,
+    ) -> Option<One> {
+        let is_of_key = |one: &One| one.database == database && one.key == key;
+        let place = self.kept.iter().position(|one| is_of_key(one) && one.digest == digest);
+        let taken = place.map(|place| self.kept.swap_remove(place));
+        let idle = self.kept.extract_if(.., |one| is_of_key(one) && one.is_idle(now_ms, IDLE_MS));
+        self.abandoned.extend(idle.map(|one| one.dropped()));
+        taken
     }
 
     /// Makes room for a string that is to begin; returns whether there is any.

@@ -32,6 +32,7 @@ use super::store::{Change, Database, Found, Kind, PAGES, Refusal, Strings};
 use super::transaction::Transaction;
 use super::varint;
 use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The bytes of a page. A change writes at least one page, so pages are short. They are long enough
 /// that their keys and heads take little memory.
@@ -291,23 +292,27 @@ impl Transaction<'_> {
     ) -> Result<u64, Stop> {
         let (base, now) = (self.base(database), self.now());
         let pages = value.len().div_ceil(page_bytes) as u64;
-        let begun = loop {
-            match self.begun().take(base, key, pages) {
-                None => break None,
-                Some(one) if self.check_written(&one, value, page_bytes)? => break Some(one),
-                // Another string of the same length.
-                Some(other) => self.begun().abandon(other),
+        let digest = xxh3_128(value);
+        let mut begun = self.begun().take(base, key, digest, now);
+        if let Some(mut one) = begun.take() {
+            one.touched_ms = now;
+            match self.check_written(&one, value, page_bytes) {
+                Ok(true) => begun = Some(one),
+                Ok(false) => self.begun().abandon(one),
+                Err(stop) => {
+                    self.begun().put(one);
+                    return Err(stop);
+                }
             }
-        };
+        }
         let mut one = match begun {
             Some(one) => one,
             None if !self.begun().make_room(now) => return Err(Refusal::NotNow.into()),
             None => {
-                let id = self.begin_pages(database, key)?;
-                One { database: base, key: key.to_vec(), id, pages, written: 0, touched_ms: now }
+                let (id, key) = (self.begin_pages(database, key)?, key.to_vec());
+                One { database: base, key, digest, id, pages, written: 0, touched_ms: now }
             }
         };
-        one.touched_ms = now;
         let rest = value.chunks(page_bytes).skip(one.written as usize);
         let mut done = Ok(());
         for part in rest {
@@ -324,7 +329,8 @@ impl Transaction<'_> {
         Ok(id)
     }
 
-    /// Finds out whether the pages that were written have the bytes of a string.
+    /// Finds out whether the pages that were written have the bytes of a string. Their database may
+    /// have become another one since, and different strings may have the same digest.
     fn check_written(&mut self, one: &One, value: &[u8], page_bytes: usize) -> Result<bool, Stop> {
         let database = PAGES | one.database;
         let owner = PageKey::new(one.id, 0);

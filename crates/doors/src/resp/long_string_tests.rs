@@ -236,6 +236,59 @@ fn a_string_gets_its_pages_although_each_attempt_writes_only_one() {
     panic!("the string is never written");
 }
 
+/// Executes a command of a client. The store does so many writes for it, and then no other one.
+/// Returns whether the command is done.
+fn attempt_with(door: &mut Door, client: u64, bytes: &[u8], writes: u64) -> bool {
+    door.store.writes_left = Some(writes);
+    let (facts, mut output) = (super::Facts::default(), super::Output::default());
+    let step = door.server.step(&mut door.store, &facts, client, bytes, &mut output);
+    door.store.writes_left = None;
+    step != Step::NotNow
+}
+
+#[test]
+fn clients_that_write_different_strings_of_a_key_do_not_abandon_each_others_pages() {
+    // The second pair begins alike.
+    for (one, two) in [
+        (long(4000, 1), long(4000, 2)),
+        (long(4000, 1), {
+            let mut two = long(4000, 1);
+            two[3999] ^= 1;
+            two
+        }),
+    ] {
+        let mut door = door();
+        let commands = [&one, &two].map(|value| command(&[b"SET", b"k", value]));
+        [1, 2].into_iter().for_each(|client| drop(door.said_to(client, "PING")));
+        let mut done = [false; 2];
+        for _ in 0..9 {
+            for client in [0, 1] {
+                if !done[client] {
+                    let bytes = &commands[client];
+                    done[client] = attempt_with(&mut door, client as u64 + 1, bytes, 2);
+                }
+                sweep(&mut door);
+            }
+        }
+        assert_eq!(done, [true; 2]);
+        assert_eq!(execute(&mut door, &[b"GET", b"k"]), bulk(&two));
+        assert_eq!(pages(&door), 17);
+    }
+}
+
+#[test]
+fn a_string_keeps_its_pages_if_the_store_refuses_to_show_them() {
+    let mut door = door();
+    let bytes = command(&[b"SET", b"k", &long(4000, 1)]);
+    door.said("PING");
+    assert!(!attempt_with(&mut door, 1, &bytes, 8));
+    let before = pages(&door);
+    door.store.refuses_after = Some(3);
+    assert!(!attempt_with(&mut door, 1, &bytes, 0));
+    sweep(&mut door);
+    assert_eq!(pages(&door), before);
+}
+
 #[test]
 fn many_clients_that_write_long_strings_do_not_abandon_each_others_pages() {
     let (mut door, clients) = (door(), 1..=300_u64);

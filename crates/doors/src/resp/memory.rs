@@ -25,6 +25,9 @@ pub struct Memory {
     /// The number of calls that are answered before one is refused with [`Refusal::NotNow`]. Then
     /// it is `None`: none is refused.
     pub refuses_after: Option<u64>,
+    /// The number of calls of [`Store::apply`] that are done before the others are refused with
+    /// [`Refusal::NotNow`]; `None` if all are done.
+    pub writes_left: Option<u64>,
     /// The bytes of keys and values that fit; `None` if all do.
     pub bytes_max: Option<usize>,
     /// The latest time of expiry of a part that a command found to be gone.
@@ -121,6 +124,9 @@ impl Store for Memory {
 
     fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Refusal> {
         self.may_refuse()?;
+        if let Some(left) = &mut self.writes_left {
+            *left = left.checked_sub(1).ok_or(Refusal::NotNow)?;
+        }
         let before = self.bytes_max.map(|_| self.databases.clone());
         let is_put = |change: &Change<'_>| matches!(change, Change::Put { .. });
         for change in changes {
