@@ -63,12 +63,15 @@ pub(super) struct Begun {
     used: Vec<One>,
     /// Strings that no command will continue.
     abandoned: Vec<Dropped>,
+    /// Whether the command had to wait for a place.
+    lacks_room: bool,
 }
 
 impl Begun {
     /// Begins a command.
     pub(super) fn begin(&mut self) {
         self.kept.append(&mut self.used);
+        self.lacks_room = false;
     }
 
     /// Takes the string with this key and digest, if there is one. Other strings with this key are
@@ -95,7 +98,13 @@ impl Begun {
             let idle = self.kept.extract_if(.., |one| one.is_idle(now_ms, IDLE_MS));
             self.abandoned.extend(idle.map(|one| one.dropped()));
         }
-        self.kept.len() < KEPT_MAX
+        self.lacks_room = self.kept.len() >= KEPT_MAX;
+        !self.lacks_room
+    }
+
+    /// Whether the last command waits for a place: the strings that have one wait for memory.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.lacks_room
     }
 
     /// Puts a string of the command here.

@@ -321,6 +321,25 @@ fn many_clients_that_write_long_strings_do_not_abandon_each_others_pages() {
 }
 
 #[test]
+fn a_client_that_waits_for_a_place_is_told_that_memory_is_full() {
+    let mut door = door();
+    for client in 1..=257_u64 {
+        door.said_to(client, "PING");
+        let bytes = command(&[b"SET", format!("k{client}").as_bytes(), &long(2500, 1)]);
+        assert!(!attempt_with(&mut door, client, &bytes, 2));
+        assert_eq!(door.server.awaits_memory(), client == 257);
+    }
+    let bytes = command(&[b"SET", b"k257", &long(2500, 1)]);
+    let mut output = super::Output::default();
+    let is_full = door.server.awaits_memory();
+    let step = door.server.give_up(257, &bytes, is_full, &mut output);
+    assert_eq!(step, Step::Done(bytes.len()));
+    assert!(output.replies.starts_with(b"-OOM "));
+    door.said_to(257, "GET k257");
+    assert!(!door.server.awaits_memory());
+}
+
+#[test]
 fn clients_that_are_gone_leave_their_places_to_others() {
     let mut door = door();
     let value = long(2500, 1);

@@ -346,6 +346,13 @@ impl Server {
         true
     }
 
+    /// Whether the last step was [`Step::NotNow`] because others wait for memory before it. The store
+    /// knows nothing of that.
+    #[must_use]
+    pub fn awaits_memory(&self) -> bool {
+        self.overlay.begun.lacks_room()
+    }
+
     /// Skips a command that could not be done for too long: the client gets an error. `is_full`
     /// tells whether there was no memory for it.
     pub fn give_up(

@@ -336,6 +336,7 @@ impl Redis {
         match step {
             Step::More => Next::More,
             Step::Done(used) => Next::Done(used),
+            Step::NotNow if self.server.awaits_memory() => Next::Blocked(Status::AwaitingMemory),
             Step::NotNow => Next::Blocked(blocked),
             Step::Waits(used) => Next::Waits(used),
             Step::End(used) => Next::End(used),
