@@ -7,19 +7,20 @@
 //! attempt waits.
 //!
 //! No header names the pages of these strings, so the sweeper would delete them as garbage. It asks
-//! this list first. The server abandons a string after ten seconds without an attempt.
+//! this list first. A string belongs to the client of its last attempt: the server abandons it when
+//! the client's command ends in another way, or when the client is gone. The time between two
+//! attempts says nothing: each attempt compares all pages that were written, so an attempt of each
+//! of many clients takes seconds. Only after ten seconds the server abandons a string in any case.
 
 use super::header::Dropped;
+use super::server::ClientId;
 use super::store::Database;
 
-/// The most strings that are kept when another one begins. Each has pages that are of no use if its
-/// client is gone. If more clients write long strings while memory is short, the others begin when
+/// The most strings that are kept when another one begins. Each takes memory for which others wait.
+/// If more clients write long strings while memory is short, the others begin when
 /// a string is complete. If they took the place of a string, its next attempt would do the same to
 /// them, and none would ever be complete.
 const KEPT_MAX: usize = 256;
-
-/// The time without an attempt after which another string may take the place of one.
-const IDLE_MS: u64 = 1000;
 
 /// The time after which a string is abandoned. The server executes a refused command again within
 /// milliseconds, and for a few seconds at most.
@@ -28,6 +29,8 @@ const KEPT_MS: u64 = 10_000;
 /// A string that has been begun.
 #[derive(Debug)]
 pub(super) struct One {
+    /// The client of the last attempt.
+    pub(super) client: ClientId,
     /// The database of the store.
     pub(super) database: Database,
     pub(super) key: Vec<u8>,
@@ -44,11 +47,6 @@ pub(super) struct One {
 }
 
 impl One {
-    /// Whether no attempt was made for so long.
-    fn is_idle(&self, now_ms: u64, ms: u64) -> bool {
-        self.touched_ms.saturating_add(ms) <= now_ms
-    }
-
     fn dropped(&self) -> Dropped {
         Dropped { database: self.database, id: self.id, next: self.pages + 1 }
     }
@@ -57,6 +55,8 @@ impl One {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Begun {
+    /// The client of the command that is being executed.
+    pub(super) client: ClientId,
     /// Strings of commands that will be executed again.
     kept: Vec<One>,
     /// Strings of the command that is being executed.
@@ -75,29 +75,15 @@ impl Begun {
     }
 
     /// Takes the string with this key and digest, if there is one. Other strings with this key are
-    /// those of clients that write at the same time, unless they are idle: then another attempt has
-    /// probably taken the place of theirs.
-    pub(super) fn take(
-        &mut self,
-        database: Database,
-        key: &[u8],
-        digest: u128,
-        now_ms: u64,
-    ) -> Option<One> {
-        let is_of_key = |one: &One| one.database == database && one.key == key;
-        let place = self.kept.iter().position(|one| is_of_key(one) && one.digest == digest);
-        let taken = place.map(|place| self.kept.swap_remove(place));
-        let idle = self.kept.extract_if(.., |one| is_of_key(one) && one.is_idle(now_ms, IDLE_MS));
-        self.abandoned.extend(idle.map(|one| one.dropped()));
-        taken
+    /// those of clients that write at the same time.
+    pub(super) fn take(&mut self, database: Database, key: &[u8], digest: u128) -> Option<One> {
+        let is_it = |one: &One| one.digest == digest && one.database == database && one.key == key;
+        let place = self.kept.iter().position(is_it)?;
+        Some(One { client: self.client, ..self.kept.swap_remove(place) })
     }
 
-    /// Makes room for a string that is to begin; returns whether there is any.
-    pub(super) fn make_room(&mut self, now_ms: u64) -> bool {
-        if self.kept.len() >= KEPT_MAX {
-            let idle = self.kept.extract_if(.., |one| one.is_idle(now_ms, IDLE_MS));
-            self.abandoned.extend(idle.map(|one| one.dropped()));
-        }
+    /// Finds out whether a string may begin.
+    pub(super) fn find_room(&mut self) -> bool {
         self.lacks_room = self.kept.len() >= KEPT_MAX;
         !self.lacks_room
     }
@@ -117,6 +103,12 @@ impl Begun {
         self.abandoned.push(one.dropped());
     }
 
+    /// Abandons the strings of a client whose command is not executed again.
+    pub(super) fn abandon_of(&mut self, client: ClientId) {
+        let own = self.kept.extract_if(.., |one| one.client == client);
+        self.abandoned.extend(own.map(|one| one.dropped()));
+    }
+
     /// Abandons the strings of all commands that will be executed again, because databases are
     /// cleared or exchanged: their pages are elsewhere then, and a new table counts ids anew.
     pub(super) fn abandon_all(&mut self) {
@@ -131,6 +123,9 @@ impl Begun {
             () if is_again => self.kept.append(&mut self.used),
             () => self.abandoned.extend(self.used.drain(..).map(|one| one.dropped())),
         }
+        if !is_again && !self.kept.is_empty() {
+            self.abandon_of(self.client);
+        }
         std::mem::take(&mut self.abandoned)
     }
 
@@ -139,9 +134,11 @@ impl Begun {
         self.kept.iter().any(|one| one.database == database && one.id == id)
     }
 
-    /// Returns the strings that were not continued for a while, and forgets them.
+    /// Returns the strings that no command will continue, and forgets them.
     pub(super) fn take_abandoned(&mut self, now_ms: u64) -> Vec<Dropped> {
-        let old = self.kept.extract_if(.., |one| one.is_idle(now_ms, KEPT_MS));
-        old.map(|one| one.dropped()).collect()
+        let is_old = |one: &mut One| one.touched_ms.saturating_add(KEPT_MS) <= now_ms;
+        let old = self.kept.extract_if(.., is_old);
+        self.abandoned.extend(old.map(|one| one.dropped()));
+        std::mem::take(&mut self.abandoned)
     }
 }

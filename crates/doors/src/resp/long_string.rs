@@ -293,7 +293,7 @@ impl Transaction<'_> {
         let (base, now) = (self.base(database), self.now());
         let pages = value.len().div_ceil(page_bytes) as u64;
         let digest = xxh3_128(value);
-        let mut begun = self.begun().take(base, key, digest, now);
+        let mut begun = self.begun().take(base, key, digest);
         if let Some(mut one) = begun.take() {
             one.touched_ms = now;
             match self.check_written(&one, value, page_bytes) {
@@ -307,10 +307,12 @@ impl Transaction<'_> {
         }
         let mut one = match begun {
             Some(one) => one,
-            None if !self.begun().make_room(now) => return Err(Refusal::NotNow.into()),
+            None if !self.begun().find_room() => return Err(Refusal::NotNow.into()),
             None => {
                 let (id, key) = (self.begin_pages(database, key)?, key.to_vec());
-                One { database: base, key, digest, id, pages, written: 0, touched_ms: now }
+                let client = self.begun().client;
+                let touched_ms = now;
+                One { client, database: base, key, digest, id, pages, written: 0, touched_ms }
             }
         };
         let rest = value.chunks(page_bytes).skip(one.written as usize);

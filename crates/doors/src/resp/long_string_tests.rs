@@ -321,6 +321,45 @@ fn many_clients_that_write_long_strings_do_not_abandon_each_others_pages() {
 }
 
 #[test]
+fn slow_attempts_of_many_clients_do_not_make_strings_look_idle() {
+    let (mut door, value) = (door(), long(2500, 1));
+    let mut waiting: Vec<u64> = (1..=300).collect();
+    waiting.iter().for_each(|client| drop(door.said_to(*client, "PING")));
+    // A round takes 1.5 seconds.
+    for _ in 0..16 {
+        waiting.retain(|client| {
+            door.store.now_ms += 5;
+            let bytes = command(&[b"SET", format!("k{client}").as_bytes(), &value]);
+            !attempt_with(&mut door, *client, &bytes, 2)
+        });
+    }
+    assert_eq!(waiting, []);
+}
+
+#[test]
+fn a_command_that_is_not_executed_again_leaves_no_pages() {
+    let bytes = command(&[b"SET", b"k", &long(2500, 1)]);
+    let give_up = |door: &mut Door| {
+        let step = door.server.give_up(1, &bytes, true, &mut super::Output::default());
+        assert_eq!(step, Step::Done(bytes.len()));
+    };
+    let ends: [&dyn Fn(&mut Door); 3] = [
+        &|door| door.close(1),
+        &give_up,
+        // The command is an error meanwhile.
+        &|door| assert!(door.said("SET k 1 x").starts_with("-ERR")),
+    ];
+    for end in ends {
+        let mut door = door();
+        door.said("PING");
+        assert!(!attempt_with(&mut door, 1, &bytes, 8));
+        end(&mut door);
+        sweep(&mut door);
+        assert_eq!(pages(&door), 0);
+    }
+}
+
+#[test]
 fn a_client_that_waits_for_a_place_is_told_that_memory_is_full() {
     let mut door = door();
     for client in 1..=257_u64 {
@@ -345,7 +384,7 @@ fn clients_that_are_gone_leave_their_places_to_others() {
     let value = long(2500, 1);
     for client in 1..=257_u64 {
         door.said_to(client, "PING");
-        door.pass(if client == 257 { 1000 } else { 0 });
+        (1..=256).filter(|_| client == 257).for_each(|gone| door.close(gone));
         door.store.refuses_after = (client <= 256).then_some(8);
         let (facts, mut output) = (super::Facts::default(), super::Output::default());
         let bytes = command(&[b"SET", format!("k{client}").as_bytes(), &value]);

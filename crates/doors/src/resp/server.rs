@@ -212,6 +212,7 @@ impl Server {
     /// Forgets a connection that was closed.
     pub fn closed(&mut self, client: ClientId) {
         self.parsers.remove(&client);
+        self.overlay.begun.abandon_of(client);
         self.state.closed(client);
     }
 
@@ -346,8 +347,7 @@ impl Server {
         true
     }
 
-    /// Whether the last step was [`Step::NotNow`] because others wait for memory before it. The store
-    /// knows nothing of that.
+    /// Whether the last step was not done because others wait for memory before it.
     #[must_use]
     pub fn awaits_memory(&self) -> bool {
         self.overlay.begun.lacks_room()
@@ -363,6 +363,7 @@ impl Server {
         output: &mut Output,
     ) -> Step {
         let mark = Mark::of(output);
+        self.overlay.begun.abandon_of(client);
         let Some(parser) = self.parsers.get_mut(&client) else { return Step::End(0) };
         let used = match parser.next(bytes) {
             Parsed::More => return Step::More,
@@ -600,6 +601,7 @@ impl Run<'_> {
         let is_tracking = self.state.tracking.is_active();
         self.events.begin_command(self.state.settings.events.sent(), is_tracking);
         self.overlay.touched.begin(is_tracking);
+        self.overlay.begun.client = id;
         let before_reply = output.replies.len();
         let (begin, now_ms) = (self.state.time(), self.store.now());
         let mut context = Context {
