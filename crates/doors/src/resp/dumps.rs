@@ -50,23 +50,66 @@ pub(super) fn value_bytes(context: &mut Context<'_>, key: &[u8]) -> Result<usize
     Ok(read(context, key, kind, most)?.payload().len().saturating_sub(AROUND_BYTES))
 }
 
-/// Reads a value of at most so many bytes.
+/// The room for a value that is read.
+pub(super) struct Room {
+    /// The bytes of its payload.
+    bytes: usize,
+    /// The bytes of memory.
+    memory: usize,
+}
+
+impl Room {
+    /// The memory of a string beside its bytes: its place, and the head of its allocation.
+    const STRING: usize = size_of::<Vec<u8>>() + 16;
+    /// The memory for each byte of a payload. It is enough for elements of a few bytes.
+    const FACTOR: usize = 4;
+
+    fn for_payload(bytes: usize) -> Room {
+        Room { bytes, memory: bytes.saturating_mul(Room::FACTOR) }
+    }
+
+    /// Takes the room for some strings with so many bytes together.
+    ///
+    /// # Errors
+    /// If there is no room for them: the reply would be too long.
+    pub(super) fn take(&mut self, strings: usize, bytes: usize) -> Result<(), Stop> {
+        let memory = strings.saturating_mul(Room::STRING).saturating_add(bytes);
+        // The payload has at least one byte for the length of a string.
+        let bytes = bytes.saturating_add(strings);
+        self.memory = self.memory.checked_sub(memory).ok_or(stop::REPLY_TOO_LONG)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(stop::REPLY_TOO_LONG)?;
+        Ok(())
+    }
+
+    /// Takes the memory for a number of structures that take some bytes of the payload, too.
+    pub(super) fn take_each(&mut self, count: usize, memory: usize) -> Result<(), Stop> {
+        let memory = count.saturating_mul(memory);
+        self.memory = self.memory.checked_sub(memory).ok_or(stop::REPLY_TOO_LONG)?;
+        Ok(())
+    }
+
+    /// Returns the number of structures for which there is memory.
+    pub(super) fn left(&self, memory: usize) -> usize {
+        self.memory / memory.max(1)
+    }
+}
+
+/// Reads a value whose payload has about so many bytes at most.
 fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Result<Value, Stop> {
     let objects = &mut context.objects;
-    let too_long = Stop::error("ERR The reply is too long. Ask for less at a time.");
-    let mut bytes = 0;
-    let mut is_long = |length: usize| {
-        bytes += length;
-        bytes > most
-    };
+    let mut room = Room::for_payload(most);
+    let mut taken = Ok(());
     let value = match kind {
         Kind::String | Kind::LongString => Value::String(objects.find_copy(key)?.0),
         Kind::List => {
             let list = List::find(objects, key)?.ok_or(stop::DAMAGED)?;
             let mut elements = Vec::new();
             list.visit(objects, 0..list.len(), false, |element| {
-                elements.push(element.to_vec());
-                !is_long(element.len())
+                taken = room.take(1, element.len());
+                if taken.is_ok() {
+                    elements.push(element.to_vec());
+                }
+                taken.is_ok()
             })?;
             Value::List(elements)
         }
@@ -76,10 +119,8 @@ fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Resul
             let mut items = collection.cursor(objects, 0)?;
             let mut members = Vec::new();
             while let Some((member, _)) = items.next(objects)? {
+                room.take(1, member.len())?;
                 members.push(member.to_vec());
-                if is_long(member.len()) {
-                    break;
-                }
             }
             Value::Set(members)
         }
@@ -87,8 +128,11 @@ fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Resul
             let set = SortedSet::find(objects, key)?.ok_or(stop::DAMAGED)?;
             let mut scored = Vec::new();
             set.visit(objects, 0..set.len(), false, |score, member| {
-                scored.push((member.to_vec(), score));
-                !is_long(member.len() + 8)
+                taken = room.take(1, member.len() + 8);
+                if taken.is_ok() {
+                    scored.push((member.to_vec(), score));
+                }
+                taken.is_ok()
             })?;
             Value::SortedSet(scored)
         }
@@ -96,10 +140,14 @@ fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Resul
             let mut hash = Hash::find(objects, key)?.ok_or(stop::DAMAGED)?;
             let mut pairs = Vec::new();
             hash.visit(objects, |name, value| {
-                if !is_long(name.len() + value.len()) {
+                if taken.is_ok() {
+                    taken = room.take(2, name.len() + value.len());
+                }
+                if taken.is_ok() {
                     pairs.push((name.to_vec(), value.to_vec()));
                 }
             })?;
+            std::mem::replace(&mut taken, Ok(()))?;
             let mut fields = Vec::new();
             for (name, value) in pairs {
                 let expires = hash.time(objects, &name)?.flatten();
@@ -107,9 +155,9 @@ fn read(context: &mut Context<'_>, key: &[u8], kind: Kind, most: usize) -> Resul
             }
             Value::Hash(fields)
         }
-        Kind::Stream => Value::Stream(dumps_streams::read(objects, key, &mut is_long)?),
+        Kind::Stream => Value::Stream(dumps_streams::read(objects, key, &mut room)?),
     };
-    if is_long(0) { Err(too_long) } else { Ok(value) }
+    taken.map(|()| value)
 }
 
 /// The options of `RESTORE`.

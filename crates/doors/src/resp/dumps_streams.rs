@@ -1,5 +1,6 @@
 //! Streams in the form of Redis's files, for `DUMP` and `RESTORE`.
 
+use super::dumps::Room;
 use super::stop::{self, Stop};
 use super::stream::{Stream, encode, strings_of};
 use super::stream_groups::{Consumer, Pending, check_name};
@@ -15,44 +16,51 @@ fn id_of((ms, sequence): rdb::Id) -> StreamId {
     StreamId::new(ms, sequence)
 }
 
-/// Reads a stream. `is_long` adds a number of bytes, and says whether all are too many. Then the
-/// result is incomplete.
+/// Reads a stream.
+///
+/// # Errors
+/// Also if there is no room for it.
 pub(super) fn read(
     objects: &mut Transaction<'_>,
     key: &[u8],
-    is_long: &mut impl FnMut(usize) -> bool,
+    room: &mut Room,
 ) -> Result<rdb::Stream, Stop> {
     /// The bytes of an entry or of a pending entry beside its strings.
     const AROUND_BYTES: usize = 24;
+    /// The memory of a group, a consumer or a pending entry beside its name.
+    const PART_BYTES: usize = 100;
     let mut stream = Stream::find(objects, key)?.ok_or(stop::DAMAGED)?;
     let mut entries = Vec::new();
     let length = stream.len()?;
     stream.visit(objects, 0..length, false, |id, bytes| {
-        // The rest is not read if the reply is too long.
-        if !is_long(bytes.len() + AROUND_BYTES) {
-            entries.push(StreamEntry { id: rdb_id(id), strings: strings_of(bytes)? });
-        }
+        let strings = strings_of(bytes)?;
+        // The entry has a list of its strings, too.
+        room.take(strings.len() + 1, bytes.len() + AROUND_BYTES)?;
+        entries.push(StreamEntry { id: rdb_id(id), strings });
         Ok(())
     })?;
     let mut groups = Vec::new();
     for (name, group) in stream.groups(objects)? {
+        room.take(1, name.len())?;
+        room.take_each(1, PART_BYTES)?;
         let mut consumers = Vec::new();
         for (name, consumer) in stream.consumers(objects, &group)? {
+            room.take(1, name.len())?;
+            room.take_each(1, PART_BYTES)?;
             let mut pending = Vec::new();
-            let all = stream.owned(objects, &group, consumer.number, StreamId::MIN, u64::MAX)?;
+            // One more than there is room for.
+            let most = room.left(PART_BYTES) as u64 + 1;
+            let all = stream.owned(objects, &group, consumer.number, StreamId::MIN, most)?;
+            room.take_each(all.len(), PART_BYTES)?;
             for id in all {
+                room.take(0, AROUND_BYTES)?;
                 let entry = stream.pending(objects, &group, id)?.ok_or(stop::DAMAGED)?;
-                if is_long(AROUND_BYTES) {
-                    break;
-                }
                 let Pending { delivered, deliveries, .. } = entry;
                 pending.push(StreamPending { id: rdb_id(id), delivered, deliveries });
             }
-            is_long(name.len());
             let Consumer { seen, active, .. } = consumer;
             consumers.push(StreamConsumer { name, seen, active, pending });
         }
-        is_long(name.len());
         let (last, entries_read) = (rdb_id(group.last), group.entries_read);
         groups.push(StreamGroup { name, last, entries_read, consumers });
     }

@@ -244,3 +244,51 @@ fn clients_that_wait_for_entries_get_those_of_a_restored_stream() {
     assert_eq!(execute(&mut door, &[b"restore", b"x", b"0", &payload]), b"+OK\r\n");
     assert!(door.heard(2).contains("1-1"));
 }
+
+#[test]
+fn a_dump_takes_little_memory_also_for_short_strings() {
+    let small = || {
+        let options = ServerOptions { reply_bytes_max: 10_000, ..ServerOptions::default() };
+        Door::with(options)
+    };
+    let words = |count: usize, text: &dyn Fn(usize) -> String| -> String {
+        (0..count).map(|it| format!(" {}", text(it))).collect()
+    };
+    let empty = |count| words(count, &|_| "\"\"".to_owned());
+    let numbers = |count| words(count, &|it| it.to_string());
+    let scored = |count| words(count, &|it| format!("1 {it}"));
+    let refused = "-ERR The reply is too long. Ask for less at a time.|";
+    for (line, is_too_long) in [
+        (format!("rpush k{}", empty(500)), false),
+        (format!("rpush k{}", empty(2000)), true),
+        (format!("sadd k{}", numbers(500)), false),
+        (format!("sadd k{}", numbers(2000)), true),
+        (format!("zadd k{}", scored(500)), false),
+        (format!("zadd k{}", scored(2000)), true),
+        (format!("hset k{}", numbers(500)), false),
+        (format!("hset k{}", numbers(2000)), true),
+        (format!("xadd k *{}", empty(500)), false),
+        (format!("xadd k *{}", empty(2000)), true),
+    ] {
+        let mut door = small();
+        assert!(!door.said(&line).starts_with('-'), "{line}");
+        assert_eq!(door.said("dump k") == refused, is_too_long, "{line:.20}");
+    }
+    // Groups, consumers and pending entries take memory, too.
+    let tables: [(usize, &dyn Fn(usize) -> String); 3] = [
+        (400, &|it| format!("xgroup create k {it} 0")),
+        (400, &|it| format!("xgroup createconsumer k g {it}")),
+        (400, &|_| "xadd k * a b\nxreadgroup group g c streams k >\nxtrim k maxlen 0".to_owned()),
+    ];
+    for (count, line) in tables {
+        let mut door = small();
+        door.said("xgroup create k g 0 mkstream");
+        for it in 0..count {
+            if it == 100 {
+                assert!(door.said("dump k").starts_with('$'), "{}", line(0));
+            }
+            door.said(&line(it));
+        }
+        assert_eq!(door.said("dump k"), refused, "{}", line(0));
+    }
+}

@@ -67,9 +67,10 @@ pub(super) const NO_SUCH_KEY: Stop = Stop::error("ERR no such key");
 pub(super) const OUT_OF_RANGE: Stop = Stop::error("ERR index out of range");
 pub(super) const OVERFLOW: Stop = Stop::error("ERR increment or decrement would overflow");
 pub(super) const DATABASE_OUT_OF_RANGE: Stop = Stop::error("ERR DB index is out of range");
-/// The error for a collection whose bytes are not as this server writes them.
+/// The error for a reply that would take too much memory.
 pub(super) const REPLY_TOO_LONG: Stop =
     Stop::error("ERR The reply is too long. Ask for less at a time.");
+/// The error for a collection whose bytes are not as this server writes them.
 pub(super) const DAMAGED: Stop = Stop::error("ERR The value of this key is damaged");
 /// The error for a copy that is too much for one change of the store.
 pub(super) const TOO_LARGE_TO_COPY: Stop =
