@@ -20,6 +20,9 @@ fuzz_target!(|data: &[u8]| {
     let (mut file, mut at) = (File::new(), 0);
     while let Ok((part, used)) = file.next(&data[at..]) {
         at += used;
+        if let Part::Entry(entry) = &part {
+            let _ = entry.check();
+        }
         if matches!(part, Part::More | Part::End) {
             break;
         }

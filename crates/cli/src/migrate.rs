@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
-use thunderhead_server::rdb::{Entry, File, FileError, Part};
+use thunderhead_server::rdb::{Damaged, Entry, File, FileError, Part};
 
 /// The keys that are in flight, and the bytes of values in flight from a file.
 const BATCH: usize = 64;
@@ -421,13 +421,18 @@ fn import(path: &Path, to: &Address, session: &mut Session<'_>) -> Result<(), Fa
             target.tell(session);
             progress.at(at, || text::plural(target.tally.keys, "key"));
         }
-        if entry.is_supported {
-            let payload = entry.payload();
-            waiting += payload.len();
-            values.push(Moved { key: entry.key, time: entry.expires.unwrap_or(0), payload });
-        } else {
-            target.refuse(own, &entry.key, "values of modules are not supported");
-        }
+        let reason = match entry.check() {
+            Ok(()) => {
+                let payload = entry.payload();
+                waiting += payload.len();
+                values.push(Moved { key: entry.key, time: entry.expires.unwrap_or(0), payload });
+                return Ok(());
+            }
+            Err(Damaged::Unsupported(_)) => "values of modules are not supported",
+            Err(Damaged::TooLong) => "its value is too long",
+            Err(Damaged::Format | Damaged::End) => "its value is damaged: it contradicts itself",
+        };
+        target.refuse(own, &entry.key, reason);
         Ok(())
     })?;
     target.write(database, &values)?;

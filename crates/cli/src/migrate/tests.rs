@@ -146,6 +146,8 @@ fn a_file_is_imported_if_it_is_whole() {
     let mut bytes =
         b"REDIS0010\xfe\x02\x00\x01a\x02hi\xfc\x07\0\0\0\0\0\0\0\x00\x03odd\x01x".to_vec();
     bytes.extend_from_slice(b"\x07\x01m\x05\x00\xfe\x00");
+    // A stream that claims two entries and has none, and a string of two gigabytes.
+    bytes.extend_from_slice(b"\x0f\x01s\0\x02\x03\x01\0\0\x01l\xc3\x02\x80\x80\0\0\0\0x");
     for key in 0..100 {
         bytes.extend_from_slice(&[0, 2, b'k', key]);
         bytes.extend_from_slice(b"\x01v");
@@ -158,7 +160,9 @@ fn a_file_is_imported_if_it_is_whole() {
     let (out, notes, failure) = run_import(None, Some(&path), &to.url);
     assert!(out.contains("\"imported\":101") && out.contains("\"catch_up\":null"), "{out}");
     assert!(notes.contains("skipped the key m of database 2: values of modules"), "{notes}");
-    assert!(failure.contains("skipped 2 keys"), "{failure}");
+    assert!(notes.contains("skipped the key s of database 0: its value is damaged"), "{notes}");
+    assert!(notes.contains("skipped the key l of database 0: its value is too long"), "{notes}");
+    assert!(failure.contains("skipped 4 keys"), "{failure}");
     let payload = Value::String(b"hi".to_vec()).payload().escape_ascii().to_string();
     assert_eq!(to.heard("RESTORE a"), [format!("RESTORE a 0 {payload} REPLACE ABSTTL")]);
     assert!(to.heard("RESTORE odd")[0].starts_with("RESTORE odd 7 "));

@@ -61,8 +61,6 @@ pub struct Entry<'a> {
     version: u16,
     /// The time at which it expires, in milliseconds since 1970, if it does.
     pub expires: Option<u64>,
-    /// Whether the type of its value is supported.
-    pub is_supported: bool,
 }
 
 impl Entry<'_> {
@@ -72,6 +70,17 @@ impl Entry<'_> {
         let mut bytes = vec![self.kind];
         bytes.extend_from_slice(self.value);
         wrap_as(bytes, self.version)
+    }
+
+    /// Checks that the value can be read. The file is read on behind a value that cannot.
+    ///
+    /// # Errors
+    /// If the items of the value contradict each other, or are too long together, or if it is the
+    /// value of a module.
+    pub fn check(&self) -> Result<(), Damaged> {
+        let mut reader = Reader::new(self.value, UNPACKED_MAX);
+        Value::read(self.kind, &mut reader)?;
+        if reader.rest().is_empty() { Ok(()) } else { Err(Damaged::Format) }
     }
 }
 
@@ -192,19 +201,13 @@ impl File {
     ) -> Result<Part<'a>, Damaged> {
         let key = reader.string()?;
         let before = reader.rest();
-        let is_supported = match kind {
-            MODULE_VALUE => {
-                skip_module(reader, false)?;
-                false
-            }
-            _ => {
-                Value::read(kind, reader)?;
-                true
-            }
-        };
+        match kind {
+            MODULE_VALUE => skip_module(reader, false)?,
+            _ => Value::skip(kind, reader)?,
+        }
         let value = before.get(..before.len() - reader.rest().len()).unwrap_or(&[]);
         let (database, expires) = (self.database, self.expires.take());
-        Ok(Part::Entry(Entry { database, key, kind, value, version, expires, is_supported }))
+        Ok(Part::Entry(Entry { database, key, kind, value, version, expires }))
     }
 }
 

@@ -122,6 +122,29 @@ impl<'a> Reader<'a> {
         Ok(string)
     }
 
+    /// Skips a string. It is not unpacked.
+    pub(super) fn skip_string(&mut self) -> Result<(), Damaged> {
+        let bytes = match self.any_length()? {
+            Length::Bytes(length) => usize::try_from(length).map_err(|_| Damaged::Format)?,
+            Length::Integer(bytes) => bytes,
+            Length::Packed => {
+                let (packed, _unpacked) = (self.size()?, self.size()?);
+                packed
+            }
+        };
+        self.bytes(bytes).map(|_| ())
+    }
+
+    /// Skips several strings.
+    pub(super) fn skip_strings(&mut self, count: usize) -> Result<(), Damaged> {
+        (0..count).try_for_each(|_| self.skip_string())
+    }
+
+    /// Skips several lengths.
+    pub(super) fn skip_lengths(&mut self, count: usize) -> Result<(), Damaged> {
+        (0..count).try_for_each(|_| self.length().map(|_| ()))
+    }
+
     /// Reads an integer of so many bytes, the lowest one first.
     pub(super) fn signed(&mut self, bytes: usize) -> Result<i64, Damaged> {
         let bytes = self.bytes(bytes)?;
@@ -153,6 +176,14 @@ impl<'a> Reader<'a> {
                 let text = str::from_utf8(self.bytes(usize::from(length))?);
                 text.ok().and_then(|text| text.trim().parse().ok()).ok_or(Damaged::Format)
             }
+        }
+    }
+
+    /// Skips a number with a point that has digits.
+    pub(super) fn skip_double_text(&mut self) -> Result<(), Damaged> {
+        match self.byte()? {
+            253..=255 => Ok(()),
+            length => self.bytes(usize::from(length)).map(|_| ()),
         }
     }
 }

@@ -223,6 +223,32 @@ impl Stream {
         Ok(stream)
     }
 
+    /// Skips a stream behind its type. Its nodes are not unpacked.
+    pub(super) fn skip(form: Form, reader: &mut Reader<'_>) -> Result<(), Damaged> {
+        const TIME_BYTES: usize = 8;
+        for _ in 0..reader.count()? {
+            reader.skip_strings(2)?;
+        }
+        // The number of entries, and the last id. Later forms have two more ids and a number.
+        reader.skip_lengths(if form == Form::First { 3 } else { 8 })?;
+        for _ in 0..reader.count()? {
+            reader.skip_string()?;
+            reader.skip_lengths(if form == Form::First { 2 } else { 3 })?;
+            for _ in 0..reader.count()? {
+                reader.bytes(ID_BYTES + TIME_BYTES)?;
+                reader.length()?;
+            }
+            for _ in 0..reader.count()? {
+                reader.skip_string()?;
+                reader.bytes(if form < Form::Third { TIME_BYTES } else { 2 * TIME_BYTES })?;
+                for _ in 0..reader.count()? {
+                    reader.bytes(ID_BYTES)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn read_group(&self, form: Form, reader: &mut Reader<'_>) -> Result<StreamGroup, Damaged> {
         let name = reader.string()?;
         let last = read_id(reader)?;

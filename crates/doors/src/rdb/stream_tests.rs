@@ -1,6 +1,7 @@
 //! Streams are read in all forms, and damaged ones are refused.
 
 use super::packed::{PackedWriter, listpack};
+use super::tests::rest_behind;
 use super::*;
 use proptest::prelude::*;
 
@@ -27,7 +28,9 @@ const TIME: u64 = 1_795_976_173_839;
 fn read(bytes: &[u8]) -> Result<Value, Damaged> {
     let mut reader = Reader::new(bytes, ROOM);
     let kind = reader.byte()?;
+    let skipped = rest_behind(kind, reader.rest());
     let value = Value::read(kind, &mut reader)?;
+    assert_eq!(skipped, Ok(reader.rest()), "both find the same end");
     if reader.rest().is_empty() { Ok(value) } else { Err(Damaged::Format) }
 }
 

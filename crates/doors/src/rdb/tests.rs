@@ -5,9 +5,16 @@ use proptest::prelude::*;
 
 const ROOM: usize = 1 << 20;
 
+/// Returns the bytes behind a value that is skipped.
+pub(super) fn rest_behind(kind: u8, bytes: &[u8]) -> Result<&[u8], Damaged> {
+    let mut reader = Reader::new(bytes, 0);
+    Value::skip(kind, &mut reader).map(|()| reader.rest())
+}
+
 fn read(kind: u8, bytes: &[u8]) -> Result<Value, Damaged> {
     let mut reader = Reader::new(bytes, ROOM);
     let value = Value::read(kind, &mut reader)?;
+    assert_eq!(rest_behind(kind, bytes), Ok(reader.rest()), "both find the same end");
     if reader.rest().is_empty() { Ok(value) } else { Err(Damaged::Format) }
 }
 

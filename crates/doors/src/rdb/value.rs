@@ -213,6 +213,71 @@ impl Value {
         if value.is_possible() { Ok(value) } else { Err(Damaged::Format) }
     }
 
+    /// Skips a value of a type. Finds its end, also if its items contradict each other or are too
+    /// long to be unpacked.
+    ///
+    /// # Errors
+    /// If the bytes end too early, or the end cannot be found.
+    pub(super) fn skip(kind: u8, reader: &mut Reader<'_>) -> Result<(), Damaged> {
+        match kind {
+            form::STRING
+            | form::LIST_ZIPLIST
+            | form::SET_INTEGERS
+            | form::SET_LISTPACK
+            | form::SORTED_SET_ZIPLIST
+            | form::SORTED_SET_LISTPACK
+            | form::HASH_ZIPMAP
+            | form::HASH_ZIPLIST
+            | form::HASH_LISTPACK
+            | form::HASH_LISTPACK_TIMES_OLD => reader.skip_string()?,
+            form::HASH_LISTPACK_TIMES => {
+                reader.time()?;
+                reader.skip_string()?;
+            }
+            form::LIST | form::SET | form::LIST_ZIPLISTS => {
+                let count = reader.count()?;
+                reader.skip_strings(count)?;
+            }
+            form::HASH => {
+                for _ in 0..reader.count()? {
+                    reader.skip_strings(2)?;
+                }
+            }
+            form::LIST_LISTPACKS => {
+                for _ in 0..reader.count()? {
+                    reader.length()?;
+                    reader.skip_string()?;
+                }
+            }
+            form::SORTED_SET => {
+                for _ in 0..reader.count()? {
+                    reader.skip_string()?;
+                    reader.double()?;
+                }
+            }
+            form::SORTED_SET_TEXT => {
+                for _ in 0..reader.count()? {
+                    reader.skip_string()?;
+                    reader.skip_double_text()?;
+                }
+            }
+            form::HASH_TIMES_OLD | form::HASH_TIMES => {
+                if kind == form::HASH_TIMES {
+                    reader.time()?;
+                }
+                for _ in 0..reader.count()? {
+                    reader.length()?;
+                    reader.skip_strings(2)?;
+                }
+            }
+            form::STREAM => Stream::skip(Form::First, reader)?,
+            form::STREAM_2 => Stream::skip(Form::Second, reader)?,
+            form::STREAM_3 => Stream::skip(Form::Third, reader)?,
+            other => return Err(Damaged::Unsupported(other)),
+        }
+        Ok(())
+    }
+
     /// Whether a collection has items, and all are different.
     fn is_possible(&self) -> bool {
         fn differ<'a>(items: impl Iterator<Item = &'a Vec<u8>>, count: usize) -> bool {
