@@ -264,13 +264,11 @@ fn copy_database(
 fn catch_up(
     source: &mut Connection,
     target: &mut Target,
-    changes: &Changes,
+    changes: &mut Changes,
     place: impl Fn(u32) -> Option<u32>,
     session: &mut Session<'_>,
 ) -> Result<bool, Failure> {
     for _ in 0..ROUNDS_MAX {
-        // The source has sent all events of earlier commands before it answers this.
-        source.want_ok(&[b"PING"])?;
         let Some(changed) = changes.take() else { return Ok(false) };
         let mut changed: BTreeSet<_> = changed;
         changed.retain(|(database, _)| place(*database).is_some());
@@ -309,7 +307,7 @@ fn copy(from: &Address, to: &Address, session: &mut Session<'_>) -> Result<(), F
         Some(own) => (own == database).then(|| to.database.unwrap_or(own)),
         None => Some(database),
     };
-    let changes = match Changes::subscribe(&mut source, from)? {
+    let mut changes = match Changes::subscribe(&mut source, from)? {
         Ok(changes) => Some(changes),
         Err(reason) => {
             session.note(format!(
@@ -320,7 +318,7 @@ fn copy(from: &Address, to: &Address, session: &mut Session<'_>) -> Result<(), F
             None
         }
     };
-    let done = copy_all(&mut source, &mut target, from, changes.as_ref(), place, session);
+    let done = copy_all(&mut source, &mut target, from, changes.as_mut(), place, session);
     let restored = changes.map_or(Ok(()), |changes| changes.end(&mut source));
     let way = done?;
     restored?;
@@ -331,7 +329,7 @@ fn copy_all(
     source: &mut Connection,
     target: &mut Target,
     from: &Address,
-    changes: Option<&Changes>,
+    changes: Option<&mut Changes>,
     place: impl Fn(u32) -> Option<u32> + Copy,
     session: &mut Session<'_>,
 ) -> Result<CatchUp, Failure> {

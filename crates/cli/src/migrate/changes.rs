@@ -1,10 +1,10 @@
 //! The keys that change on the source while its keys are copied: its events tell them.
 
-use super::connection::{Address, Connection, Ender, Reply, read_reply};
+use super::connection::{ANSWER_PATIENCE, Address, Connection, Reply, SendingHalf, read_reply};
 use crate::exit::Failure;
 use std::collections::BTreeSet;
 use std::io::BufRead;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// The setting that chooses the events, and all events about keys.
@@ -17,24 +17,46 @@ const KEYS_MAX: usize = 10_000_000;
 /// A database and a key.
 pub(super) type ChangedKey = (u32, Vec<u8>);
 
+/// The begin of the tokens that the source returns.
+const TOKEN: &str = "thunderhead-import-";
+
 #[derive(Debug, Default)]
 struct Seen {
     keys: BTreeSet<ChangedKey>,
+    /// The last token that has returned.
+    token: u64,
     /// Whether changes may be missing.
     is_lost: bool,
 }
 
+/// The events that the listening thread has heard.
+#[derive(Debug, Default)]
+struct Heard {
+    seen: Mutex<Seen>,
+    /// A token has returned, or changes are lost.
+    progress: Condvar,
+}
+
 /// A subscription to the events of a source.
 pub(super) struct Changes {
-    seen: Arc<Mutex<Seen>>,
-    ender: Option<Ender>,
+    heard: Arc<Heard>,
+    sender: Option<SendingHalf>,
     thread: Option<JoinHandle<()>>,
+    /// The number of the last token that was sent.
+    token: u64,
     /// The setting before, which is restored.
     before: Vec<u8>,
 }
 
-fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+impl Heard {
+    fn locked(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lose(&self) {
+        self.locked().is_lost = true;
+        self.progress.notify_all();
+    }
 }
 
 /// Returns the database and the key of a channel such as `__keyspace@0__:key`.
@@ -46,20 +68,36 @@ fn key_of(channel: &[u8]) -> Option<ChangedKey> {
     Some((str::from_utf8(digits).ok()?.parse().ok()?, key.to_vec()))
 }
 
+/// Returns the number of a token.
+fn number_of(token: &[u8]) -> Option<u64> {
+    str::from_utf8(token).ok()?.strip_prefix(TOKEN)?.parse().ok()
+}
+
 /// Reads events until the connection ends.
-fn listen(input: &mut impl BufRead, seen: &Mutex<Seen>) {
+fn listen(input: &mut impl BufRead, heard: &Heard) {
     while let Ok(reply) = read_reply(input, 0) {
+        if matches!(reply, Reply::Error(_)) {
+            // The source does not return the token.
+            heard.lose();
+        }
         let Some(parts) = reply.strings() else { continue };
-        let [kind, _, channel, _] = &parts[..] else { continue };
-        let changed = if kind == b"pmessage" { key_of(channel) } else { None };
-        let mut seen = locked(seen);
-        if seen.keys.len() < KEYS_MAX {
-            seen.keys.extend(changed);
-        } else {
-            seen.is_lost = true;
+        let mut seen = heard.locked();
+        match &parts[..] {
+            [kind, _, channel, _] if kind == b"pmessage" => {
+                if seen.keys.len() < KEYS_MAX {
+                    seen.keys.extend(key_of(channel));
+                } else {
+                    seen.is_lost = true;
+                }
+            }
+            [kind, token] if kind == b"pong" => {
+                seen.token = number_of(token).unwrap_or(seen.token);
+                heard.progress.notify_all();
+            }
+            _ => {}
         }
     }
-    locked(seen).is_lost = true;
+    heard.lose();
 }
 
 impl Changes {
@@ -77,24 +115,43 @@ impl Changes {
         if let Reply::Error(text) = source.call(&[b"CONFIG", b"SET", SETTING, &wanted])? {
             return Ok(Err(text));
         }
+        Changes::listening(address, before)
+    }
+
+    /// Subscribes to events that the source sends.
+    fn listening(address: &Address, before: Vec<u8>) -> Result<Result<Changes, String>, Failure> {
         let mut subscriber = Connection::open(address)?;
         if let Reply::Error(text) = subscriber.call(&[b"PSUBSCRIBE", b"__keyspace@*"])? {
             return Ok(Err(text));
         }
-        let parts = subscriber.into_parts();
-        let (mut input, ender) = match parts {
-            Ok(parts) => parts,
+        let (mut input, sender) = match subscriber.into_halves() {
+            Ok(halves) => halves,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let shared = Arc::clone(&seen);
+        let heard = Arc::new(Heard::default());
+        let shared = Arc::clone(&heard);
         let thread = std::thread::spawn(move || listen(&mut input, &shared));
-        Ok(Ok(Changes { seen, ender: Some(ender), thread: Some(thread), before }))
+        let (sender, thread) = (Some(sender), Some(thread));
+        Ok(Ok(Changes { heard, sender, thread, token: 0, before }))
     }
 
-    /// Takes the keys that have changed since the last call; `None` if some may be missing.
-    pub(super) fn take(&self) -> Option<BTreeSet<ChangedKey>> {
-        let mut seen = locked(&self.seen);
+    /// Takes the keys that have changed since the last call, by commands that the source has
+    /// executed before this one; `None` if some may be missing.
+    pub(super) fn take(&mut self) -> Option<BTreeSet<ChangedKey>> {
+        self.token += 1;
+        let token = format!("{TOKEN}{}", self.token);
+        // The source answers a PING on this connection behind the events of all earlier commands.
+        // If our own server has several parts, one of them answers. The command before goes to all
+        // parts, and changes nothing: the PING follows when each has answered it.
+        let (unsubscribe, ping) =
+            ([b"PUNSUBSCRIBE", token.as_bytes()], [b"PING", token.as_bytes()]);
+        self.sender.as_mut()?.send(&[&unsubscribe, &ping]).ok()?;
+        let wanted = self.token;
+        let waits = |seen: &mut Seen| seen.token < wanted && !seen.is_lost;
+        let seen = self.heard.locked();
+        let waited = self.heard.progress.wait_timeout_while(seen, ANSWER_PATIENCE, waits);
+        let (mut seen, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        seen.is_lost |= seen.token < wanted;
         let keys = std::mem::take(&mut seen.keys);
         if seen.is_lost { None } else { Some(keys) }
     }
@@ -106,7 +163,7 @@ impl Changes {
     }
 
     fn stop(&mut self) {
-        self.ender = None;
+        self.sender = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -130,10 +187,10 @@ mod tests {
         for wrong in [&b"__keyevent@0__:del"[..], b"__keyspace@__:a", b"__keyspace@x__:a", b""] {
             assert_eq!(key_of(wrong), None);
         }
-        let seen = Mutex::new(Seen::default());
+        let heard = Heard::default();
         let text = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$16\r\n__keyspace@3__:k\r\n$3\r\nset\r\n";
-        listen(&mut &[&text[..], text].concat()[..], &seen);
-        assert_eq!(locked(&seen).keys.iter().collect::<Vec<_>>(), [&(3, b"k".to_vec())]);
-        assert!(locked(&seen).is_lost, "the connection has ended");
+        listen(&mut &[&text[..], text].concat()[..], &heard);
+        assert_eq!(heard.locked().keys.iter().collect::<Vec<_>>(), [&(3, b"k".to_vec())]);
+        assert!(heard.locked().is_lost, "the connection has ended");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// How long a server may take to accept a connection, and to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The limits of answers.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -236,17 +236,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the stream, by which another thread can be made to end its reading.
-    pub(super) fn into_parts(self) -> std::io::Result<(BufReader<TcpStream>, Ender)> {
+    /// Divides the connection into the half that another thread reads, and the half that sends.
+    pub(super) fn into_halves(self) -> std::io::Result<(BufReader<TcpStream>, SendingHalf)> {
         self.stream.set_read_timeout(None)?;
-        Ok((self.input, Ender(self.stream)))
+        self.stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+        Ok((self.input, SendingHalf(self.stream)))
     }
 }
 
-/// Ends a connection that another thread reads.
-pub(super) struct Ender(TcpStream);
+/// Sends on a connection that another thread reads. The connection ends with it.
+pub(super) struct SendingHalf(TcpStream);
 
-impl Drop for Ender {
+impl SendingHalf {
+    /// Sends some commands.
+    pub(super) fn send(&mut self, commands: &[&[&[u8]]]) -> std::io::Result<()> {
+        let mut bytes = Vec::new();
+        for words in commands {
+            write_command(&mut bytes, words)?;
+        }
+        self.0.write_all(&bytes)
+    }
+}
+
+impl Drop for SendingHalf {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }

@@ -2,6 +2,7 @@
 
 use super::connection::{read_reply, write_command};
 use super::*;
+use std::collections::HashMap;
 use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -129,6 +130,72 @@ fn a_source_without_events_is_copied_twice() {
     ];
     assert_eq!(to.heard("RESTORE"), twice.repeat(4));
     assert_eq!(to.heard("SELECT"), ["SELECT 7", "SELECT 0", "SELECT 7"]);
+}
+
+/// A source that sends events. `numbered` answers some commands by the number of their earlier
+/// calls; the others are answered as for a server with one key.
+fn telling(
+    numbered: impl Fn(&str, usize) -> Option<Vec<u8>> + Send + Clone + 'static,
+) -> impl Fn(&Words) -> Vec<u8> + Send + Clone + 'static {
+    let calls: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    move |words| {
+        let texts: Vec<&str> = words.iter().map(|word| str::from_utf8(word).unwrap()).collect();
+        let is_ping = texts[0] == "PING";
+        let name = if is_ping { "PING".to_owned() } else { texts[..texts.len().min(2)].join(" ") };
+        let call = {
+            let mut calls = calls.lock().unwrap();
+            let call = calls.entry(name.clone()).or_insert(0);
+            *call += 1;
+            *call - 1
+        };
+        let answer = numbered(&name, call);
+        match (&texts[..], answer) {
+            (["PING", token], events) => {
+                [events.unwrap_or_default(), array(&["pong", token])].concat()
+            }
+            (_, Some(answer)) => answer,
+            (["CONFIG", "GET", _], _) => array(&["notify-keyspace-events", "Kg"]),
+            (["INFO", _], _) => b"$12\r\ndb0:keys=1\r\n\r\n".to_vec(),
+            (["SCAN", ..], _) => [&b"*2\r\n$1\r\n0\r\n"[..], &array(&["a"])].concat(),
+            (["PTTL", _], _) => b":-1\r\n".to_vec(),
+            _ => b"+OK\r\n".to_vec(),
+        }
+    }
+}
+
+fn dumped(payload: &str) -> Option<Vec<u8>> {
+    Some(format!("${}\r\n{payload}\r\n", payload.len()).into_bytes())
+}
+
+#[test]
+fn events_that_come_late_are_awaited() {
+    let from = Fake::start(telling(|name, call| match (name, call) {
+        // The event comes on the connection of the subscriber, before the answer to its PING.
+        ("PING", 0) => Some(array(&["pmessage", "__keyspace@*", "__keyspace@0__:a", "set"])),
+        ("DUMP a", 0) => dumped("<old>"),
+        ("DUMP a", _) => dumped("<new>"),
+        _ => None,
+    }));
+    let to = target();
+    let (out, notes, failure) = run_import(Some(&from.url), None, &to.url);
+    assert_eq!((&*notes, &*failure), ("", ""));
+    assert!(out.contains("\"changed\":1") && out.contains("\"events\""), "{out}");
+    assert_eq!(to.heard("RESTORE"), ["RESTORE a 0 <old> REPLACE", "RESTORE a 0 <new> REPLACE"]);
+    let settings =
+        ["CONFIG SET notify-keyspace-events KgKA", "CONFIG SET notify-keyspace-events Kg"];
+    assert_eq!(from.heard("CONFIG SET"), settings);
+}
+
+#[test]
+fn a_source_that_refuses_the_token_is_copied_twice() {
+    let answer = telling(|name, _| (name == "DUMP a").then(|| dumped("<a>")).flatten());
+    let from = Fake::start(move |words| match &words[..] {
+        [name, _] if name == b"PING" => b"-ERR only (P)SUBSCRIBE is allowed\r\n".to_vec(),
+        _ => answer(words),
+    });
+    let (out, notes, failure) = run_import(Some(&from.url), None, &target().url);
+    assert!(notes.contains("some events of the source were lost"), "{notes}");
+    assert!(out.contains("second_scan") && failure.is_empty(), "{out} {failure}");
 }
 
 #[test]
