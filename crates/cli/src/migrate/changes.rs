@@ -17,6 +17,9 @@ const KEYS_MAX: usize = 10_000_000;
 /// A database and a key.
 pub(super) type ChangedKey = (u32, Vec<u8>);
 
+/// The event of a command that has found no key. Our own `DUMP` and `PTTL` have it.
+const MISS: &[u8] = b"keymiss";
+
 /// The begin of the tokens that the source returns.
 const TOKEN: &str = "thunderhead-import-";
 
@@ -83,7 +86,7 @@ fn listen(input: &mut impl BufRead, heard: &Heard) {
         let Some(parts) = reply.strings() else { continue };
         let mut seen = heard.locked();
         match &parts[..] {
-            [kind, _, channel, _] if kind == b"pmessage" => {
+            [kind, _, channel, event] if kind == b"pmessage" && event != MISS => {
                 if seen.keys.len() < KEYS_MAX {
                     seen.keys.extend(key_of(channel));
                 } else {
@@ -115,7 +118,13 @@ impl Changes {
         if let Reply::Error(text) = source.call(&[b"CONFIG", b"SET", SETTING, &wanted])? {
             return Ok(Err(text));
         }
-        Changes::listening(address, before)
+        let changes = Changes::listening(address, before.clone());
+        if !matches!(changes, Ok(Ok(_))) {
+            let restored = source.want_ok(&[b"CONFIG", b"SET", SETTING, &before]);
+            // If both fail, the first failure is the reason.
+            changes.as_ref().map_or(Ok(()), |_| restored)?;
+        }
+        changes
     }
 
     /// Subscribes to events that the source sends.
@@ -192,5 +201,14 @@ mod tests {
         listen(&mut &[&text[..], text].concat()[..], &heard);
         assert_eq!(heard.locked().keys.iter().collect::<Vec<_>>(), [&(3, b"k".to_vec())]);
         assert!(heard.locked().is_lost, "the connection has ended");
+    }
+
+    #[test]
+    fn a_missed_key_has_not_changed() {
+        let heard = Heard::default();
+        let text =
+            b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$16\r\n__keyspace@3__:k\r\n$7\r\nkeymiss\r\n";
+        listen(&mut &text[..], &heard);
+        assert!(heard.locked().keys.is_empty());
     }
 }

@@ -187,6 +187,31 @@ fn events_that_come_late_are_awaited() {
 }
 
 #[test]
+fn the_setting_is_restored_if_the_source_allows_no_subscription() {
+    let settings =
+        ["CONFIG SET notify-keyspace-events KgKA", "CONFIG SET notify-keyspace-events Kg"];
+    let from = Fake::start(telling(|name, _| match name {
+        "PSUBSCRIBE __keyspace@*" => Some(b"-NOPERM no channels\r\n".to_vec()),
+        "DUMP a" => dumped("<a>"),
+        _ => None,
+    }));
+    let (out, notes, failure) = run_import(Some(&from.url), None, &target().url);
+    assert!(notes.contains("sends no events (NOPERM no channels)"), "{notes}");
+    assert!(out.contains("second_scan") && failure.is_empty(), "{out} {failure}");
+    assert_eq!(from.heard("CONFIG SET"), settings);
+
+    // The second connection is refused.
+    let from = Fake::start(telling(|name, call| match (name, call) {
+        ("AUTH secret", 1) => Some(b"-ERR max number of clients reached\r\n".to_vec()),
+        _ => None,
+    }));
+    let url = from.url.replace("redis://", "redis://:secret@");
+    let (_, _, failure) = run_import(Some(&url), None, &target().url);
+    assert!(failure.contains("max number of clients"), "{failure}");
+    assert_eq!(from.heard("CONFIG SET"), settings);
+}
+
+#[test]
 fn a_source_that_refuses_the_token_is_copied_twice() {
     let answer = telling(|name, _| (name == "DUMP a").then(|| dumped("<a>")).flatten());
     let from = Fake::start(move |words| match &words[..] {
