@@ -5,22 +5,24 @@
 //! target keeps a value or refuses it as a whole. An import that failed can be repeated.
 //!
 //! A running server is copied with `SCAN`. Its events name the keys that change meanwhile. These
-//! are copied again until no key changes. If the server sends no events, all keys are copied twice.
+//! are copied again until no key changes. Streams are read again too, because groups change without
+//! events. If the server sends no events, all keys are copied twice.
 
 mod changes;
 mod connection;
+mod streams;
 
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
 use crate::session::Session;
 use crate::text;
-use changes::Changes;
+use changes::{ChangedKey, Changes};
 use connection::{Address, Connection, Reply};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
+use streams::Streams;
 use thunderhead_server::rdb::{Damaged, Entry, File, FileError, Part};
 
 /// The keys that are in flight, and the bytes of values in flight from a file.
@@ -73,6 +75,8 @@ struct Target {
     connection: Connection,
     tally: Tally,
     notes: Vec<String>,
+    /// The streams that it has got from a running server.
+    streams: Streams,
     /// Whether times are times of expiry.
     is_absolute: bool,
 }
@@ -81,12 +85,13 @@ impl Target {
     fn open(address: &Address, is_absolute: bool) -> Result<Target, Failure> {
         let mut connection = Connection::open(address)?;
         connection.want_ok(&[b"PING"])?;
-        Ok(Target { connection, tally: Tally::default(), notes: Vec::new(), is_absolute })
+        let (tally, notes, streams) = Default::default();
+        Ok(Target { connection, tally, notes, streams, is_absolute })
     }
 
-    /// Writes values.
-    fn write(&mut self, database: u32, values: &[Moved]) -> Result<(), Failure> {
-        self.connection.select(database)?;
+    /// Writes values from one database to another.
+    fn write(&mut self, (from, to): (u32, u32), values: &[Moved]) -> Result<(), Failure> {
+        self.connection.select(to)?;
         for Moved { key, time, payload } in values {
             let time = time.to_string();
             let mut words: Vec<&[u8]> = vec![b"RESTORE", key, time.as_bytes(), payload, b"REPLACE"];
@@ -97,7 +102,10 @@ impl Target {
         }
         for Moved { key, payload, .. } in values {
             match self.connection.reply()? {
-                Reply::Error(text) => self.refuse(database, key, &text),
+                Reply::Error(text) => {
+                    self.streams.forget(&(from, key.clone()));
+                    self.refuse(to, key, &text);
+                }
                 _ => {
                     self.tally.keys += 1;
                     self.tally.bytes += (key.len() + payload.len()) as u64;
@@ -201,13 +209,13 @@ fn databases(source: &mut Connection, address: &Address) -> Result<Vec<u32>, Fai
     Ok(text.lines().filter_map(number).collect())
 }
 
-/// Copies some keys as they are now. Returns the keys that are not there.
-fn copy_keys(
+/// Reads some keys as they are now. Returns their values, and the keys that are not there.
+fn read_keys(
     source: &mut Connection,
     target: &mut Target,
-    (from, to): (u32, u32),
+    from: u32,
     keys: &[Vec<u8>],
-) -> Result<Vec<Vec<u8>>, Failure> {
+) -> Result<(Vec<Moved>, Vec<Vec<u8>>), Failure> {
     source.select(from)?;
     for key in keys {
         source.send(&[b"PTTL", key])?;
@@ -221,12 +229,67 @@ fn copy_keys(
                 let time = if time == -1 { 0 } else { u64::try_from(time).unwrap_or(0).max(1) };
                 values.push(Moved { key: key.clone(), time, payload });
             }
-            (_, Reply::Error(text)) => target.refuse(from, key, &text),
+            (_, Reply::Error(text)) => {
+                target.streams.forget(&(from, key.clone()));
+                target.refuse(from, key, &text);
+            }
             _ => absent.push(key.clone()),
         }
     }
-    target.write(to, &values)?;
+    for key in &absent {
+        target.streams.forget(&(from, key.clone()));
+    }
+    Ok((values, absent))
+}
+
+/// Copies some keys as they are now. Returns the keys that are not there.
+fn copy_keys(
+    source: &mut Connection,
+    target: &mut Target,
+    (from, to): (u32, u32),
+    keys: &[Vec<u8>],
+) -> Result<Vec<Vec<u8>>, Failure> {
+    let (values, absent) = read_keys(source, target, from, keys)?;
+    for Moved { key, payload, .. } in &values {
+        target.streams.note((from, key.clone()), payload);
+    }
+    target.write((from, to), &values)?;
     Ok(absent)
+}
+
+/// Calls a function for some keys of the same database at a time, with the database in the target.
+fn by_database(
+    keys: &[ChangedKey],
+    place: impl Fn(u32) -> Option<u32>,
+    mut act: impl FnMut((u32, u32), &[Vec<u8>]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for part in keys.chunk_by(|(one, _), (other, _)| one == other) {
+        for part in part.chunks(BATCH) {
+            let Some(from) = part.first().map(|(database, _)| *database) else { continue };
+            let Some(to) = place(from) else { continue };
+            let keys: Vec<Vec<u8>> = part.iter().map(|(_, key)| key.clone()).collect();
+            act((from, to), &keys)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the streams once more, and copies the changed streams. Returns their number.
+fn copy_streams(
+    source: &mut Connection,
+    target: &mut Target,
+    place: impl Fn(u32) -> Option<u32>,
+) -> Result<u64, Failure> {
+    let (streams, mut changed) = (target.streams.keys(), 0);
+    by_database(&streams, place, |(from, to), keys| {
+        let (mut values, absent) = read_keys(source, target, from, keys)?;
+        values
+            .retain(|Moved { key, payload, .. }| target.streams.note((from, key.clone()), payload));
+        changed += (values.len() + absent.len()) as u64;
+        target.write((from, to), &values)?;
+        target.delete(to, &absent)
+    })?;
+    Ok(changed)
 }
 
 /// Copies all keys of a database.
@@ -260,34 +323,34 @@ fn copy_database(
     }
 }
 
-/// Copies keys that have changed, until none changes.
+/// Copies keys that have changed, until none changes. Returns `false` if events were lost.
 fn catch_up(
     source: &mut Connection,
     target: &mut Target,
     changes: &mut Changes,
-    place: impl Fn(u32) -> Option<u32>,
+    place: impl Fn(u32) -> Option<u32> + Copy,
     session: &mut Session<'_>,
 ) -> Result<bool, Failure> {
-    for _ in 0..ROUNDS_MAX {
+    let mut has_new_streams = true;
+    for round in 1..=ROUNDS_MAX {
         let Some(changed) = changes.take() else { return Ok(false) };
-        let mut changed: BTreeSet<_> = changed;
-        changed.retain(|(database, _)| place(*database).is_some());
-        if changed.is_empty() {
+        let is_of_import = |(database, _): &ChangedKey| place(*database).is_some();
+        let changed: Vec<ChangedKey> = changed.into_iter().filter(is_of_import).collect();
+        if changed.is_empty() && (!has_new_streams || target.streams.is_empty()) {
             return Ok(true);
         }
         target.tally.changed += changed.len() as u64;
-        let changed: Vec<_> = changed.into_iter().collect();
-        for part in changed.chunk_by(|(one, _), (other, _)| one == other) {
-            let Some(((from, _), to)) = part.first().map(|key| (key, place(key.0))) else {
-                continue;
-            };
-            let keys: Vec<Vec<u8>> = part.iter().map(|(_, key)| key.clone()).collect();
-            for keys in keys.chunks(BATCH) {
-                let to = to.unwrap_or(*from);
-                let absent = copy_keys(source, target, (*from, to), keys)?;
-                target.delete(to, &absent)?;
-            }
+        by_database(&changed, place, |(from, to), keys| {
+            let absent = copy_keys(source, target, (from, to), keys)?;
+            target.delete(to, &absent)
+        })?;
+        has_new_streams = true;
+        if changed.is_empty() || round == ROUNDS_MAX {
+            let changed = copy_streams(source, target, place)?;
+            target.tally.changed += changed;
+            has_new_streams = changed > 0;
         }
+        target.tell(session);
     }
     session.note(format!(
         "keys of the source still change after {ROUNDS_MAX} rounds: stop its clients, and import again"
@@ -344,7 +407,11 @@ fn copy_all(
         };
     copy_databases(source, target, session)?;
     if let Some(changes) = changes {
-        if catch_up(source, target, changes, place, session)? {
+        let is_whole = catch_up(source, target, changes, place, session)?;
+        if target.streams.is_full {
+            session.note("there are too many streams: changes of some groups may be missing");
+        }
+        if is_whole {
             progress.end();
             return Ok(CatchUp::Events);
         }
@@ -413,7 +480,7 @@ fn import(path: &Path, to: &Address, session: &mut Session<'_>) -> Result<(), Fa
         let own = u32::try_from(entry.database).unwrap_or(u32::MAX);
         let own = if to.database.is_some() { to.database.unwrap_or(own) } else { own };
         if own != database || values.len() >= BATCH || waiting > BATCH_BYTES {
-            target.write(database, &values)?;
+            target.write((database, database), &values)?;
             values.clear();
             (waiting, database) = (0, own);
             target.tell(session);
@@ -433,7 +500,7 @@ fn import(path: &Path, to: &Address, session: &mut Session<'_>) -> Result<(), Fa
         target.refuse(own, &entry.key, reason);
         Ok(())
     })?;
-    target.write(database, &values)?;
+    target.write((database, database), &values)?;
     progress.end();
     target.end(began, CatchUp::No, session)
 }

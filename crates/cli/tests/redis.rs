@@ -2,9 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thunderhead");
@@ -97,6 +98,13 @@ impl Connection {
     fn ask(&mut self, command: &str) -> String {
         self.send(&[command]);
         self.reply()
+    }
+
+    /// Checks the replies to some commands.
+    fn expect(&mut self, commands: &[(&str, &str)]) {
+        for (command, reply) in commands {
+            assert_eq!(self.ask(command), *reply, "{command}");
+        }
     }
 }
 
@@ -461,6 +469,125 @@ fn fields_that_expire_and_sketches_are_there_again_after_a_crash() {
     assert_eq!((client.ask("PFCOUNT p"), client.ask("ZCARD g")), (":3".into(), ":1".into()));
     server.end();
     std::fs::remove_dir_all(&data).unwrap();
+}
+
+/// Reads a command of a client. Returns its words and its bytes; `None` at the end.
+fn read_command(input: &mut impl BufRead) -> Option<(Vec<String>, Vec<u8>)> {
+    let number = |input: &mut dyn BufRead, bytes: &mut Vec<u8>| {
+        let mut line = String::new();
+        input.read_line(&mut line).ok()?;
+        bytes.extend_from_slice(line.as_bytes());
+        line.trim_end().get(1..)?.parse::<usize>().ok()
+    };
+    let (mut words, mut bytes) = (Vec::new(), Vec::new());
+    for _ in 0..number(input, &mut bytes)? {
+        let mut word = vec![0; number(input, &mut bytes)? + 2];
+        input.read_exact(&mut word).ok()?;
+        bytes.extend_from_slice(&word);
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some((words, bytes))
+}
+
+/// Starts to pass commands and replies between clients and a server. A function hears each command
+/// before the server does. Returns the address for clients.
+fn passing(server: String, before: impl FnMut(&[String]) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let before = Arc::new(Mutex::new(before));
+    // The threads end with the process, or with their connections.
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let (mut replies, mut back) =
+                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut replies, &mut back);
+                let _ = back.shutdown(Shutdown::Both);
+            });
+            let before = Arc::clone(&before);
+            std::thread::spawn(move || {
+                let mut input = BufReader::new(&mut client);
+                while let Some((words, bytes)) = read_command(&mut input) {
+                    before.lock().unwrap()(&words);
+                    if server.write_all(&bytes).is_err() {
+                        break;
+                    }
+                }
+                let _ = server.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+/// The changes come when the import has copied all keys, and once more after its next round.
+#[test]
+fn changes_during_an_import_are_imported() {
+    let (old, new) = (Redis::start(&[]), Redis::start(&[]));
+    let mut client = old.connect();
+    client.expect(&[
+        ("CONFIG SET notify-keyspace-events Kgm", "+OK"),
+        ("MSET changed 1 deleted 1 renamed 1 expiring 1 same 1", "+OK"),
+        ("SELECT 2", "+OK"),
+        ("MSET changed 1 deleted 1 renamed 1 expiring 1 same 1", "+OK"),
+        ("XADD x 1-1 a 1", "1-1"),
+        ("XADD x 2-1 a 2", "2-1"),
+        ("XGROUP CREATE x workers 0", "+OK"),
+        ("XREADGROUP GROUP workers w COUNT 1 STREAMS x >", "[[x [[1-1 [a 1]]]]]"),
+    ]);
+    let mut rounds = 0;
+    let mut change = old.connect();
+    let between = passing(old.address.clone(), move |words| {
+        // The import sends a PING with a token at the begin of each round.
+        if words.len() != 2 || words[0] != "PING" {
+            return;
+        }
+        rounds += 1;
+        match rounds {
+            1 => change.expect(&[
+                ("SET changed 2", "+OK"),
+                ("DEL deleted", ":1"),
+                ("RENAME renamed new", "+OK"),
+                ("EXPIRE expiring 100000", ":1"),
+                ("SELECT 2", "+OK"),
+                ("SET changed 3", "+OK"),
+                ("DEL deleted", ":1"),
+                ("RENAME renamed new", "+OK"),
+                ("EXPIRE expiring 100000", ":1"),
+                ("XACK x workers 1-1", ":1"),
+            ]),
+            2 => change.expect(&[
+                ("SET changed 4", "+OK"),
+                ("XREADGROUP GROUP workers w STREAMS x >", "[[x [[2-1 [a 2]]]]]"),
+            ]),
+            _ => {}
+        }
+    });
+    let (from, to) = (format!("redis://{between}"), format!("redis://{}", new.address));
+    let mut import = Command::new(PROGRAM);
+    let done = import.args(["import", "--json", "--from", &from, "--to", &to]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    let notes = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said} {notes}");
+    assert!(said.contains("\"catch_up\":\"events\""), "{said}");
+    assert_eq!(notes, "");
+    let mut imported = new.connect();
+    for (database, changed) in [(0, 2), (2, 4)] {
+        imported.expect(&[
+            (&format!("SELECT {database}"), "+OK"),
+            (
+                "MGET changed deleted renamed new expiring same",
+                &format!("[{changed} nil nil 1 1 1]"),
+            ),
+        ]);
+        let left = imported.ask("TTL expiring").trim_start_matches(':').parse::<u32>().unwrap();
+        assert!((90_000..=100_000).contains(&left));
+    }
+    imported.expect(&[("XPENDING x workers", "[:1 2-1 2-1 [[w 1]]]"), ("DBSIZE", ":5")]);
+    let setting = client.ask("CONFIG GET notify-keyspace-events");
+    assert!(!setting.contains('A') && setting.contains('m'), "{setting}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ const SETTING: &[u8] = b"notify-keyspace-events";
 const WANTED: &str = "KA";
 
 /// The most keys that are remembered. If more change, some are lost.
-const KEYS_MAX: usize = 10_000_000;
+pub(super) const KEYS_MAX: usize = 10_000_000;
 
 /// A database and a key.
 pub(super) type ChangedKey = (u32, Vec<u8>);

@@ -187,6 +187,47 @@ fn events_that_come_late_are_awaited() {
 }
 
 #[test]
+fn streams_are_copied_again_until_they_stay_the_same() {
+    let stream = |call: usize| dumped(&format!("\x15<{call}>"));
+    let from = Fake::start(telling(move |name, call| match name {
+        "DUMP a" => stream(call.min(2)),
+        _ => None,
+    }));
+    let to = target();
+    let (out, notes, failure) = run_import(Some(&from.url), None, &to.url);
+    assert_eq!((&*notes, &*failure), ("", ""));
+    assert!(out.contains("\"changed\":2") && out.contains("\"events\""), "{out}");
+    let copies = [0, 1, 2].map(|call| format!("RESTORE a 0 \\x15<{call}> REPLACE"));
+    assert_eq!(to.heard("RESTORE"), copies);
+    assert_eq!(from.heard("DUMP").len(), 4);
+
+    let from = Fake::start(telling(move |name, call| match name {
+        "DUMP a" => stream(call),
+        _ => None,
+    }));
+    let to = target();
+    let (_, notes, _) = run_import(Some(&from.url), None, &to.url);
+    assert!(notes.contains("still change after 20 rounds"), "{notes}");
+    assert_eq!(to.heard("RESTORE").len(), 21);
+}
+
+#[test]
+fn streams_are_copied_in_the_last_round_although_other_keys_change() {
+    let from = Fake::start(telling(|name, call| match name {
+        "PING" => Some(array(&["pmessage", "__keyspace@*", "__keyspace@0__:b", "set"])),
+        "DUMP a" => dumped(&format!("\x15<{call}>")),
+        "DUMP b" => dumped("<b>"),
+        _ => None,
+    }));
+    let to = target();
+    let (_, notes, _) = run_import(Some(&from.url), None, &to.url);
+    assert!(notes.contains("still change after 20 rounds"), "{notes}");
+    assert_eq!(to.heard("RESTORE b").len(), 20);
+    let copies = ["RESTORE a 0 \\x15<0> REPLACE", "RESTORE a 0 \\x15<1> REPLACE"];
+    assert_eq!(to.heard("RESTORE a"), copies);
+}
+
+#[test]
 fn the_setting_is_restored_if_the_source_allows_no_subscription() {
     let settings =
         ["CONFIG SET notify-keyspace-events KgKA", "CONFIG SET notify-keyspace-events Kg"];

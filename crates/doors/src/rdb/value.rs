@@ -213,6 +213,12 @@ impl Value {
         if value.is_possible() { Ok(value) } else { Err(Damaged::Format) }
     }
 
+    /// Whether a type is that of streams.
+    #[must_use]
+    pub fn is_type_of_streams(kind: u8) -> bool {
+        matches!(kind, form::STREAM | form::STREAM_2 | form::STREAM_3)
+    }
+
     /// Skips a value of a type. Finds its end, also if its items contradict each other or are too
     /// long to be unpacked.
     ///
