@@ -591,6 +591,25 @@ fn changes_during_an_import_are_imported() {
 }
 
 #[test]
+fn a_list_that_is_too_long_for_one_change_is_skipped_by_an_import() {
+    let (old, new) = (Redis::start(&[]), Redis::start(&[]));
+    let mut client = old.connect();
+    let elements = vec!["v".repeat(100_000); 10].join(" ");
+    for pushed in 1..=6 {
+        assert_eq!(client.ask(&format!("RPUSH list {elements}")), format!(":{pushed}0"));
+    }
+    assert_eq!(client.ask("SET key 1"), "+OK");
+    let (from, to) = (format!("redis://{}", old.address), format!("redis://{}", new.address));
+    let mut import = Command::new(PROGRAM);
+    let done = import.args(["import", "--from", &from, "--to", &to]).output().unwrap();
+    let notes = String::from_utf8_lossy(&done.stderr);
+    let advice = "skipped the key list of database 0: ERR The command changes too much at once.";
+    assert!(notes.contains(advice), "{notes}");
+    assert_eq!(done.status.code(), Some(5), "{notes}");
+    new.connect().expect(&[("GET key", "1"), ("EXISTS list", ":0")]);
+}
+
+#[test]
 fn keys_are_imported_from_another_server() {
     let (old, new) = (Redis::start(&["--requirepass", "secret"]), Redis::start(&[]));
     let mut client = old.connect();
