@@ -76,10 +76,12 @@ impl Selector {
         words: &[&[u8]],
     ) -> Result<(), Denied> {
         let place = names.place_of(command);
-        if !self.all_commands && !command.has(NO_AUTH) && !self.has(place) {
-            if !words.get(1).is_some_and(|word| self.allows_first(place, word)) {
-                return Err(Denied::Command);
-            }
+        if !self.all_commands
+            && !command.has(NO_AUTH)
+            && !self.has(place)
+            && !words.get(1).is_some_and(|word| self.allows_first(place, word))
+        {
+            return Err(Denied::Command);
         }
         if !self.all_keys && !command.keys.is_empty() {
             // Without known keys, none of them is known to be allowed. No argument is one then.
