@@ -210,7 +210,7 @@ impl Router {
     /// Returns a router for a new connection.
     #[must_use]
     pub fn new(parts: Parts, options: &ServerOptions, seed: u64) -> Router {
-        let mut router = Router {
+        Router {
             parts,
             parser: Parser::default(),
             string_bytes_max: options.argument_bytes_max(),
@@ -232,9 +232,7 @@ impl Router {
             is_ending: false,
             has_last: false,
             seed,
-        };
-        router.set_limits();
-        router
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -242,16 +240,13 @@ impl Router {
         Limits { string_bytes_max: self.string_bytes_max, is_stranger }
     }
 
-    fn set_limits(&mut self) {
-        self.parser.set_limits(self.limits());
-    }
-
     /// Takes bytes of the client. Returns the number that it has used.
     pub fn take_commands(&mut self, bytes: &[u8], effects: &mut Effects) -> (usize, Wish) {
         let mut parser = std::mem::take(&mut self.parser);
+        // The user may have changed since the last command.
+        parser.set_limits(self.limits());
         let taken = self.read(&mut parser, bytes, effects);
         self.parser = parser;
-        self.set_limits();
         self.answer_own(effects);
         taken
     }

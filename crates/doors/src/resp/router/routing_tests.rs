@@ -477,6 +477,37 @@ fn a_command_that_waits_holds_back_later_commands_of_its_client_alone() {
     assert!(effects.ends_legs && effects.resumes_client);
 }
 
+/// Returns the bytes of a command, each of whose words has a length before it.
+fn array(words: &[&str]) -> Vec<u8> {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let words: Vec<String> = words.collect();
+    format!("*{}\r\n{}", words.len(), words.concat()).into_bytes()
+}
+
+/// A command with more words than a client without a user may send.
+fn long_command() -> Vec<u8> {
+    array(
+        &[&["mset"][..], &["{1}a", "{1}b", "{1}c"].map(|key| [key, "x"]).concat().repeat(2)]
+            .concat(),
+    )
+}
+
+#[test]
+fn the_first_command_behind_a_login_may_be_long() {
+    let options = ServerOptions { password: Some(b"secret".to_vec()), ..ServerOptions::default() };
+    for login in ["auth secret", "hello 2 auth default secret"] {
+        let mut front = Front::with(options.clone(), Box::new(|| 3));
+        assert_ne!(front.said(login), "");
+        front.send(1, &long_command());
+        assert_eq!(front.heard(1), "+OK|", "{login}");
+        // A client that is no longer that of a user has the narrow limits again.
+        assert_eq!(front.said("reset"), "+RESET|");
+        front.send(1, &long_command());
+        let refused = "-ERR Protocol error: unauthenticated multibulk length|(end)";
+        assert_eq!(front.heard(1), refused, "{login}");
+    }
+}
+
 #[test]
 fn commands_that_one_part_cannot_do_are_refused_with_a_reason() {
     let mut front = Front::new();
