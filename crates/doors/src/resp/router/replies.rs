@@ -716,8 +716,12 @@ impl Router {
         }
     }
 
-    /// Sends the router's own replies that are the next ones.
+    /// Sends the router's own replies that are the next ones. They wait while the client has got
+    /// only a part of a message: [`Router::pass`] goes on with them behind it.
     pub(super) fn answer_own(&mut self, effects: &mut Effects) {
+        if self.passing.is_some_and(|passing| passing.is_shown) {
+            return;
+        }
         loop {
             match self.entries.front_mut() {
                 Some(Entry::Own(bytes)) => {

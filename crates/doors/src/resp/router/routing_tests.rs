@@ -509,6 +509,27 @@ fn the_first_command_behind_a_login_may_be_long() {
 }
 
 #[test]
+fn own_replies_wait_for_the_end_of_a_message() {
+    for own in ["monitor", "quit"] {
+        let mut front = Front::new();
+        assert!(front.said("hello 3").starts_with("%7|"));
+        assert_eq!(front.said("subscribe a"), ">3|$9|subscribe|$1|a|:1|");
+        let (mut effects, message) =
+            (Effects::default(), b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
+        let router = &mut front.client(1).router;
+        let (begin, end) = message.split_at(20);
+        let (used, _) = router.take_replies(0, begin, &mut effects).unwrap();
+        router.take_commands(format!("{own}\r\n").as_bytes(), &mut effects);
+        assert_eq!(effects.replies, message[..used]);
+        assert!(!effects.ends, "{own}");
+        let rest = [&begin[used..], end].concat();
+        assert_eq!(router.take_replies(0, &rest, &mut effects), Ok((rest.len(), Wish::Read)));
+        assert!(effects.replies.starts_with(message) && effects.replies.len() > message.len());
+        assert_eq!(effects.ends, own == "quit");
+    }
+}
+
+#[test]
 fn commands_that_one_part_cannot_do_are_refused_with_a_reason() {
     let mut front = Front::new();
     let commands = [
