@@ -34,6 +34,7 @@
 //! effect in one part and not yet in another. If a part fails meanwhile, the others have done it.
 
 mod commands;
+mod elements;
 mod frames;
 mod replies;
 mod routes;

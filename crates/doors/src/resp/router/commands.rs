@@ -4,7 +4,8 @@ use super::super::commands::Command;
 use super::super::key_slots::slot_of;
 use super::super::keys::cursor_of;
 use super::super::parser::{Arguments, Parsed, Parser};
-use super::replies::{Elements, Entry, Shown, Stage, Subscription, Then};
+use super::elements::Elements;
+use super::replies::{Entry, Shown, Stage, Subscription, Then};
 use super::routes::{
     CROSS_PART, CROSS_PART_MULTI, KeyParts, Merge, NOT_IN_MULTI, Way, parts_of, way_of,
 };

@@ -7,11 +7,11 @@
 use super::super::number::integer_of;
 use super::super::writer::{Version, Writer};
 use super::commands::next_cursor;
+use super::elements::Elements;
 use super::frames::{Head, Word, first_word};
 use super::routes::Merge;
 use super::session::Change;
 use super::{Barrier, Broken, ENTRIES_MAX, Effects, Leg, Phase, Router, Wish};
-use std::collections::VecDeque;
 
 /// The longest reply that is kept until those of other parts have arrived.
 const KEPT_BYTES_MAX: usize = 16 << 20;
@@ -54,69 +54,6 @@ pub(super) enum Stage {
     Begin,
     Cursor,
     Keys,
-}
-
-/// Arrays of several parts that become one. It is sent while it arrives.
-#[derive(Debug)]
-pub(super) struct Elements {
-    parts: Vec<u32>,
-    heads: Vec<Option<Result<u64, Vec<u8>>>>,
-    /// The order of the elements: the next ones of a part, and their number. Without an order,
-    /// those of each part follow those of the part before it.
-    order: Option<VecDeque<(u32, u64)>>,
-    /// Whether all heads are there.
-    is_begun: bool,
-    /// Whether the elements are dropped, because a part has an error.
-    is_dropped: bool,
-}
-
-impl Elements {
-    pub(super) fn new(parts: Vec<u32>, order: Option<Vec<(u32, u64)>>) -> Elements {
-        let heads = vec![None; parts.len()];
-        let order = order.map(VecDeque::from);
-        Elements { parts, heads, order, is_begun: false, is_dropped: false }
-    }
-
-    /// Takes all heads; returns the first bytes of the reply. Otherwise the order does not fit.
-    fn begin(&mut self) -> Result<Vec<u8>, Broken> {
-        let heads = std::mem::take(&mut self.heads);
-        let lengths: VecDeque<(u32, u64)> = self
-            .parts
-            .iter()
-            .zip(&heads)
-            .filter_map(|(part, head)| Some((*part, *head.as_ref()?.as_ref().ok()?)))
-            .collect();
-        self.is_begun = true;
-        let error = heads.into_iter().flatten().find_map(Result::err);
-        if let Some(error) = error {
-            (self.is_dropped, self.order) = (true, Some(lengths));
-            return Ok(error);
-        }
-        let total = lengths.iter().map(|(_, length)| length).sum::<u64>();
-        if let Some(order) = &self.order {
-            let of_part = |part: u32| {
-                let own = order.iter().filter(|(it, _)| *it == part);
-                own.map(|(_, count)| count).sum::<u64>()
-            };
-            if !lengths.iter().all(|(part, length)| of_part(*part) == *length) {
-                return Err(Broken);
-            }
-        } else {
-            self.order = Some(lengths);
-        }
-        let mut out = Vec::new();
-        Writer::new(&mut out, Version::Two).array(usize::try_from(total).map_err(|_| Broken)?);
-        Ok(out)
-    }
-
-    /// Returns the part whose element is the next one.
-    fn next(&mut self) -> Option<u32> {
-        let order = self.order.as_mut()?;
-        while order.front().is_some_and(|(_, count)| *count == 0) {
-            order.pop_front();
-        }
-        order.front().map(|(part, _)| *part)
-    }
 }
 
 /// The replies to a command about subscriptions, of one part after another. The client sees those
