@@ -59,7 +59,8 @@ impl Router {
         }
         let all: Vec<u32> = match way {
             Way::All(_) | Way::Subscribe => (0..self.parts.count()).collect(),
-            Way::Unsubscribe if self.listens => (0..self.parts.count()).collect(),
+            // Part 0 is the last: see [`Subscription`].
+            Way::Unsubscribe if self.listens => (0..self.parts.count()).rev().collect(),
             _ => vec![0],
         };
         match way {

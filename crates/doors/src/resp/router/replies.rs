@@ -57,7 +57,9 @@ pub(super) enum Stage {
 }
 
 /// The replies to a command about subscriptions, of one part after another. The client sees those
-/// of the first part.
+/// of part 0. It is the first part of a command that begins to listen, and the last part of one
+/// that ends to listen. So no message of another part comes before the first reply to `SUBSCRIBE`,
+/// or behind the last one to `UNSUBSCRIBE`.
 ///
 /// Their number is not known: `UNSUBSCRIBE` has one for each channel. So a `PING` follows the
 /// command, and its reply is the end. It also tells whether the connection is that of a subscriber.
@@ -77,6 +79,11 @@ pub(super) struct Subscription {
 impl Subscription {
     pub(super) fn new(parts: Vec<u32>, begins: bool) -> Subscription {
         Subscription { parts, at: 0, begins, has_answer: false, is_refused: false }
+    }
+
+    /// Whether the client sees the replies of the present part.
+    fn is_shown(&self) -> bool {
+        self.at == if self.begins { 0 } else { self.parts.len().saturating_sub(1) }
     }
 }
 
@@ -238,7 +245,7 @@ impl Router {
         let Some(Entry::Subscription(subscription)) = self.entries.front_mut() else {
             return Err(Broken);
         };
-        let is_first = subscription.at == 0;
+        let (is_first, is_own) = (subscription.at == 0, subscription.is_shown());
         let (kind, is_shown) = match (first_word(bytes)?, bytes.first()) {
             (Word::More, _) => return Ok(Progress::Used(0)),
             (Word::Is(word), _) if is_message(word) => (Kind::Message, true),
@@ -247,7 +254,7 @@ impl Router {
                 if subscription.is_refused && !is_first {
                     return Err(Broken); // The parts do not agree.
                 }
-                (Kind::Answer, is_first)
+                (Kind::Answer, is_own)
             }
             (_, Some(b'>')) => (Kind::Message, true),
             (Word::None, Some(b'-')) if !subscription.has_answer => {
@@ -255,7 +262,7 @@ impl Router {
                     return Err(Broken);
                 }
                 subscription.is_refused = true;
-                (Kind::Answer, is_first)
+                (Kind::Answer, is_own)
             }
             (Word::None, Some(b'-')) => (Kind::Last(None), false),
             (Word::None, Some(b'$')) => (Kind::Last(Some(false)), false),
@@ -290,7 +297,7 @@ impl Router {
     /// Ends the replies of one part to a command about subscriptions.
     fn end_part_of_subscription(&mut self, is_subscriber: Option<bool>) {
         let Some(Entry::Subscription(subscription)) = self.entries.front_mut() else { return };
-        if subscription.at == 0 && self.session.version == Version::Two {
+        if subscription.is_shown() && self.session.version == Version::Two {
             // A user without the right to send PING stays a subscriber.
             let unknown = self.is_subscriber || subscription.begins && !subscription.is_refused;
             self.is_subscriber = is_subscriber.unwrap_or(unknown);

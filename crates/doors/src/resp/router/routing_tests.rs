@@ -451,6 +451,18 @@ fn subscribers_hear_the_messages_of_all_parts() {
 }
 
 #[test]
+fn no_message_comes_behind_the_end_of_a_subscription() {
+    for part in 0..PARTS as usize {
+        let mut front = Front::new();
+        assert_eq!(front.said("subscribe a"), "*3|$9|subscribe|$1|a|:1|");
+        assert_eq!(front.doors[part].said_to(9, "publish a x"), ":1|");
+        assert_eq!(front.said("unsubscribe a\nget foo"), {
+            "*3|$7|message|$1|a|$1|x|*3|$11|unsubscribe|$1|a|:0|$-1|"
+        });
+    }
+}
+
+#[test]
 fn a_subscriber_with_version_3_may_send_all_commands() {
     let mut front = Front::new();
     assert!(front.said("hello 3").starts_with("%7|"));
