@@ -49,7 +49,7 @@ use super::parser::{Limits, Parsed, Parser};
 use super::stop;
 use super::writer::{Version, Writer};
 use frames::Frames;
-use replies::{Entry, Passing, Shown};
+use replies::{Entry, Passing, Shown, Then};
 use session::Session;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -161,6 +161,15 @@ struct Multi {
     is_lost: bool,
 }
 
+/// The user `default`, as part 0 knows it: all connections begin as this user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DefaultUser {
+    Unknown,
+    Asked,
+    NeedsPassword,
+    NeedsNone,
+}
+
 /// The command for whose reply later commands wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Barrier {
@@ -177,7 +186,7 @@ pub struct Router {
     parts: Parts,
     parser: Parser,
     string_bytes_max: usize,
-    needs_password: bool,
+    default_user: DefaultUser,
     /// The client's state, and its number.
     session: Session,
     generation: u64,
@@ -215,7 +224,7 @@ impl Router {
             parts,
             parser: Parser::default(),
             string_bytes_max: options.argument_bytes_max(),
-            needs_password: options.password.is_some(),
+            default_user: DefaultUser::Unknown,
             session: Session::default(),
             generation: 0,
             legs: (0..parts.count()).map(|_| Leg::default()).collect(),
@@ -237,8 +246,22 @@ impl Router {
     }
 
     fn limits(&self) -> Limits {
-        let is_stranger = self.needs_password && self.session.login.is_none();
-        Limits { string_bytes_max: self.string_bytes_max, is_stranger }
+        Limits { string_bytes_max: self.string_bytes_max, is_stranger: self.is_stranger() }
+    }
+
+    /// Whether the client may have to give a password first.
+    fn is_stranger(&self) -> bool {
+        self.default_user != DefaultUser::NeedsNone && self.session.login.is_none()
+    }
+
+    /// Opens the leg to part 0, which stands for the connection, and asks there whether the user
+    /// `default` needs a password. The client's first commands do not wait for the answer.
+    fn ask_for_default_user(&mut self, effects: &mut Effects) {
+        let is_time = self.barrier == Barrier::None && self.multi.is_none() && !self.is_ending;
+        if self.default_user == DefaultUser::Unknown && is_time && self.prepare(0, effects) {
+            self.default_user = DefaultUser::Asked;
+            self.expect(0, commands::PING, Then::Asks, effects);
+        }
     }
 
     /// Takes bytes of the client. Returns the number that it has used.
@@ -255,6 +278,7 @@ impl Router {
     fn read(&mut self, parser: &mut Parser, bytes: &[u8], effects: &mut Effects) -> (usize, Wish) {
         let (mut used, mut count) = (0, 0);
         self.is_stalled = false;
+        self.ask_for_default_user(effects);
         loop {
             if self.is_ending {
                 return (bytes.len(), Wish::Read);
@@ -270,6 +294,11 @@ impl Router {
             match parser.next(rest) {
                 Parsed::More => return (used, Wish::Read),
                 Parsed::Nothing(length) => used += length,
+                Parsed::Error(_) if self.is_stranger() && !self.knows_default_user() => {
+                    // Its limits are those of a stranger until the answer has come.
+                    self.is_stalled = true;
+                    return (used, Wish::Wait);
+                }
                 Parsed::Error(text) => {
                     self.answer_with(&[&b"ERR "[..], &text].concat());
                     self.end_behind_replies();
@@ -290,6 +319,10 @@ impl Router {
             }
             count += 1;
         }
+    }
+
+    fn knows_default_user(&self) -> bool {
+        !matches!(self.default_user, DefaultUser::Unknown | DefaultUser::Asked)
     }
 
     /// Answers a command with an error.

@@ -10,7 +10,7 @@ use super::routes::{
     CROSS_PART, CROSS_PART_MULTI, KeyParts, Merge, NOT_IN_MULTI, Way, parts_of, way_of,
 };
 use super::session::{Change, write_command};
-use super::{Barrier, Effects, Multi, NAMES, Router};
+use super::{Barrier, DefaultUser, Effects, Multi, NAMES, Router};
 
 /// The bytes of a cursor of `SCAN` that name the part. The lowest bits of the cursor of a part are
 /// zero, as long as it has fewer than 2⁵⁶ keys.
@@ -19,8 +19,9 @@ const CURSOR_PART: u64 = 63;
 /// The most bytes of commands without keys that another part can still get.
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 
-/// The word that ends the replies to a command about subscriptions: see [`Subscription`].
-const PING: &[u8] = b"*2\r\n$4\r\nPING\r\n$3\r\nend\r\n";
+/// The word that ends the replies to a command about subscriptions: see [`Subscription`]. The
+/// router also asks with it whether the client needs a password.
+pub(super) const PING: &[u8] = b"*2\r\n$4\r\nPING\r\n$3\r\nend\r\n";
 
 /// Returns the cursor for the client behind one of a part. `part_count` is the number of parts.
 pub(super) fn next_cursor(part: u32, part_count: u32, next: u64) -> u64 {
@@ -78,6 +79,8 @@ impl Router {
             Way::Subscribe | Way::Unsubscribe => {
                 self.subscribe(all, way == Way::Subscribe, bytes, effects)
             }
+            // In a transaction of part 0, the question for the user would be a command of it.
+            Way::Multi if self.default_user == DefaultUser::Unknown => false,
             Way::Multi => self.begin(bytes, behind, effects),
             Way::Watch => self.watch(command, arguments, bytes, effects),
             Way::Exec | Way::Unwatch | Way::Discard => {
@@ -106,7 +109,7 @@ impl Router {
     }
 
     /// Sends a command to a part that is ready.
-    fn expect(&mut self, part: u32, bytes: &[u8], then: Then, effects: &mut Effects) {
+    pub(super) fn expect(&mut self, part: u32, bytes: &[u8], then: Then, effects: &mut Effects) {
         self.barrier = match &then {
             Then::Blocks => Barrier::Blocks,
             Then::Change(_) | Then::Begins | Then::Rebinds => Barrier::Short,

@@ -11,7 +11,7 @@ use super::elements::Elements;
 use super::frames::{Head, Word, first_word};
 use super::routes::Merge;
 use super::session::Change;
-use super::{Barrier, Broken, ENTRIES_MAX, Effects, Leg, Phase, Router, Wish};
+use super::{Barrier, Broken, DefaultUser, ENTRIES_MAX, Effects, Leg, Phase, Router, Wish};
 
 /// The longest reply that is kept until those of other parts have arrived.
 const KEPT_BYTES_MAX: usize = 16 << 20;
@@ -38,6 +38,8 @@ pub(super) enum Then {
     Change(Box<Change>),
     /// The client gets other replies from now on.
     Shows(Shown),
+    /// It tells whether the user `default` needs a password. The client does not see it.
+    Asks,
     /// A transaction has begun.
     Begins,
     /// A transaction has begun in another part than before. The client does not see it.
@@ -392,6 +394,18 @@ impl Router {
         effects: &mut Effects,
     ) -> Result<Progress, Broken> {
         let leg = self.legs.get_mut(part as usize).ok_or(Broken)?;
+        if *then == Then::Asks {
+            let (used, reply) = keep(leg, bytes)?;
+            let Some(reply) = reply else { return Ok(Progress::Used(used)) };
+            // A user without the right to send PING is one, too.
+            let is_user = reply.starts_with(b"$") || reply.starts_with(b"-NOPERM");
+            self.default_user = match is_user {
+                true => DefaultUser::NeedsNone,
+                false => DefaultUser::NeedsPassword,
+            };
+            self.end_pending(&[part]);
+            return Ok(Progress::Done(used));
+        }
         let begins = leg.frames.is_between();
         let (used, has_ended) = leg.frames.pass(bytes)?;
         let is_hidden = matches!(then, Then::Rebinds | Then::Dropped);
@@ -426,7 +440,7 @@ impl Router {
         }
         let is_error = *is_error;
         match then {
-            Then::Nothing | Then::Dropped | Then::Replaced(_) => {}
+            Then::Nothing | Then::Dropped | Then::Replaced(_) | Then::Asks => {}
             Then::Blocks => self.barrier = Barrier::None,
             Then::Change(change) => {
                 self.barrier = Barrier::None;
@@ -614,6 +628,7 @@ impl Router {
         }
         (self.multi, self.watched, self.shown) = (None, None, Shown::All);
         (self.listens, self.is_subscriber) = (false, false);
+        self.default_user = DefaultUser::Unknown;
         for (part, leg) in (0..).zip(&mut self.legs).skip(1) {
             if leg.phase != Phase::Closed {
                 *leg = Leg::default();

@@ -542,6 +542,37 @@ fn own_replies_wait_for_the_end_of_a_message() {
 }
 
 #[test]
+fn a_client_has_the_limits_of_a_stranger_if_the_default_user_needs_a_password() {
+    let options = ServerOptions { password: Some(b"secret".to_vec()), ..ServerOptions::default() };
+    for (options, rule, reply) in [
+        (ServerOptions::default(), "default resetpass >other", "-ERR Protocol error: "),
+        (options, "default nopass", "+OK|"),
+    ] {
+        let mut front = Front::with(options, Box::new(|| 5));
+        for door in &mut front.doors {
+            let replies = door.said_to(9, &format!("auth secret\nacl setuser {rule}"));
+            assert!(replies.ends_with("+OK|"), "{replies}");
+        }
+        front.send(1, &long_command());
+        let heard = front.heard(1);
+        assert!(heard.starts_with(reply), "{rule}: {heard}");
+        // A client's first command may be one of a transaction.
+        let multi = [&b"multi\r\n"[..], &long_command()].concat();
+        front.send(2, &multi);
+        let heard = front.heard(2);
+        assert_eq!(heard == "+OK|+QUEUED|", reply == "+OK|", "{rule}: {heard}");
+    }
+}
+
+#[test]
+fn part_0_knows_each_client_from_its_first_command_on() {
+    let mut front = Front::new();
+    assert_eq!(front.said("get foo"), "$-1|");
+    let listed = front.doors[0].said_to(9, "client list");
+    assert!(listed.contains("addr=127.0.0.1:50001 "), "{listed}");
+}
+
+#[test]
 fn commands_that_one_part_cannot_do_are_refused_with_a_reason() {
     let mut front = Front::new();
     let commands = [
