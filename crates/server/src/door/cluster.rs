@@ -419,6 +419,7 @@ impl ClusterDoor {
 
     /// Ends a connection with an error.
     fn refuse(&mut self, context: &mut Context<'_>, stream: ConnectionId, error: &[u8]) {
+        self.forget_routed(context, stream);
         self.clients.remove(&stream);
         context.send_bytes(stream, &[error]);
         context.finish_stream(stream);

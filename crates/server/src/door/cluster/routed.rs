@@ -68,7 +68,8 @@ impl ClusterDoor {
         let router = Router::new(parts, &self.options.server, self.routed_count);
         self.routed.insert(client, Box::new(Routed { router, legs: BTreeMap::new() }));
         if let Some(client) = self.clients.get_mut(&client) {
-            client.state = State::Routed;
+            // From now on it waits for legs, each of which has its own time.
+            (client.state, client.since) = (State::Routed, None);
         }
     }
 
