@@ -704,9 +704,7 @@ impl ClusterDoor {
             return; // An earlier one came first, and has set the next.
         }
         self.timer_at = Time::NEVER;
-        for stream in std::mem::take(&mut self.full) {
-            context.resume_stream(stream);
-        }
+        self.resume_full(context);
         let (mut waits, mut guests_until) = (false, None::<Time>);
         let (mut over, mut late, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (stream, client) in &self.clients {

@@ -18,8 +18,12 @@ use thunderhead_net::stream::{Taken, Then};
 use thunderhead_rpc::Context;
 use thunderhead_runtime::Time;
 
+/// The bytes that a leg gets at once. The transport closes a stream for which too many bytes wait,
+/// but one command may be longer.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// The stream of a client to a part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Leg {
     /// The time from which on the client waits for it.
     since: Time,
@@ -27,6 +31,31 @@ struct Leg {
     /// The time at which the owner's door must have accepted it.
     until: Time,
     is_open: bool,
+    /// Bytes for which the stream has no room yet, and the number of those that it has taken.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// Whether no more bytes follow them, which the owner's door does not know yet.
+    ends: bool,
+}
+
+impl Leg {
+    /// Sends bytes as long as the stream takes more; returns whether it has taken all.
+    fn send(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(stream) = self.stream else { return true };
+        while let Some(rest) = self.unsent.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            if !context.takes_more(stream) {
+                return false;
+            }
+            let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
+            context.send_bytes(stream, &[piece]);
+            self.sent += piece.len();
+        }
+        (self.unsent, self.sent) = (Vec::new(), 0);
+        if std::mem::take(&mut self.ends) {
+            context.end_output(stream);
+        }
+        true
+    }
 }
 
 /// A client of the plain port.
@@ -84,8 +113,10 @@ impl ClusterDoor {
         let Some(routed) = self.routed.get_mut(&from) else {
             return Taken::read_on(bytes.len());
         };
-        let mut streams = routed.legs.values().filter_map(|leg| leg.stream);
-        if !context.takes_more(from) || streams.any(|stream| !context.takes_more(stream)) {
+        let is_full = |leg: &Leg| {
+            !leg.unsent.is_empty() || leg.stream.is_some_and(|stream| !context.takes_more(stream))
+        };
+        if !context.takes_more(from) || routed.legs.values().any(is_full) {
             return self.wait_for_room(context, from);
         }
         let mut effects = Effects::default();
@@ -165,9 +196,12 @@ impl ClusterDoor {
         }
         effects.closes.iter().for_each(|part| self.close_leg(context, client, *part));
         let Some(routed) = self.routed.get_mut(&client) else { return };
-        for (part, bytes) in &effects.sends {
-            if let Some(stream) = routed.legs.get(part).and_then(|leg| leg.stream) {
-                context.send_bytes(stream, &[bytes]);
+        for (part, bytes) in effects.sends {
+            if let Some(leg) = routed.legs.get_mut(&part).filter(|leg| leg.stream.is_some()) {
+                match leg.unsent.is_empty() {
+                    true => leg.unsent = bytes,
+                    false => leg.unsent.extend_from_slice(&bytes),
+                }
             }
         }
         for part in &effects.resumes {
@@ -177,13 +211,15 @@ impl ClusterDoor {
         }
         let (since, until) = (context.now(), Time::NEVER);
         for part in effects.opens {
-            routed.legs.insert(part, Leg { since, stream: None, until, is_open: false });
+            let unsent = Vec::new();
+            let (stream, is_open, sent, ends) = (None, false, 0, false);
+            let leg = Leg { since, stream, until, is_open, unsent, sent, ends };
+            routed.legs.insert(part, leg);
         }
         if effects.ends_legs {
-            for stream in routed.legs.values().filter_map(|leg| leg.stream) {
-                context.end_output(stream);
-            }
+            routed.legs.values_mut().for_each(|leg| leg.ends = true);
         }
+        self.send_to_legs(context, client);
         if effects.resumes_client {
             context.resume_stream(client);
         }
@@ -218,6 +254,30 @@ impl ClusterDoor {
             }
         }
         self.set_timer(context, SEARCH_PAUSE);
+    }
+
+    /// Sends the bytes that wait for room in the streams of a client's legs.
+    fn send_to_legs(&mut self, context: &mut Context<'_>, client: ConnectionId) {
+        let Some(routed) = self.routed.get_mut(&client) else { return };
+        let mut is_done = true;
+        for leg in routed.legs.values_mut().filter(|it| it.ends || !it.unsent.is_empty()) {
+            is_done &= leg.send(context);
+        }
+        if !is_done {
+            self.full.push(client);
+            self.set_timer(context, FULL_PAUSE);
+        }
+    }
+
+    /// Goes on with all streams whose bytes have waited for room.
+    pub(super) fn resume_full(&mut self, context: &mut Context<'_>) {
+        let mut full = std::mem::take(&mut self.full);
+        full.sort_unstable();
+        full.dedup();
+        for stream in full {
+            self.send_to_legs(context, stream);
+            context.resume_stream(stream);
+        }
     }
 
     fn close_leg(&mut self, context: &mut Context<'_>, client: ConnectionId, part: u32) {
