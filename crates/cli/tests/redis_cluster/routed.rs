@@ -5,7 +5,7 @@
 use super::parts::{ARGUMENTS, owners};
 use super::{Connection, Told, connect, door, setup, wait};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thunderhead_load::crash::members::Cluster;
 use thunderhead_wire::Generation;
 
@@ -68,6 +68,36 @@ fn plain_clients_use_all_parts_through_every_server() {
     }
     let many = KEYS.map(|key| format!("{key}:0 {key}:1 {key}:2")).join(" ");
     assert!(one.ask(&format!("MGET {many}")).len() > 3 * value.len());
+}
+
+#[test]
+fn early_long_and_last_commands_of_plain_clients_are_answered() {
+    let cluster = Cluster::start(&setup(ARGUMENTS)).unwrap();
+    let doors = doors(&cluster);
+    // Their first commands may have come before the door knew the parts.
+    let mut clients: Vec<Connection> = doors.iter().map(|address| connect(address)).collect();
+    let began = Instant::now();
+
+    // One command is longer than all bytes that may wait for a stream.
+    let key = |number: usize| format!("{{1}}:{number}:{}", "k".repeat(900_000));
+    let command = |keys: usize| format!("DEL {}", (0..keys).map(key).collect::<Vec<_>>().join(" "));
+    for client in &mut clients {
+        assert_eq!(client.ask(&command(80)), ":0");
+    }
+
+    // A client that sends no more gets the replies behind a command that does not wait.
+    let mut last = connect(&doors[0]);
+    last.send(&["WAIT 0 0", "SET foo 1", "GET foo"].map(str::to_owned)).unwrap();
+    last.0.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!([(); 3].map(|()| last.reply().unwrap()), [":0", "+OK", "1"]);
+    assert!(last.reply().is_err());
+
+    wait("a client without a server would be refused", || {
+        for client in &mut clients {
+            assert_eq!(client.ask("GET foo"), "1");
+        }
+        (began.elapsed() > Duration::from_secs(4)).then_some(())
+    });
 }
 
 #[test]

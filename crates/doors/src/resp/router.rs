@@ -77,6 +77,8 @@ pub struct Effects {
     pub opens: Vec<u32>,
     /// Parts whose leg is to be closed.
     pub closes: Vec<u32>,
+    /// Parts whose leg gets no more bytes: the part answers to the earlier ones.
+    pub ends_inputs: Vec<u32>,
     /// Parts whose bytes are to be offered again.
     pub resumes: Vec<u32>,
     /// Whether the bytes of the client are to be offered again.
@@ -143,6 +145,8 @@ struct Leg {
     pending: usize,
     /// Whether its bytes wait for their turn.
     waits: bool,
+    /// Whether the part gets no more bytes. The leg is closed behind the last reply.
+    has_ended: bool,
 }
 
 /// A transaction.
@@ -431,9 +435,26 @@ impl Router {
     pub fn input_ending(&mut self, effects: &mut Effects) {
         self.has_last = true;
         if self.barrier == Barrier::Blocks {
+            self.end_blocked(effects);
+        }
+    }
+
+    /// Tells the part of the blocking command that no more bytes come. The part closes the leg if
+    /// the command waits, and then the connection ends. Otherwise it answers, and the router goes
+    /// on with the commands behind it, over a new leg.
+    fn end_blocked(&mut self, effects: &mut Effects) {
+        let part = self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::One { part, then: Then::Blocks, .. } => Some(*part),
+            _ => None,
+        });
+        let Some(part) = part else { return };
+        if self.listens || self.watched == Some(part) {
+            // A new leg would not have the state of this one. So the unread commands are dropped.
             self.input_ended(effects);
-            // Its unread commands are dropped.
             self.resume_client(effects);
+        } else if let Some(leg) = self.legs.get_mut(part as usize) {
+            leg.has_ended = true;
+            effects.ends_inputs.push(part);
         }
     }
 

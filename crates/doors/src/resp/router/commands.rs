@@ -120,7 +120,7 @@ impl Router {
         let blocks = then == Then::Blocks;
         self.entries.push_back(Entry::One { part, then, is_error: false });
         if blocks && self.has_last {
-            self.input_ended(effects);
+            self.end_blocked(effects);
         }
     }
 

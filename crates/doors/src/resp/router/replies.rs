@@ -441,7 +441,13 @@ impl Router {
         let is_error = *is_error;
         match then {
             Then::Nothing | Then::Dropped | Then::Replaced(_) | Then::Asks => {}
-            Then::Blocks => self.barrier = Barrier::None,
+            Then::Blocks => {
+                self.barrier = Barrier::None;
+                if let Some(leg) = self.legs.get_mut(part as usize).filter(|leg| leg.has_ended) {
+                    *leg = Leg::default();
+                    effects.closes.push(part);
+                }
+            }
             Then::Change(change) => {
                 self.barrier = Barrier::None;
                 if !is_error {

@@ -13,6 +13,8 @@ const PARTS: u32 = 3;
 #[derive(Default)]
 struct Leg {
     is_open: bool,
+    /// Whether the router has promised that no more bytes come.
+    has_ended: bool,
     to_part: Vec<u8>,
     from_part: Vec<u8>,
     waits: bool,
@@ -168,8 +170,17 @@ impl Client {
     fn apply(&mut self, effects: &mut Effects, away: &BTreeSet<u32>) -> bool {
         let mut moved = false;
         loop {
-            let Effects { replies, sends, opens, closes, resumes, resumes_client, ends, .. } =
-                std::mem::take(effects);
+            let Effects {
+                replies,
+                sends,
+                opens,
+                closes,
+                ends_inputs,
+                resumes,
+                resumes_client,
+                ends,
+                ..
+            } = std::mem::take(effects);
             let none = sends.is_empty() && opens.is_empty() && closes.is_empty();
             if none && replies.is_empty() && resumes.is_empty() && !resumes_client && !ends {
                 return moved;
@@ -181,8 +192,12 @@ impl Client {
                 self.closed.push(part);
             }
             for (part, bytes) in sends {
-                assert!(self.legs[part as usize].is_open);
+                let leg = &self.legs[part as usize];
+                assert!(leg.is_open && !leg.has_ended);
                 self.legs[part as usize].to_part.extend(bytes);
+            }
+            for part in ends_inputs {
+                self.legs[part as usize].has_ended = true;
             }
             for part in resumes {
                 self.legs[part as usize].waits = false;
@@ -486,7 +501,72 @@ fn a_command_that_waits_holds_back_later_commands_of_its_client_alone() {
     assert_eq!(front.said("blpop foo 0\nget bar"), "");
     let mut effects = Effects::default();
     front.client(1).router.input_ending(&mut effects);
-    assert!(effects.ends_legs && effects.resumes_client);
+    assert_eq!((effects.ends_inputs.as_slice(), effects.ends_legs), (&[2][..], false));
+    // The part closes the leg.
+    assert!(front.lose(1, 2));
+}
+
+#[test]
+fn commands_behind_one_that_could_wait_are_executed_for_a_client_that_sends_no_more() {
+    let table = [
+        ("wait 0 0\nget bar\nget foo", ":0|$1|0|$1|2|"),
+        ("xread streams none 0\nget bar\nget foo", "*-1|$1|0|$1|2|"),
+        ("blpop foo:l bar 0\nget bar", "-CROSSSLOT"),
+        ("blpop {foo}:l 0\nget bar\nget foo\nblpop {foo}:l 0\nget {1}", {
+            "*2|$7|{foo}:l|$1|x|$1|0|$1|2|*2|$7|{foo}:l|$1|y|$1|1|"
+        }),
+        ("select 1\nblpop l 0\nget bar", "+OK|*2|$1|l|$1|z|$-1|"),
+    ];
+    for (lines, expected) in table {
+        let mut front = Front::new();
+        assert_eq!(front.said("set bar 0\nset {1} 1\nset foo 2"), "+OK|+OK|+OK|");
+        assert_eq!(
+            front.said("rpush {foo}:l x y\nselect 1\nrpush l z\nselect 0"),
+            ":2|+OK|:1|+OK|"
+        );
+        let (mut effects, away) = (Effects::default(), BTreeSet::new());
+        let client = front.client(1);
+        let input = [&lines.replace('\n', "\r\n"), "\r\n"].concat();
+        let (used, wish) = client.router.take_commands(input.as_bytes(), &mut effects);
+        client.waits = wish == Wish::Wait;
+        client.input.extend_from_slice(&input.as_bytes()[used..]);
+        client.router.input_ending(&mut effects);
+        client.apply(&mut effects, &away);
+        let heard = front.heard(1);
+        assert!(heard.starts_with(expected), "{lines}: {heard}");
+        assert_eq!(front.client(1).input, b"", "{lines}");
+    }
+}
+
+#[test]
+fn a_client_has_the_limits_of_a_stranger_if_the_default_user_needs_a_password() {
+    let options = ServerOptions { password: Some(b"secret".to_vec()), ..ServerOptions::default() };
+    for (options, rule, reply) in [
+        (ServerOptions::default(), "default resetpass >other", "-ERR Protocol error: "),
+        (options, "default nopass", "+OK|"),
+    ] {
+        let mut front = Front::with(options, Box::new(|| 5));
+        for door in &mut front.doors {
+            let replies = door.said_to(9, &format!("auth secret\nacl setuser {rule}"));
+            assert!(replies.ends_with("+OK|"), "{replies}");
+        }
+        front.send(1, &long_command());
+        let heard = front.heard(1);
+        assert!(heard.starts_with(reply), "{rule}: {heard}");
+        // A client's first command may be one of a transaction.
+        let multi = [&b"multi\r\n"[..], &long_command()].concat();
+        front.send(2, &multi);
+        let heard = front.heard(2);
+        assert_eq!(heard == "+OK|+QUEUED|", reply == "+OK|", "{rule}: {heard}");
+    }
+}
+
+#[test]
+fn part_0_knows_each_client_from_its_first_command_on() {
+    let mut front = Front::new();
+    assert_eq!(front.said("get foo"), "$-1|");
+    let listed = front.doors[0].said_to(9, "client list");
+    assert!(listed.contains("addr=127.0.0.1:50001 "), "{listed}");
 }
 
 /// Returns the bytes of a command, each of whose words has a length before it.
@@ -539,37 +619,6 @@ fn own_replies_wait_for_the_end_of_a_message() {
         assert!(effects.replies.starts_with(message) && effects.replies.len() > message.len());
         assert_eq!(effects.ends, own == "quit");
     }
-}
-
-#[test]
-fn a_client_has_the_limits_of_a_stranger_if_the_default_user_needs_a_password() {
-    let options = ServerOptions { password: Some(b"secret".to_vec()), ..ServerOptions::default() };
-    for (options, rule, reply) in [
-        (ServerOptions::default(), "default resetpass >other", "-ERR Protocol error: "),
-        (options, "default nopass", "+OK|"),
-    ] {
-        let mut front = Front::with(options, Box::new(|| 5));
-        for door in &mut front.doors {
-            let replies = door.said_to(9, &format!("auth secret\nacl setuser {rule}"));
-            assert!(replies.ends_with("+OK|"), "{replies}");
-        }
-        front.send(1, &long_command());
-        let heard = front.heard(1);
-        assert!(heard.starts_with(reply), "{rule}: {heard}");
-        // A client's first command may be one of a transaction.
-        let multi = [&b"multi\r\n"[..], &long_command()].concat();
-        front.send(2, &multi);
-        let heard = front.heard(2);
-        assert_eq!(heard == "+OK|+QUEUED|", reply == "+OK|", "{rule}: {heard}");
-    }
-}
-
-#[test]
-fn part_0_knows_each_client_from_its_first_command_on() {
-    let mut front = Front::new();
-    assert_eq!(front.said("get foo"), "$-1|");
-    let listed = front.doors[0].said_to(9, "client list");
-    assert!(listed.contains("addr=127.0.0.1:50001 "), "{listed}");
 }
 
 #[test]

@@ -204,6 +204,11 @@ impl ClusterDoor {
                 }
             }
         }
+        for part in &effects.ends_inputs {
+            if let Some(leg) = routed.legs.get_mut(part) {
+                leg.ends = true;
+            }
+        }
         for part in &effects.resumes {
             if let Some(stream) = routed.legs.get(part).and_then(|leg| leg.stream) {
                 context.resume_stream(stream);
