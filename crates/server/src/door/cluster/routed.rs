@@ -51,7 +51,8 @@ impl Leg {
             self.sent += piece.len();
         }
         (self.unsent, self.sent) = (Vec::new(), 0);
-        if std::mem::take(&mut self.ends) {
+        // The greeting of a leg that is not open comes first.
+        if self.is_open && std::mem::take(&mut self.ends) {
             context.end_output(stream);
         }
         true
