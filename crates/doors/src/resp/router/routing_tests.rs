@@ -587,8 +587,9 @@ fn long_command() -> Vec<u8> {
 #[test]
 fn the_first_command_behind_a_login_may_be_long() {
     let options = ServerOptions { password: Some(b"secret".to_vec()), ..ServerOptions::default() };
+    // The first bytes behind the reply to the login have all of the command.
     for login in ["auth secret", "hello 2 auth default secret"] {
-        let mut front = Front::with(options.clone(), Box::new(|| 3));
+        let mut front = Front::with(options.clone(), Box::new(|| 4096));
         assert_ne!(front.said(login), "");
         front.send(1, &long_command());
         assert_eq!(front.heard(1), "+OK|", "{login}");
