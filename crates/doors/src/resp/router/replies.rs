@@ -59,9 +59,8 @@ pub(super) enum Stage {
 }
 
 /// The replies to a command about subscriptions, of one part after another. The client sees those
-/// of part 0. It is the first part of a command that begins to listen, and the last part of one
-/// that ends to listen. So no message of another part comes before the first reply to `SUBSCRIBE`,
-/// or behind the last one to `UNSUBSCRIBE`.
+/// of part 0. Its replies are read first if the command begins to listen, and last otherwise. So no
+/// message comes before the first reply to `SUBSCRIBE`, or behind the last reply to `UNSUBSCRIBE`.
 ///
 /// Their number is not known: `UNSUBSCRIBE` has one for each channel. So a `PING` follows the
 /// command, and its reply is the end. It also tells whether the connection is that of a subscriber.

@@ -31,7 +31,7 @@ struct Leg {
     /// The time at which the owner's door must have accepted it.
     until: Time,
     is_open: bool,
-    /// Bytes for which the stream has no room yet, and the number of those that it has taken.
+    /// Bytes that wait for room in the stream, and the number of bytes that it has taken of them.
     unsent: Vec<u8>,
     sent: usize,
     /// Whether no more bytes follow them, which the owner's door does not know yet.
