@@ -134,6 +134,14 @@ pub(super) const REDIS: &[Rule] = &[
                  numbers of that form in another way.",
     },
     Rule {
+        command: "ZSCAN",
+        request: "",
+        theirs: "4.9406564584124654e-324",
+        ours: "5e-324",
+        goes_on: true,
+        reason: "The same for the least number.",
+    },
+    Rule {
         command: "OBJECT",
         request: "ENCODING",
         theirs: "skiplist",
