@@ -41,6 +41,7 @@ mod routes;
 #[cfg(test)]
 mod routing_tests;
 mod session;
+mod transactions;
 
 use super::commands::Names;
 use super::key_slots::Parts;
