@@ -115,6 +115,7 @@ mod options;
 mod overlay;
 mod pages;
 mod parser;
+mod parts_done;
 mod paused;
 mod random;
 mod refused;

@@ -300,6 +300,8 @@ fn lrem(context: &mut Context<'_>, arguments: Arguments<'_>) -> Done {
             // the elements.
             context.commit()?;
             context.client().removed = removed;
+            let database = context.objects.database;
+            context.state.first_part = Some((database, arguments[1].to_vec()));
         }
     }
     context.reply.integer(removed as i64);

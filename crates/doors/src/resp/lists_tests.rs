@@ -2,7 +2,7 @@
 
 use super::bounds;
 use super::models::{array, execute, string_of};
-use super::testing::Door;
+use super::testing::{Door, text_of};
 use super::{Facts, Output, ServerOptions};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -530,6 +530,48 @@ fn a_command_behind_an_lrem_that_was_given_up_counts_anew() {
         assert_eq!(door.said("llen l"), format!(":{}|", left - 20), "{calls}");
     }
     assert!(removed_in_part > 3, "{removed_in_part}");
+}
+
+#[test]
+fn clients_are_told_about_the_first_part_of_an_lrem_that_fails_later() {
+    let mut told = 0;
+    for is_full in [false, true] {
+        for calls in (10..300).step_by(10) {
+            let door = &mut door_of_short_changes();
+            long_list(door);
+            door.said("config set notify-keyspace-events KEA");
+            door.said_to(2, "hello 3\nclient tracking on\nllen l");
+            door.said_to(3, "subscribe __keyevent@0__:lrem");
+            let bytes = b"lrem l 60 x\r\n";
+            let (facts, mut output) = (Facts::default(), Output::default());
+            door.store.refuses_after = Some(calls);
+            let step = door.server.step(&mut door.store, &facts, 1, bytes, &mut output);
+            door.store.refuses_after = None;
+            if step != super::Step::NotNow {
+                break;
+            }
+            if is_full {
+                // The second attempt finds no room for its changes.
+                door.store.bytes_max = Some(0);
+                let step = door.server.step(&mut door.store, &facts, 1, bytes, &mut output);
+                assert_eq!(step, super::Step::Done(bytes.len()));
+                door.store.bytes_max = None;
+            } else {
+                door.server.give_up(1, bytes, false, &mut output);
+            }
+            let is_changed = door.said_to(4, "llen l") != ":300|";
+            let heard = |client| {
+                let own = output.messages.iter().filter(|(to, _)| *to == client);
+                text_of(&own.flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>())
+            };
+            let invalidated = if is_changed { ">2|$10|invalidate|*1|$1|l|" } else { "" };
+            let event = "*3|$7|message|$19|__keyevent@0__:lrem|$1|l|";
+            assert_eq!(heard(2), invalidated, "{calls}");
+            assert_eq!(heard(3), if is_changed { event } else { "" }, "{calls}");
+            told += usize::from(is_changed);
+        }
+    }
+    assert!(told > 6, "{told}");
 }
 
 #[test]

@@ -160,6 +160,7 @@ impl Server {
             slow_log: SlowLog::default(),
             latencies: Monitor::default(),
             tracking: Tracking::default(),
+            first_part: None,
             nodes: Arc::new(Nodes::alone()),
             acl_log: AclLog::default(),
         };
@@ -555,6 +556,8 @@ impl Run<'_> {
             Ok(()) => {}
             Err(Stop::Refused(Refusal::NotNow)) => {
                 mark.restore(output);
+                self.finish_events(output);
+                self.state.finish_tracking(Some(id), &mut output.messages);
                 return Outcome::NotNow;
             }
             Err(Stop::Wait(wait)) => {
@@ -651,14 +654,11 @@ impl Run<'_> {
         self.state.sweeper.note(garbage.into_iter());
         if is_again {
             self.state.seed = seed;
-            self.events.take_back(0);
-            self.state.tracking.take_back();
+            self.state.take_back_notes(self.events);
             self.state.take_back_counts();
             return (done, false);
         }
-        if let Some(client) = self.state.clients.get_mut(&id) {
-            client.removed = 0;
-        }
+        self.state.end_parts(id, done.is_ok());
         self.state.counts.hits += hits;
         self.state.counts.misses += misses;
         let has_error = output.replies.get(before_reply) == Some(&b'-');
@@ -674,8 +674,7 @@ impl Run<'_> {
             }
         }
         if matches!(done, Err(Stop::Error(_) | Stop::Refused(_) | Stop::Ended(_))) {
-            self.events.fail_command();
-            self.state.tracking.fail_command();
+            self.state.fail_notes(self.events);
         }
         if done.is_ok() {
             if !self.signals.is_empty() {

@@ -17,7 +17,7 @@ use super::settings::Settings;
 use super::slots::Slots;
 use super::slowlog::SlowLog;
 use super::stop::{self, Stop};
-use super::store::Refusal;
+use super::store::{Database, Refusal};
 use super::sweep::Sweeper;
 use super::tracking::Tracking;
 use super::watches::Watches;
@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) slow_log: SlowLog,
     pub(super) latencies: Monitor,
     pub(super) tracking: Tracking,
+    /// The list from which the present command has removed elements in the store.
+    pub(super) first_part: Option<(Database, Vec<u8>)>,
     pub(super) nodes: Arc<Nodes>,
     pub(super) acl_log: AclLog,
 }
