@@ -36,6 +36,7 @@
 mod commands;
 mod elements;
 mod frames;
+mod merging;
 mod replies;
 mod routes;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The commands of a client on their way to the parts.
 
 use super::super::commands::Command;
+use super::super::context::is;
 use super::super::key_slots::slot_of;
 use super::super::keys::cursor_of;
 use super::super::parser::Arguments;
@@ -44,7 +45,10 @@ impl Router {
     ) -> bool {
         let (bytes, behind) = own;
         let Ok(command) = NAMES.called(arguments) else {
-            return self.without_keys(bytes, effects);
+            return match arguments.get(0).is_some_and(|word| is(word, "EXEC")) {
+                true => self.execute(bytes, effects),
+                false => self.without_keys(bytes, effects),
+            };
         };
         let way = way_of(command, arguments);
         let is_reset = command.name == "reset";
@@ -81,12 +85,10 @@ impl Router {
             Way::Multi if self.default_user == DefaultUser::Unknown => false,
             Way::Multi => self.begin(bytes, behind, effects),
             Way::Watch => self.watch(command, arguments, bytes, effects),
-            Way::Exec | Way::Unwatch | Way::Discard => {
-                let part = self.watched.unwrap_or(0);
-                let is_sent = self.send_to(part, bytes, Then::Nothing, effects);
-                // EXEC ends the watching even if it is refused. DISCARD without MULTI does not.
-                self.watched = self.watched.filter(|_| !is_sent || way == Way::Discard);
-                is_sent
+            Way::Exec => self.execute(bytes, effects),
+            Way::Unwatch | Way::Discard => {
+                let then = if way == Way::Unwatch { Then::Unwatches } else { Then::Nothing };
+                self.send_to(self.watched.unwrap_or(0), bytes, then, effects)
             }
             Way::Quit => {
                 self.entries.push_back(Entry::Own(b"+OK\r\n".to_vec()));
@@ -117,6 +119,7 @@ impl Router {
         self.barrier = match &then {
             Then::Blocks => Barrier::Blocks,
             Then::Change(_) | Then::Begins | Then::Rebinds => Barrier::Short,
+            Then::Watches | Then::Unwatches | Then::Executes | Then::Discards => Barrier::Short,
             _ => self.barrier,
         };
         effects.send(part, bytes);

@@ -19,6 +19,9 @@ const KEPT_BYTES_MAX: usize = 16 << 20;
 /// The longest error.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// The most bytes of the number at the end of an answer about subscriptions.
+const COUNT_BYTES: usize = 24;
+
 /// The replies that a client gets: see `CLIENT REPLY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
@@ -46,8 +49,25 @@ pub(super) enum Then {
     Rebinds,
     /// The client does not see it.
     Dropped,
-    /// The client gets other bytes.
-    Replaced(&'static [u8]),
+    /// Keys are watched, or no more.
+    Watches,
+    Unwatches,
+    /// `EXEC` without a transaction.
+    Executes,
+    /// The transaction has ended.
+    Discards,
+    /// The part will not execute the transaction. The client does not see it.
+    Breaks,
+    /// The part has ended the transaction. The client does not see it.
+    Aborts,
+}
+
+impl Then {
+    /// Whether the reply is short and tells the state of a transaction.
+    fn is_of_state(&self) -> bool {
+        use Then::{Aborts, Breaks, Discards, Executes, Unwatches, Watches};
+        matches!(self, Watches | Unwatches | Executes | Discards | Breaks | Aborts)
+    }
 }
 
 /// The progress of a reply to `SCAN`.
@@ -75,11 +95,13 @@ pub(super) struct Subscription {
     has_answer: bool,
     /// Whether the first part has refused.
     is_refused: bool,
+    /// The end of the first part's last answer, which is the number of channels.
+    end: Vec<u8>,
 }
 
 impl Subscription {
     pub(super) fn new(parts: Vec<u32>, begins: bool) -> Subscription {
-        Subscription { parts, at: 0, begins, has_answer: false, is_refused: false }
+        Subscription { parts, at: 0, begins, has_answer: false, is_refused: false, end: Vec::new() }
     }
 
     /// Whether the client sees the replies of the present part.
@@ -134,7 +156,7 @@ pub(super) struct Passing {
 }
 
 /// The progress of the first entry.
-enum Progress {
+pub(super) enum Progress {
     /// So many bytes were used.
     Used(usize),
     /// So many bytes were used, and the entry is done.
@@ -282,8 +304,16 @@ impl Router {
     ) -> Result<Progress, Broken> {
         let leg = self.legs.get_mut(passing.part as usize).ok_or(Broken)?;
         let (used, has_ended) = leg.frames.pass(bytes)?;
+        let passed = bytes.get(..used).unwrap_or_default();
         if passing.is_shown {
-            effects.replies.extend_from_slice(bytes.get(..used).unwrap_or_default());
+            effects.replies.extend_from_slice(passed);
+        }
+        if let Some(Entry::Subscription(subscription)) = self.entries.front_mut()
+            && (passing.kind, passing.is_shown) == (Kind::Answer, true)
+        {
+            let end = &mut subscription.end;
+            end.extend_from_slice(passed.get(used.saturating_sub(COUNT_BYTES)..).unwrap_or(passed));
+            end.drain(..end.len().saturating_sub(COUNT_BYTES));
         }
         if !has_ended {
             return Ok(Progress::Used(used));
@@ -299,9 +329,10 @@ impl Router {
     fn end_part_of_subscription(&mut self, is_subscriber: Option<bool>) {
         let Some(Entry::Subscription(subscription)) = self.entries.front_mut() else { return };
         if subscription.is_shown() && self.session.version == Version::Two {
-            // A user without the right to send PING stays a subscriber.
-            let unknown = self.is_subscriber || subscription.begins && !subscription.is_refused;
-            self.is_subscriber = is_subscriber.unwrap_or(unknown);
+            // The PING of a user without the right to send it tells nothing.
+            let count = channels_of(&subscription.end).filter(|_| !subscription.is_refused);
+            let is_known = is_subscriber.or(count.map(|count| count > 0));
+            self.is_subscriber = is_known.unwrap_or(self.is_subscriber);
         }
         if subscription.at == 0 {
             self.listens |= subscription.begins && !subscription.is_refused;
@@ -392,6 +423,9 @@ impl Router {
         bytes: &[u8],
         effects: &mut Effects,
     ) -> Result<Progress, Broken> {
+        if then.is_of_state() {
+            return self.take_state(part, then, bytes, effects);
+        }
         let leg = self.legs.get_mut(part as usize).ok_or(Broken)?;
         if *then == Then::Asks {
             let (used, reply) = keep(leg, bytes)?;
@@ -419,7 +453,6 @@ impl Router {
             }
         }
         let is_shown = match then {
-            Then::Replaced(_) => false,
             Then::Shows(_) => *is_error,
             _ => !is_hidden,
         };
@@ -432,14 +465,10 @@ impl Router {
         }
         self.end_pending(&[part]);
         if !is_hidden {
-            if let Then::Replaced(other) = then {
-                self.show(other, effects);
-            }
             self.end_reply();
         }
         let is_error = *is_error;
         match then {
-            Then::Nothing | Then::Dropped | Then::Replaced(_) | Then::Asks => {}
             Then::Blocks => {
                 self.barrier = Barrier::None;
                 if let Some(leg) = self.legs.get_mut(part as usize).filter(|leg| leg.has_ended) {
@@ -465,6 +494,7 @@ impl Router {
                 self.barrier = Barrier::None;
                 self.rebound(is_error, effects);
             }
+            _ => {}
         }
         Ok(Progress::Done(used))
     }
@@ -578,49 +608,6 @@ impl Router {
         Ok(Progress::Done(used))
     }
 
-    /// Makes one reply of those of several parts.
-    fn merged(&mut self, merge: Merge, replies: Vec<Vec<u8>>) -> Result<Vec<u8>, Broken> {
-        let is_error = |reply: &&Vec<u8>| reply.first() == Some(&b'-');
-        if merge == Merge::Any {
-            let found = replies.iter().find(|reply| !is_error(reply)).or(replies.first());
-            return found.cloned().ok_or(Broken);
-        }
-        if let Some(error) = replies.iter().find(is_error) {
-            return Ok(error.clone());
-        }
-        let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, Version::Two);
-        match merge {
-            Merge::First | Merge::Any | Merge::Elements | Merge::Joined => {
-                return replies.into_iter().next().ok_or(Broken);
-            }
-            Merge::Sum => {
-                let numbers = replies.iter().map(|reply| integer(reply).map(|(number, _)| number));
-                let sum = numbers.sum::<Option<i64>>().ok_or(Broken)?;
-                writer.integer(sum);
-            }
-            Merge::Least => {
-                let lists: Option<Vec<Vec<i64>>> = replies.iter().map(|it| integers(it)).collect();
-                let lists = lists.ok_or(Broken)?;
-                let length = lists.iter().map(Vec::len).min().unwrap_or(0);
-                writer.array(length);
-                for place in 0..length {
-                    let own = lists.iter().filter_map(|list| list.get(place));
-                    writer.integer(own.min().copied().unwrap_or(0));
-                }
-            }
-            Merge::Pick => {
-                let is_null = |reply: &Vec<u8>| matches!(reply.get(..2), Some(b"$-" | b"_\r"));
-                let found: Vec<&Vec<u8>> = replies.iter().filter(|it| !is_null(it)).collect();
-                // Numbers of a simple generator: any key will do.
-                self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let place = (self.seed >> 33) as usize % found.len().max(1);
-                return found.get(place).copied().or(replies.first()).cloned().ok_or(Broken);
-            }
-        }
-        Ok(out)
-    }
-
     fn change_session(&mut self, change: Change, effects: &mut Effects) {
         let is_reset = change == Change::Reset;
         self.session.apply(change);
@@ -654,25 +641,25 @@ impl Router {
     }
 
     /// Begins a reply to the client.
-    fn begin_reply(&mut self) {
+    pub(super) fn begin_reply(&mut self) {
         self.is_muted = self.shown != Shown::All;
     }
 
     /// Ends a reply to the client.
-    fn end_reply(&mut self) {
+    pub(super) fn end_reply(&mut self) {
         if self.shown == Shown::NotNext {
             self.shown = Shown::All;
         }
     }
 
     /// Sends bytes of a reply, if the client gets it.
-    fn show(&self, bytes: &[u8], effects: &mut Effects) {
+    pub(super) fn show(&self, bytes: &[u8], effects: &mut Effects) {
         if !self.is_muted {
             effects.replies.extend_from_slice(bytes);
         }
     }
 
-    fn end_pending(&mut self, parts: &[u32]) {
+    pub(super) fn end_pending(&mut self, parts: &[u32]) {
         for part in parts {
             if let Some(leg) = self.legs.get_mut(*part as usize) {
                 leg.pending = leg.pending.saturating_sub(1);
@@ -721,7 +708,7 @@ impl Router {
 
 /// Keeps the bytes of a frame until it is whole. Returns the number of used bytes, and the frame if
 /// it is whole.
-fn keep(leg: &mut Leg, bytes: &[u8]) -> Result<(usize, Option<Vec<u8>>), Broken> {
+pub(super) fn keep(leg: &mut Leg, bytes: &[u8]) -> Result<(usize, Option<Vec<u8>>), Broken> {
     let (used, has_ended) = leg.frames.pass(bytes)?;
     leg.kept.extend_from_slice(bytes.get(..used).unwrap_or_default());
     if leg.kept.len() > KEPT_BYTES_MAX {
@@ -730,21 +717,9 @@ fn keep(leg: &mut Leg, bytes: &[u8]) -> Result<(usize, Option<Vec<u8>>), Broken>
     Ok((used, has_ended.then(|| std::mem::take(&mut leg.kept))))
 }
 
-/// Reads an integer in front of some bytes, and returns the bytes behind it.
-fn integer(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let end = memchr::memchr(b'\n', bytes)?;
-    let line = bytes.get(..end)?.strip_prefix(b":")?.strip_suffix(b"\r")?;
-    Some((integer_of(line)?, bytes.get(end + 1..)?))
-}
-
-/// Reads an array of integers.
-fn integers(bytes: &[u8]) -> Option<Vec<i64>> {
-    let head = Head::read(bytes).ok()??;
-    let (mut numbers, mut rest) = (Vec::new(), bytes.get(head.bytes..)?);
-    for _ in 0..head.length? {
-        let (number, behind) = integer(rest)?;
-        numbers.push(number);
-        rest = behind;
-    }
-    Some(numbers)
+/// Returns the number of channels at the end of an answer about subscriptions.
+fn channels_of(end: &[u8]) -> Option<i64> {
+    let line = end.strip_suffix(b"\r\n")?;
+    let colon = line.iter().rposition(|byte| *byte == b':')?;
+    integer_of(line.get(colon + 1..)?)
 }

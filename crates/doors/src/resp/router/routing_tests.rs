@@ -1,6 +1,8 @@
 //! Tests of the router, with a real server for each part. The bytes of all streams are cut
 //! anywhere, and the router gets bytes again only when it has asked for them.
 
+mod rights;
+
 use super::super::testing::{Door, text_of};
 use super::super::{Nodes, Parts, ServerOptions, slot_of};
 use super::{Effects, Router, Wish};
@@ -689,6 +691,12 @@ fn command() -> impl Strategy<Value = String> {
         tag => format!("{{{tag}}}{number}"),
     });
     let keys = prop::collection::vec(key.clone(), 1..6).prop_map(|keys| keys.join(" "));
+    // A leg to a new part needs HELLO, SELECT and CLIENT. MULTI and UNWATCH leave no watched keys.
+    let refused = [
+        "", "-get", "-set", "-mget", "-del", "-discard", "-exec", "-watch", "-ping", "-dbsize",
+        "-flushdb", "-echo", "-eval", "-incr",
+    ];
+    let refused = prop::sample::select(refused.to_vec());
     prop_oneof![
         4 => (key.clone(), 0u32..1000).prop_map(|(key, value)| format!("set {key} {value}")),
         4 => key.clone().prop_map(|key| format!("get {key}")),
@@ -711,6 +719,10 @@ fn command() -> impl Strategy<Value = String> {
         1 => key.clone().prop_map(|key| format!("multi\nincr {key}\nget {key}\nexec")),
         1 => key.clone().prop_map(|key| format!("multi\necho x\nset {key} 1\nx\nexec")),
         1 => key.clone().prop_map(|key| format!("watch {key}\nset {key} 2\nmulti\nget {key}\nexec")),
+        1 => key.clone().prop_map(|key| format!("multi\nset {key} 1\ndiscard\nget {key}\nexec")),
+        1 => Just("exec".to_owned()),
+        1 => Just("unwatch\nauth u x".to_owned()),
+        1 => refused.prop_map(|name| format!("acl setuser u on nopass ~* +@all {name}\nauth u x")),
         1 => key.prop_map(|key| format!("eval \"return redis.call('get',KEYS[1])\" 1 {key}")),
     ]
 }

@@ -1,11 +1,19 @@
 //! The transactions of a client, each in one part.
+//!
+//! A part may refuse each command about transactions: perhaps the user has no right to send it. So
+//! the replies tell the router whether a transaction has begun or ended, and whether keys are
+//! watched. Only `EXEC` ends a transaction in any case: a refused one does so too, as in Redis. So
+//! the router ends transactions of its own accord with `EXEC`, and a wrong command in front of it.
 
 use super::super::commands::Command;
 use super::super::parser::{Arguments, Parsed, Parser};
-use super::replies::{Entry, Then};
+use super::replies::{Entry, Progress, Then, keep};
 use super::routes::{CROSS_PART, CROSS_PART_MULTI, KeyParts, NOT_IN_MULTI, Way, parts_of};
 use super::session::write_command;
-use super::{Effects, Multi, NAMES, Router};
+use super::{Barrier, Broken, Effects, Multi, NAMES, Router};
+
+/// A command that a part refuses for all users. Then `EXEC` does nothing.
+const WRONG: &[u8] = b"*1\r\n$3\r\nGET\r\n";
 
 impl Router {
     pub(super) fn watch(
@@ -23,11 +31,7 @@ impl Router {
         if self.watched.is_some_and(|watched| watched != part) {
             return self.refuse(CROSS_PART_MULTI);
         }
-        let is_sent = self.send_to(part, bytes, Then::Nothing, effects);
-        if is_sent {
-            self.watched = Some(part);
-        }
-        is_sent
+        self.send_to(part, bytes, Then::Watches, effects)
     }
 
     /// Begins a transaction: in the part of the watched keys, or of the first key if that has
@@ -111,7 +115,8 @@ impl Router {
             write_command(&mut command, [word]);
             command
         };
-        self.expect(before, &word(b"DISCARD"), Then::Dropped, effects);
+        self.expect(before, WRONG, Then::Breaks, effects);
+        self.expect(before, &word(b"EXEC"), Then::Aborts, effects);
         self.expect(part, &word(b"MULTI"), Then::Rebinds, effects);
         if let Some(multi) = &mut self.multi {
             multi.part = part;
@@ -137,24 +142,70 @@ impl Router {
         }
     }
 
+    /// Sends an `EXEC`, which may have wrong arguments. It then ends a transaction, too.
+    pub(super) fn execute(&mut self, bytes: &[u8], effects: &mut Effects) -> bool {
+        match self.multi.is_some() {
+            true => self.end_multi(true, bytes, effects),
+            false => self.send_to(self.watched.unwrap_or(0), bytes, Then::Executes, effects),
+        }
+    }
+
     /// Ends a transaction with `EXEC` or `DISCARD`.
     fn end_multi(&mut self, executes: bool, bytes: &[u8], effects: &mut Effects) -> bool {
         let Some(multi) = &self.multi else { return true };
-        let (part, is_broken, is_lost) = (multi.part, multi.is_broken && executes, multi.is_lost);
-        let aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
+        let (part, is_broken, is_lost) = (multi.part, multi.is_broken, multi.is_lost);
         if is_lost {
+            let aborted = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
             let reply = if executes { aborted.to_vec() } else { b"+OK\r\n".to_vec() };
             self.entries.push_back(Entry::Own(reply));
-        } else if is_broken {
-            let mut discard = Vec::new();
-            write_command(&mut discard, [&b"DISCARD"[..]]);
-            if !self.send_to(part, &discard, Then::Replaced(aborted), effects) {
-                return false;
-            }
-        } else if !self.send_to(part, bytes, Then::Nothing, effects) {
+        } else if !self.prepare(part, effects) {
             return false;
+        } else if !executes {
+            self.expect(part, bytes, Then::Discards, effects);
+            return true;
+        } else {
+            if is_broken {
+                self.expect(part, WRONG, Then::Breaks, effects);
+            }
+            self.expect(part, bytes, Then::Nothing, effects);
         }
         (self.multi, self.watched) = (None, None);
         true
+    }
+
+    /// Takes bytes of a short reply that tells the state of a transaction.
+    ///
+    /// # Errors
+    /// If a transaction did not end. Later commands would be queued and never executed.
+    pub(super) fn take_state(
+        &mut self,
+        part: u32,
+        then: &Then,
+        bytes: &[u8],
+        effects: &mut Effects,
+    ) -> Result<Progress, Broken> {
+        let leg = self.legs.get_mut(part as usize).ok_or(Broken)?;
+        let (used, reply) = keep(leg, bytes)?;
+        let Some(reply) = reply else { return Ok(Progress::Used(used)) };
+        self.end_pending(&[part]);
+        let is_error = reply.first() == Some(&b'-');
+        let is_aborted = reply.starts_with(b"-EXECABORT ");
+        match then {
+            Then::Breaks | Then::Aborts => {
+                let is_right = if *then == Then::Aborts { is_aborted } else { is_error };
+                return if is_right { Ok(Progress::Done(used)) } else { Err(Broken) };
+            }
+            Then::Watches if !is_error => self.watched = Some(part),
+            Then::Unwatches if !is_error => self.watched = None,
+            // A refused EXEC ends the watching even without MULTI.
+            Then::Executes if is_aborted => self.watched = None,
+            Then::Discards if !is_error => (self.multi, self.watched) = (None, None),
+            _ => {}
+        }
+        self.barrier = Barrier::None;
+        self.begin_reply();
+        self.show(&reply, effects);
+        self.end_reply();
+        Ok(Progress::Done(used))
     }
 }
