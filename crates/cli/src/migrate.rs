@@ -2,7 +2,8 @@
 //! Redis's clients such as `thunderhead redis`.
 //!
 //! Both read values in the form of `DUMP`, and write them with `RESTORE`, many at a time. The
-//! target keeps a value or refuses it as a whole. An import that failed can be repeated.
+//! target keeps a value or refuses it as a whole. A large value that it refuses for its size is
+//! written in parts. An import that failed can be repeated.
 //!
 //! A running server is copied with `SCAN`. Its events name the keys that change meanwhile. These
 //! are copied again until no key changes. Streams are read again too, because groups change without
@@ -10,6 +11,7 @@
 
 mod changes;
 mod connection;
+mod parts;
 mod streams;
 
 use crate::exit::{Exit, Failure};
@@ -100,19 +102,35 @@ impl Target {
             }
             self.connection.send(&words)?;
         }
-        for Moved { key, payload, .. } in values {
+        // The answers to all commands must be read before the next command is sent.
+        let mut errors = Vec::new();
+        for value in values {
+            let Moved { key, payload, .. } = value;
             match self.connection.reply()? {
-                Reply::Error(text) => {
+                Reply::Error(text) => errors.push((value, text)),
+                _ => self.count(key, payload),
+            }
+        }
+        for (value, text) in errors {
+            let Moved { key, payload, .. } = value;
+            let refused = match parts::is_too_much(&text) {
+                true => parts::write(&mut self.connection, value, self.is_absolute)?,
+                false => Some(text),
+            };
+            match refused {
+                None => self.count(key, payload),
+                Some(reason) => {
                     self.streams.forget(&(from, key.clone()));
-                    self.refuse(to, key, &text);
-                }
-                _ => {
-                    self.tally.keys += 1;
-                    self.tally.bytes += (key.len() + payload.len()) as u64;
+                    self.refuse(to, key, &reason);
                 }
             }
         }
         Ok(())
+    }
+
+    fn count(&mut self, key: &[u8], payload: &[u8]) {
+        self.tally.keys += 1;
+        self.tally.bytes += (key.len() + payload.len()) as u64;
     }
 
     fn refuse(&mut self, database: u32, key: &[u8], reason: &str) {

@@ -274,6 +274,50 @@ fn one_database_may_become_another() {
     assert!(failure.contains("name a database of the source"), "{failure}");
 }
 
+/// Imports a list from a file into a target that refuses `RESTORE`, and an `RPUSH` of more than so
+/// many words with a text.
+fn import_in_parts(words_max: usize, refusal: &'static str) -> (Fake, String, String) {
+    let elements = (0..4).map(|element| vec![b'0' + element]).collect();
+    let mut bytes = b"REDIS0010\xfc\x07\0\0\0\0\0\0\0\x01\x01l".to_vec();
+    let mut list = Vec::new();
+    Value::List(elements).write(&mut list);
+    bytes.extend_from_slice(&list[1..]);
+    bytes.push(0xff);
+    bytes.extend_from_slice(&checksum(&bytes).to_le_bytes());
+    let name = format!("thunderhead-parts-{words_max}-{}.rdb", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, &bytes).unwrap();
+    let too_much = "-ERR The command changes too much at once. Use smaller parts.\r\n";
+    let to = Fake::start(move |words| match &words[..] {
+        [name, ..] if name == b"RESTORE" => too_much.into(),
+        [name, ..] if name == b"RPUSH" && words.len() > words_max => {
+            format!("-{refusal}\r\n").into_bytes()
+        }
+        _ => b":1\r\n".to_vec(),
+    });
+    let (_, notes, failure) = run_import(None, Some(&path), &to.url);
+    std::fs::remove_file(&path).unwrap();
+    (to, notes, failure)
+}
+
+#[test]
+fn a_part_that_changes_too_much_is_halved() {
+    let (to, notes, failure) = import_in_parts(4, "ERR The command changes too much at once.");
+    assert_eq!((&*notes, &*failure), ("", ""));
+    assert_eq!(to.heard("RPUSH"), ["RPUSH l 0 1 2 3", "RPUSH l 0 1", "RPUSH l 2 3"]);
+    assert_eq!(to.heard("DEL"), ["DEL l"]);
+    assert_eq!(to.heard("PEXPIREAT"), ["PEXPIREAT l 7"]);
+}
+
+#[test]
+fn a_key_is_deleted_and_skipped_if_one_of_its_parts_is_refused() {
+    let (to, notes, failure) = import_in_parts(0, "OOM memory is full");
+    assert!(notes.contains("skipped the key l of database 0: OOM memory is full"), "{notes}");
+    assert!(failure.contains("skipped 1 key"), "{failure}");
+    assert_eq!(to.heard("DEL"), ["DEL l", "DEL l"]);
+    assert_eq!(to.heard("PEXPIREAT"), [""; 0]);
+}
+
 #[test]
 fn a_file_is_imported_if_it_is_whole() {
     let mut bytes =
