@@ -113,7 +113,7 @@ impl Target {
         }
         for (value, text) in errors {
             let Moved { key, payload, .. } = value;
-            let refused = match parts::is_too_much(&text) {
+            let refused = match parts::are_wanted(&text, payload) {
                 true => parts::write(&mut self.connection, value, self.is_absolute)?,
                 false => Some(text),
             };

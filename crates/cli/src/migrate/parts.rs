@@ -22,8 +22,16 @@ const BYTES_MAX: usize = 256 << 10;
 /// The bytes that a payload may unpack.
 const UNPACKED_MAX: usize = 1 << 30;
 
-/// Whether an error means that the value can only be written in parts.
-pub(super) fn is_too_much(error: &str) -> bool {
+/// The same for a value of very many items.
+const TOO_LONG: &str = "ERR string exceeds maximum allowed size";
+
+/// Whether an answer to a `RESTORE` means that the value can only be written in parts. A string has
+/// no parts.
+pub(super) fn are_wanted(error: &str, payload: &[u8]) -> bool {
+    is_too_much(error) || error.starts_with(TOO_LONG) && payload.first() != Some(&0)
+}
+
+fn is_too_much(error: &str) -> bool {
     error.starts_with(TOO_MUCH)
 }
 

@@ -277,6 +277,15 @@ fn one_database_may_become_another() {
 /// Imports a list from a file into a target that refuses `RESTORE`, and an `RPUSH` of more than so
 /// many words with a text.
 fn import_in_parts(words_max: usize, refusal: &'static str) -> (Fake, String, String) {
+    let too_much = "ERR The command changes too much at once. Use smaller parts.";
+    import_in_parts_after(too_much, words_max, refusal)
+}
+
+fn import_in_parts_after(
+    answer: &'static str,
+    words_max: usize,
+    refusal: &'static str,
+) -> (Fake, String, String) {
     let elements = (0..4).map(|element| vec![b'0' + element]).collect();
     let mut bytes = b"REDIS0010\xfc\x07\0\0\0\0\0\0\0\x01\x01l".to_vec();
     let mut list = Vec::new();
@@ -287,9 +296,8 @@ fn import_in_parts(words_max: usize, refusal: &'static str) -> (Fake, String, St
     let name = format!("thunderhead-parts-{words_max}-{}.rdb", std::process::id());
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, &bytes).unwrap();
-    let too_much = "-ERR The command changes too much at once. Use smaller parts.\r\n";
     let to = Fake::start(move |words| match &words[..] {
-        [name, ..] if name == b"RESTORE" => too_much.into(),
+        [name, ..] if name == b"RESTORE" => format!("-{answer}\r\n").into_bytes(),
         [name, ..] if name == b"RPUSH" && words.len() > words_max => {
             format!("-{refusal}\r\n").into_bytes()
         }
@@ -298,6 +306,14 @@ fn import_in_parts(words_max: usize, refusal: &'static str) -> (Fake, String, St
     let (_, notes, failure) = run_import(None, Some(&path), &to.url);
     std::fs::remove_file(&path).unwrap();
     (to, notes, failure)
+}
+
+#[test]
+fn a_value_of_very_many_items_is_written_in_parts() {
+    let answer = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    let (to, notes, failure) = import_in_parts_after(answer, 10, "");
+    assert_eq!((&*notes, &*failure), ("", ""));
+    assert_eq!(to.heard("RPUSH"), ["RPUSH l 0 1 2 3"]);
 }
 
 #[test]
