@@ -38,7 +38,7 @@ const fn looks(
     since: &'static str,
     summary: &'static str,
 ) -> Command {
-    Command::new(name, arity, STALE, execute).about(ABOUT, since, summary).tips(DIFFERS)
+    looks_up(name, arity, execute, since, summary).tips(DIFFERS)
 }
 
 /// Returns a subcommand that only looks, and whose reply follows from the slots alone.

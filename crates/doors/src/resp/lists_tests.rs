@@ -509,23 +509,29 @@ fn a_long_lrem_is_divided_and_goes_on_after_a_refusal() {
     }
 }
 
+const REMOVAL: &[u8] = b"lrem l 60 x\r\n";
+
+/// Takes a step of a long removal. The store refuses after some calls.
+fn remove_until_refused(door: &mut Door, calls: u64, output: &mut Output) -> super::Step {
+    door.store.refuses_after = Some(calls);
+    let step = door.server.step(&mut door.store, &Facts::default(), 1, REMOVAL, output);
+    door.store.refuses_after = None;
+    step
+}
+
 #[test]
 fn a_command_behind_an_lrem_that_was_given_up_counts_anew() {
     let mut removed_in_part = 0;
     for calls in (10..300).step_by(10) {
         let door = &mut door_of_short_changes();
         long_list(door);
-        let bytes = b"lrem l 60 x\r\n";
-        let (facts, mut output) = (Facts::default(), Output::default());
-        door.store.refuses_after = Some(calls);
-        let step = door.server.step(&mut door.store, &facts, 1, bytes, &mut output);
-        door.store.refuses_after = None;
-        if step != super::Step::NotNow {
+        let mut output = Output::default();
+        if remove_until_refused(door, calls, &mut output) != super::Step::NotNow {
             break;
         }
         let left = door.said_to(2, "llen l").trim_matches([':', '|']).parse::<usize>().unwrap();
         removed_in_part += usize::from(left < 300);
-        door.server.give_up(1, bytes, true, &mut output);
+        door.server.give_up(1, REMOVAL, true, &mut output);
         assert_eq!(door.said("lrem l 20 x"), ":20|", "{calls}");
         assert_eq!(door.said("llen l"), format!(":{}|", left - 20), "{calls}");
     }
@@ -542,22 +548,19 @@ fn clients_are_told_about_the_first_part_of_an_lrem_that_fails_later() {
             door.said("config set notify-keyspace-events KEA");
             door.said_to(2, "hello 3\nclient tracking on\nllen l");
             door.said_to(3, "subscribe __keyevent@0__:lrem");
-            let bytes = b"lrem l 60 x\r\n";
-            let (facts, mut output) = (Facts::default(), Output::default());
-            door.store.refuses_after = Some(calls);
-            let step = door.server.step(&mut door.store, &facts, 1, bytes, &mut output);
-            door.store.refuses_after = None;
-            if step != super::Step::NotNow {
+            let mut output = Output::default();
+            if remove_until_refused(door, calls, &mut output) != super::Step::NotNow {
                 break;
             }
             if is_full {
                 // The second attempt finds no room for its changes.
                 door.store.bytes_max = Some(0);
-                let step = door.server.step(&mut door.store, &facts, 1, bytes, &mut output);
-                assert_eq!(step, super::Step::Done(bytes.len()));
+                let step =
+                    door.server.step(&mut door.store, &Facts::default(), 1, REMOVAL, &mut output);
+                assert_eq!(step, super::Step::Done(REMOVAL.len()));
                 door.store.bytes_max = None;
             } else {
-                door.server.give_up(1, bytes, false, &mut output);
+                door.server.give_up(1, REMOVAL, false, &mut output);
             }
             let is_changed = door.said_to(4, "llen l") != ":300|";
             let heard = |client| {

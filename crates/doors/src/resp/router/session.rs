@@ -20,7 +20,7 @@ pub(super) struct Session {
     database: i64,
     name: Vec<u8>,
     /// The name and the version of the client's library.
-    library: [Vec<u8>; 2],
+    driver: [Vec<u8>; 2],
     touches_not: bool,
     evicts_not: bool,
 }
@@ -127,15 +127,15 @@ impl Session {
             Change::Database(number) => self.database = number,
             Change::Name(name) => self.name = name,
             Change::Library(place, value) => {
-                if let Some(own) = self.library.get_mut(place) {
+                if let Some(own) = self.driver.get_mut(place) {
                     *own = value;
                 }
             }
             Change::TouchesNot(is_set) => self.touches_not = is_set,
             Change::EvictsNot(is_set) => self.evicts_not = is_set,
             Change::Reset => {
-                let library = std::mem::take(&mut self.library);
-                *self = Session { library, ..Session::default() };
+                let driver = std::mem::take(&mut self.driver);
+                *self = Session { driver, ..Session::default() };
             }
         }
     }
@@ -163,8 +163,8 @@ impl Session {
         if self.name != other.name {
             say(&[b"CLIENT", b"SETNAME", &self.name]);
         }
-        let libraries = self.library.iter().zip(&other.library).zip([&b"LIB-NAME"[..], b"LIB-VER"]);
-        for ((own, other), word) in libraries {
+        let drivers = self.driver.iter().zip(&other.driver).zip([&b"LIB-NAME"[..], b"LIB-VER"]);
+        for ((own, other), word) in drivers {
             if own != other {
                 say(&[b"CLIENT", b"SETINFO", word, own]);
             }

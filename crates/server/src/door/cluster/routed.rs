@@ -348,8 +348,8 @@ impl ClusterDoor {
         self.carry_out(context, client, effects);
     }
 
-    /// Opens legs, and gives up those for which clients have waited too long. Returns whether
-    /// clients still wait.
+    /// Opens the legs that clients wait for. If a client has waited too long for a leg, its
+    /// commands for that part get an error. Returns whether clients still wait.
     pub(super) fn on_leg_timer(
         &mut self,
         context: &mut Context<'_>,
